@@ -153,7 +153,8 @@ class DistributedDataParallel(torch.nn.Module):
             "init_sync": init_sync,
         }
         described = tuple((one.name, one.form) for one in parameters)
-        agree_on_model(group, Description(described, options, call_site()))
+        maker = type(self).__name__
+        agree_on_model(group, Description(described, options, maker, call_site()))
         states = _states_of(self.module, self.parameters_to_ignore, syncs_buffers)
         level = level_of(group.world)
         if init_sync:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from distdbg.torch_bridge.training.model import Model
 from distdbg.runtime.parallel.reducer.names import (
     MOST_NAME,
     bucket_name,
@@ -15,6 +14,7 @@ from distdbg.runtime.parallel.reducer.names import (
     shared_module,
     unit_name,
 )
+from distdbg.torch_bridge.training.model import Model
 from distdbg.torch_bridge.training.passes import Steps
 
 

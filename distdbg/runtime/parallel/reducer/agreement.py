@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.check.arrays import few, odd_ranks, say_ranks, say_where
+from distdbg.check.arrays import few, odd_ranks, say_ranks
 from distdbg.check.sites import shorten
-from distdbg.errors import CollectiveError, DistError, MismatchError, RankLeft, UsageError
+from distdbg.errors import (
+    CollectiveError,
+    DistError,
+    MismatchError,
+    RankLeft,
+    UsageError,
+    format_ranks,
+)
 from distdbg.runtime.parallel.reducer.names import list_names
 
 _USABLE = "the group is still usable"
@@ -28,7 +35,8 @@ class Description:
     parameters: tuple[tuple[str, str], ...]
     #: Options that must be alike: how buckets are made, and what is sent in a pass.
     options: Mapping[str, Any]
-    #: The user's line.
+    #: What the user called, and the line.
+    function: str = ""
     site: str = ""
 
 
@@ -44,6 +52,8 @@ class PassReport:
     missing: tuple[str, ...] = ()
     #: Those that had none in the first pass, with static_graph, and have one now.
     surplus: tuple[str, ...] = ()
+    #: What the user called, and the line.
+    function: str = ""
     site: str = ""
 
 
@@ -67,7 +77,7 @@ class _Differences:
 
 
 def compare_models(
-    descriptions: Sequence[Description], ranks: Sequence[int], group: str
+    descriptions: Sequence[Description], ranks: Sequence[int], group: str, this_rank: int
 ) -> MismatchError | None:
     """The same error on all ranks, with every parameter and option that differs; None: all are alike."""
     found = _Differences(ranks)
@@ -97,8 +107,9 @@ def compare_models(
         details=[
             *([first] if len(what) > _MOST_LINE else []),
             *few(rest),
-            *_where([one.site for one in descriptions], ranks),
+            *_where(descriptions, ranks),
             f"no value was exchanged; {_USABLE}",
+            *_is_odd(odd, this_rank),
         ],
         hint="all ranks must make the same model, with its parts in the same order",
     )
@@ -115,13 +126,15 @@ def _compare_order(descriptions: Sequence[Description], found: _Differences) -> 
         found.add("number of parameters", counts)
 
 
-def judge_pass(reports: Sequence[PassReport], ranks: Sequence[int], group: str) -> DistError | None:
+def judge_pass(
+    reports: Sequence[PassReport], ranks: Sequence[int], group: str, this_rank: int
+) -> DistError | None:
     """The same error on all ranks, if what they report is one; None: all did the same."""
     step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
-    sites = _where([report.site for report in reports], ranks, "ran")
+    sites = _where(reports, ranks)
     forwards = [report.forwards for report in reports]
     if len(set(forwards)) > 1:
-        return _skipped(step, forwards, reports, ranks, group, sites)
+        return _skipped(step, forwards, reports, ranks, group, sites, this_rank)
     surplus = _by_rank([report.surplus for report in reports], ranks)
     if surplus:
         name, (having, _) = next(iter(surplus.items()))
@@ -151,6 +164,7 @@ def judge_pass(reports: Sequence[PassReport], ranks: Sequence[int], group: str) 
             hint="find_unused_parameters=True allows it; or leave them out of the model",
         )
     odd = sorted({rank for lacking, having in sides if having for rank in lacking})
+    details += _is_odd(odd, this_rank)
     return MismatchError(
         _short(what),
         kind="DDP",
@@ -177,6 +191,7 @@ def _skipped(
     ranks: Sequence[int],
     group: str,
     sites: Sequence[str],
+    this_rank: int,
 ) -> MismatchError:
     fewest = min(forwards)
     odd = [rank for rank, count in zip(ranks, forwards, strict=True) if count > fewest]
@@ -191,6 +206,7 @@ def _skipped(
             f"forward passes since the backward pass before: {_counts(forwards, ranks)}",
             *sites,
             f"gradients of different steps were added: do not use them; {_USABLE}",
+            *_is_odd(odd, this_rank),
         ],
         hint="all ranks must run as many backward passes: see what decides that one is skipped",
     )
@@ -219,39 +235,19 @@ def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
         return error
     waiting = _ranks_in(error.sides, _BUCKET)
     skipping = _ranks_in(error.sides, SKIPPED)
-    if not waiting:
-        return error
-    if skipping:
-        what = f"{say_ranks(skipping)} skipped a backward pass, in which {say_ranks(waiting)} wait"
-        hint = "all ranks must run as many backward passes: see what decides that one is skipped"
-    else:
-        calls = _others(error.sides, waiting)
-        skipping = sorted(rank for _, ranks in calls for rank in ranks)
-        words = ", ".join(f"{say_ranks(ranks)} called {function}" for function, ranks in calls)
-        what = f"{say_ranks(waiting)} reduce gradients, {words}"
-        hint = f"did {say_ranks(skipping)} leave the loop, or skip a backward pass? join() allows "
-        hint += "fewer batches"
+    if not waiting or not skipping:
+        return error  # it names the buckets, and a rank that is in no pass is told the same words
+    what = f"{say_ranks(skipping)} skipped a backward pass, in which {say_ranks(waiting)} wait"
     return MismatchError(
         _short(f"{where}: {what}"),
         kind=error.kind,
         seq=error.seq,
         group=error.group,
-        ranks=error.ranks if len(skipping) == len(waiting) else skipping,
+        ranks=skipping,
         sides=error.sides,
         details=[error.what, *error.details],
-        hint=hint,
+        hint="all ranks must run as many backward passes: see what decides that one is skipped",
     )
-
-
-def _others(
-    sides: Sequence[Mapping[str, Any]], waiting: Sequence[int]
-) -> list[tuple[str, list[int]]]:
-    """What the ranks called that are in no bucket."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for side in sides:
-        for site in side["sites"]:
-            found[site["function"]] += [rank for rank in site["ranks"] if rank not in waiting]
-    return [(function, ranks) for function, ranks in found.items() if ranks]
 
 
 def _ranks_in(sides: Sequence[Mapping[str, Any]], words: str) -> list[int]:
@@ -290,14 +286,18 @@ def _sides(
     grouped: dict[Any, list[int]] = defaultdict(list)
     for at, key in enumerate(keys):
         grouped[key].append(at)
-    short = shorten({one.site for one in facts})
+    short = shorten(_sites(facts))
     return [
         {
             "ranks": [ranks[at] for at in places],
             "what": "DDP",
             "facts": {"kind": "DDP"},
             "sites": [
-                {"function": "DDP", "call_site": short[facts[at].site], "ranks": [ranks[at]]}
+                {
+                    "function": facts[at].function,
+                    "call_site": short[facts[at].site],
+                    "ranks": [ranks[at]],
+                }
                 for at in places
             ],
             "previous": [],
@@ -306,11 +306,28 @@ def _sides(
     ]
 
 
-def _where(sites: Sequence[str], ranks: Sequence[int], verb: str = "made") -> list[str]:
-    if not any(sites):
+def _where(facts: Sequence[Description] | Sequence[PassReport], ranks: Sequence[int]) -> list[str]:
+    """A line for each of the users' lines, with its ranks."""
+    short = shorten(_sites(facts))
+    sides: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, function, site in zip(
+        ranks, [one.function for one in facts], _sites(facts), strict=True
+    ):
+        if site:
+            sides[function, short[site]].append(rank)
+    return few([f"{say_ranks(of)} called {name} at {site}" for (name, site), of in sides.items()])
+
+
+def _sites(facts: Sequence[Description] | Sequence[PassReport]) -> list[str]:
+    return [one.site for one in facts]
+
+
+def _is_odd(odd: Sequence[int], this_rank: int) -> list[str]:
+    if this_rank not in odd:
         return []
-    short = shorten(set(sites))
-    return say_where([short[site] for site in sites], ranks, verb)
+    if len(odd) == 1:
+        return ["this rank is the one that differs"]
+    return [f"this rank is one of those that differ: {format_ranks(odd)}"]
 
 
 def _short(line: str) -> str:

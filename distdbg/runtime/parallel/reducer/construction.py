@@ -11,7 +11,7 @@ import numpy as np
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.same import assert_same
-from distdbg.errors import DistError, DivergedError
+from distdbg.errors import CollectiveError, DistError, DivergedError
 from distdbg.record.writing import write_error
 from distdbg.runtime.buffers import as_input
 from distdbg.runtime.collectives import all_gather_into_tensor
@@ -34,7 +34,8 @@ def agree_on_model(group: ProcessGroup, mine: Description) -> None:
         return
     everybody: list[Any] = [None] * group.size()
     all_gather_object(everybody, mine, group=group)
-    error = compare_models(everybody, group.ranks, group.label)
+    this_rank = group.ranks[group.rank()]
+    error = compare_models(everybody, group.ranks, group.label, this_rank)
     if error is not None:
         raise recorded(group, error)
 
@@ -72,7 +73,9 @@ def check_values(
 
 
 def recorded(group: ProcessGroup, error: DistError) -> DistError:
-    """The error, which is in this rank's record from here on."""
+    """The error, about the ops up to here; it is in this rank's record from now on."""
+    if isinstance(error, CollectiveError) and error.seq < 0:
+        error.seq = group.issued()
     if group.world.recorder is not None:
         write_error(group.world.recorder, group.record_number, 0, error)
     return error

@@ -56,8 +56,11 @@ class Reducer:
         capacity: Capacity,
         find_unused: bool = False,
         static_graph: bool = False,
+        function: str = "backward",
     ) -> None:
         self.parameters = list(parameters)
+        #: What the user calls for a pass, in messages.
+        self._function = function
         #: The arrays that the gradients are of.
         self._values = list(values)
         self._arrays = arrays
@@ -312,11 +315,13 @@ class Reducer:
             forwards=forwards,
             missing=tuple(names[i] for i in lacking),
             surplus=tuple(names[i] for i in self._surplus),
+            function=self._function,
             site=call_site(),
         )
         everybody: list[Any] = [None] * self.group.size()
         all_gather_object(everybody, report, group=self.group)
-        error = judge_pass(everybody, self.group.ranks, self.group.label)
+        group = self.group
+        error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
         if error is not None:
             raise recorded(self.group, error)
         self._usual_forwards = forwards
