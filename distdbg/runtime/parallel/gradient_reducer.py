@@ -116,7 +116,7 @@ class GradientReducer:
                     f"GradientReducer: {name} cannot be written to",
                     hint="give init_sync=False, and begin with parameters = reducer.broadcast(parameters)",
                 )
-        with record_comm("GradientReducer broadcasts parameters"):
+        with record_comm("DDP parameters"):
             for value in values.values():
                 broadcast(value, group=self.group, group_src=0)
 

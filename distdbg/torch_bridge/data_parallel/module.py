@@ -51,7 +51,7 @@ _autograd: Any = torch.autograd
 _engine = _autograd.Variable._execution_engine
 #: Buffers that a backward pass needs may be written to: torch's DDP does.
 preserve_versions = _autograd._unsafe_preserve_version_counter
-_BUFFERS = "DDP broadcasts buffers"
+_BUFFERS = "DDP buffers"
 _DENSE = torch.strided
 
 
@@ -159,7 +159,7 @@ class DistributedDataParallel(torch.nn.Module):
         level = level_of(group.world)
         if init_sync:
             compare_values(group, states, level)
-            with record_comm("DDP broadcasts parameters and buffers"), torch.no_grad():
+            with record_comm("DDP parameters and buffers"), torch.no_grad():
                 broadcast_states(group, list(states.values()))
         check_values(group, states, level, init_sync)
         self.reducer = Reducer(

@@ -23,7 +23,8 @@ _USABLE = "the group is still usable"
 _NOT_AVERAGED = "the gradients of this pass are not those of all ranks: do not use them"
 #: What an op is called when this rank goes forward again without having gone backward.
 SKIPPED = "no backward pass since the forward pass before"
-_BUCKET = "DDP bucket"
+#: Ops of a backward pass.
+_BACKWARD = ("DDP bucket", "DDP order")
 _MOST_LINE = 118
 
 
@@ -233,7 +234,7 @@ def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
         )
     if not isinstance(error, MismatchError):
         return error
-    waiting = _ranks_in(error.sides, _BUCKET)
+    waiting = _ranks_in(error.sides, *_BACKWARD)
     skipping = _ranks_in(error.sides, SKIPPED)
     if not waiting or not skipping:
         return error  # it names the buckets, and a rank that is in no pass is told the same words
@@ -250,12 +251,12 @@ def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
     )
 
 
-def _ranks_in(sides: Sequence[Mapping[str, Any]], words: str) -> list[int]:
+def _ranks_in(sides: Sequence[Mapping[str, Any]], *words: str) -> list[int]:
     return sorted(
         rank
         for side in sides
         for site in side["sites"]
-        if words in site["function"]
+        if any(word in site["function"] for word in words)
         for rank in site["ranks"]
     )
 

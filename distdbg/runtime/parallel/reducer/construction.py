@@ -69,7 +69,8 @@ def check_values(
     except DivergedError as error:
         if is_synced:
             raise
-        _log.warning("DDP with init_sync=False begins with different values: %s", error)
+        # Its text: a log that keeps its records would keep the error's frames, and with them the group.
+        _log.warning("DDP with init_sync=False begins with different values: %s", str(error))
 
 
 def recorded(group: ProcessGroup, error: DistError) -> DistError:

@@ -38,8 +38,8 @@ Result = TypeVar("Result")
 #: `hook(state, bucket)` returns a future of the flat array that replaces the bucket's.
 CommHook = Callable[[Any, GradBucket], Any]
 
-_STATUS_NAME = "DDP compares the passes of all ranks"
-_ORDER_NAME = "DDP agrees on the order of buckets"
+_STATUS_NAME = "DDP status"
+_ORDER_NAME = "DDP order of buckets"
 _now_ns = time.time_ns
 
 
@@ -337,7 +337,10 @@ class Reducer:
         """Make the buckets anew, in the order in which rank 0 got its gradients."""
         rest = [i for i in range(len(self.parameters)) if i not in set(self.order)]
         order = np.array(self.order + rest, np.int32)
-        self._named(_ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
+        try:
+            self._named(_ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
+        except CollectiveError as error:
+            self._raise_told(error, _ORDER_NAME)
         self._make_buckets(self.capacity.buckets(self.parameters, order.tolist()))
         self.has_rebuilt = True
         _log.debug("DDP has ordered its gradients in %d buckets", len(self.buckets))
