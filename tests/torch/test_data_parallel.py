@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,21 @@ def test_a_rank_with_fewer_batches_is_named(warm_python: WarmPython, tmp_path: P
         else:
             assert said.startswith("RankLeft: DDP step 2 on group 'world' cannot complete: rank 1 ")
             assert "needed for DDP " in said
+
+
+def test_the_example_learns_digits_on_four_ranks(warm_python: WarmPython, tmp_path: Path) -> None:
+    found = run(warm_python, tmp_path, ddp_training.run_example, 4)
+    printed = found[0][0]
+    losses = [float(text) for text in re.findall(r"loss ([\d.]+)", printed)]
+    assert losses[-1] < losses[0] / 3, printed
+    share = re.search(r"^4 ranks recognise ([\d.]+)% of 1,000 digits", printed, re.MULTILINE)
+    assert share is not None, printed
+    assert float(share[1]) > 60
+    for _, said in found:
+        assert said == (
+            "MismatchError: DDP step 3 on group 'world': rank 2 did not use inner.weight, "
+            "inner.bias; ranks 0-1,3 did"
+        )
 
 
 @given(

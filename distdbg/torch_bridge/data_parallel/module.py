@@ -172,6 +172,8 @@ class DistributedDataParallel(torch.nn.Module):
             static_graph=self.static_graph,
         )
         this = weakref.ref(self)
+        values = self._parameters_list
+        self.reducer.kept = lambda index: values[index].grad
         self._handles = [
             value.register_post_accumulate_grad_hook(_gradient_hook(this, index))
             for index, value in enumerate(self._parameters_list)

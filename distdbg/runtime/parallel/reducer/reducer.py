@@ -1,7 +1,7 @@
 """Reducer: gradients in as they come, their averages over all ranks out, while the backward pass runs.
 
 Every rank issues the ops of a pass in one order: its buckets, by their numbers, then the status. A gradient
-that does not come is zeros, so no rank ever waits for an op that another one leaves out; the status says that
+that is missing is zeros, so no rank ever waits for an op that another one leaves out; the status says that
 something was unusual, and only then the ranks exchange names.
 """
 
@@ -61,6 +61,9 @@ class Reducer:
         self.parameters = list(parameters)
         #: What the user calls for a pass, in messages.
         self._function = function
+        #: Of a parameter without a gradient in this pass: what it has from passes that were not reduced.
+        self.kept: Callable[[int], Array | None] = lambda index: None
+        self._is_shadow = False
         #: The arrays that the gradients are of.
         self._values = list(values)
         self._arrays = arrays
@@ -172,7 +175,7 @@ class Reducer:
         for bucket in self.buckets:
             bucket.waits_for = len(bucket.indices)
         for index in self._lacking or ():
-            self._take_zeros(index)
+            self._take_missing(index)
 
     def ready(self, index: int, gradient: Array) -> None:
         """Take a gradient; start the ops of the buckets that are complete by it."""
@@ -203,9 +206,14 @@ class Reducer:
             "use_reentrant=False",
         )
 
-    def _take_zeros(self, index: int) -> None:
+    def _take_missing(self, index: int) -> None:
+        """A parameter has no gradient in this pass; it may have one of passes that were not reduced."""
         self._is_ready[index] = 1
-        self._arrays.clear(self.views[index])
+        kept = None if self._is_shadow else self.kept(index)
+        if kept is None:
+            self._arrays.clear(self.views[index])
+        else:
+            self._arrays.put(self.views[index], kept, self._divisor)
         self._bucket_of[index].waits_for -= 1
 
     def _start_complete(self) -> None:
@@ -243,8 +251,8 @@ class Reducer:
         self.moments.last_gradient_ns = _now_ns()
         lacking = [i for i, is_ready in enumerate(self._is_ready) if not is_ready]
         for index in lacking:
-            self._take_zeros(index)
-        may_lack = self.find_unused if self._lacking is None else False
+            self._take_missing(index)
+        may_lack = self.find_unused and self._lacking is None
         may_lack = may_lack or (self.is_static and not self.passes)
         during = self.buckets[0].name
         try:
@@ -265,7 +273,7 @@ class Reducer:
         self.passes += 1
         forwards, self.forwards = self.forwards, 0
         if self._status[0]:
-            self._explain(forwards, [] if may_lack else lacking)
+            self._explain(forwards, [] if may_lack or self._is_shadow else lacking)
         self._learn(lacking, may_lack)
         self.measures.add(self.moments)
         return self._used if self.is_static or may_lack else None
@@ -279,7 +287,7 @@ class Reducer:
     def _start_status(self, lacking: Sequence[int], may_lack: bool) -> Work | None:
         """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
         status = self._status
-        is_odd = bool(lacking and not may_lack) or bool(self._surplus)
+        is_odd = bool(lacking and not may_lack and not self._is_shadow) or bool(self._surplus)
         status[0] = is_odd or self.forwards != self._usual_forwards
         sent = status[:1]
         if may_lack:
@@ -347,16 +355,14 @@ class Reducer:
 
     def shadow(self, divisor: float | None = None) -> None:
         """Take part in a pass of the others with zeros, when this rank has no batch left."""
-        self.open(divisor)
-        for index in range(len(self.parameters)):
-            if not self._is_ready[index]:
-                self._take_zeros(index)
-        self.forwards = self._usual_forwards
-        self.moments = Moments()
-        used = self._used
-        self.finish()
-        if self.is_static:
-            self._used = used or self._used
+        self._is_shadow = True
+        try:
+            self.open(divisor)
+            self.forwards = self._usual_forwards
+            self.moments = Moments()
+            self.finish()
+        finally:
+            self._is_shadow = False
 
     def _named(self, name: str, start: Callable[[], Result]) -> Result:
         """Start an op that has this name in records and messages."""
