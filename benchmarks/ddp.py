@@ -1,10 +1,11 @@
 """`python -m benchmarks.ddp`: a training step under our DistributedDataParallel beside torch's over gloo.
 
 All ways run in one job: each rank has a group of torch's and one of ours, and both train the same models,
-block after block in turn, so a busy machine disturbs them alike. The table has the median and the 10th
-percentile of the blocks' step times and the CPU time of a step, on rank 0, and whether the parameters are the
-same in the end. There is one job for each level. Where torch does not survive its own level (asynchronous ops
-of gloo at DETAIL), torch is measured at INFO beside ours at that level.
+pairs of steps in turn, so a busy machine disturbs them alike. The table has the median and the 10th
+percentile of step times and the CPU time of a step, on rank 0; `ratio` is the median of ours by torch's over
+the pairs, which a busy machine changes least; and whether the parameters are the same in the end. There is
+one job for each level. Where torch does not survive its own level (asynchronous ops of gloo at DETAIL), torch
+is measured at INFO beside ours at that level.
 
     model        parameters
     mlp          14 tensors, 1.8 MiB: many small gradients
@@ -34,14 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ranks", default="2", help="world sizes")
     parser.add_argument("--models", default="mlp,convolution,transformer")
     parser.add_argument("--levels", default=",".join(LEVELS))
-    parser.add_argument("--blocks", type=int, default=12, help="of 5 steps each, for each way")
+    parser.add_argument("--blocks", type=int, default=40, help="of 2 steps each, for each way")
     parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank:
         run_rank(args.rank, args.blocks)
         return 0
     print(
-        f"{'ranks':>5}  {'model':12} {'level':7} {'way':12} {'median':>10} {'p10':>10} {'CPU':>10}"
+        f"{'ranks':>5}  {'model':12} {'level':7} {'way':12} {'median':>10} {'p10':>10} {'CPU':>10} "
+        f"{'ratio':>6}"
     )
     for size in map(int, args.ranks.split(",")):
         for model in args.models.split(","):
@@ -49,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for way, found in measure_level(model, level, size, args.blocks).items():
                     print(
                         f"{size:5}  {model:12} {level:7} {way:12} {found['median'] * 1e3:7.2f} ms "
-                        f"{found['p10'] * 1e3:7.2f} ms {found['cpu'] * 1e3:7.2f} ms"
+                        f"{found['p10'] * 1e3:7.2f} ms {found['cpu'] * 1e3:7.2f} ms "
+                        f"{found['ratio']:6.2f}"
                         f"{'' if found['same'] else '   other results'}",
                         flush=True,
                     )
@@ -128,16 +131,21 @@ def run_rank(name: str, blocks: int) -> None:
     ways = {way: Trainer(torch, wrapper, make, batch) for way, wrapper in wrappers.items()}
     for trainer in ways.values():
         trainer.run(3)
+    in_turn = list(ways.values())
     for _ in range(blocks):
-        for trainer in ways.values():
+        for trainer in in_turn:
             dist.barrier()
-            trainer.measure(5)
-    first = ways["distdbg"]
+            trainer.measure(2)
+        in_turn.reverse()
+    first, other = ways["distdbg"], ways["torch gloo"]
     found = {
         way: {
             "median": statistics.median(trainer.times),
             "p10": statistics.quantiles(trainer.times, n=10)[0],
             "cpu": statistics.median(trainer.cpu),
+            "ratio": statistics.median(
+                mine / theirs for mine, theirs in zip(trainer.times, other.times, strict=True)
+            ),
             "same": all(map(torch.equal, first.module.parameters(), trainer.module.parameters())),
         }
         for way, trainer in ways.items()

@@ -12,18 +12,21 @@ from distdbg.runtime.parallel.reducer.arrays import Array
 class Bucket:
     """Some parameters whose gradients are reduced by one op."""
 
-    __slots__ = ("flat", "index", "indices", "name", "nbytes", "views", "waits_for")
+    __slots__ = ("flat", "index", "indices", "name", "nbytes", "views", "waits_for", "whole")
 
     def __init__(
         self,
         index: int,
         indices: Sequence[int],
+        whole: Array,
         flat: Array,
         views: Sequence[Array],
         name: str,
         nbytes: int,
     ) -> None:
         self.index = index
+        #: `flat`, and behind it in the last bucket the status of the pass.
+        self.whole = whole
         #: Of the parameters, in the order of their places in `flat`.
         self.indices = tuple(indices)
         self.flat = flat

@@ -3,6 +3,10 @@
 Every rank issues the ops of a pass in one order: its buckets, by their numbers, then the status. A gradient
 that is missing is zeros, so no rank ever waits for an op that another one leaves out; the status says that
 something was unusual, and only then the ranks exchange names.
+
+The status of a plain pass is one more element of the last bucket: that is on its way when all gradients are
+there, or in finish(), so it is known by then. With a comm hook, and where parameters may be unused, it is an
+op of its own.
 """
 
 from __future__ import annotations
@@ -93,6 +97,8 @@ class Reducer:
         self._lacking: list[int] | None = None
         self._used: list[bool] | None = None
         self._surplus: list[int] = []
+        #: In finish(): the parameters without a gradient that may not be without one.
+        self._missing: list[int] = []
         self._status = np.zeros(1 + len(self.parameters), np.int32)
         may_lack = find_unused and not static_graph
         self._make_buckets(capacity.first_buckets(self.parameters, may_lack))
@@ -105,14 +111,15 @@ class Reducer:
         for at, indices in enumerate(buckets):
             values = [self._values[i] for i in indices]
             counts = [self.parameters[i].count for i in indices]
-            flat = self._arrays.make(values[0], sum(counts))
+            whole = self._arrays.make(values[0], sum(counts) + (at == len(buckets) - 1))
+            flat = whole[: sum(counts)]
             views, begin = [], 0
             for value, count in zip(values, counts, strict=True):
                 views.append(self._arrays.part(flat, begin, value))
                 begin += count
             name = bucket_name(at, [self.parameters[i].name for i in indices])
             nbytes = sum(self.parameters[i].nbytes for i in indices)
-            bucket = Bucket(at, indices, flat, views, name, nbytes)
+            bucket = Bucket(at, indices, whole, flat, views, name, nbytes)
             self.buckets.append(bucket)
             for i, view in zip(indices, views, strict=True):
                 self._bucket_of[i] = bucket
@@ -172,6 +179,7 @@ class Reducer:
         self._count = self._next = 0
         self._in_flight.clear()
         self._surplus.clear()
+        self._missing = []
         for bucket in self.buckets:
             bucket.waits_for = len(bucket.indices)
         for index in self._lacking or ():
@@ -233,7 +241,11 @@ class Reducer:
 
     def _start(self, bucket: Bucket) -> tuple[Work | None, Any]:
         if self._hook is None:
-            return all_reduce(bucket.flat, group=self.group, async_op=True), None
+            sent = bucket.flat
+            if self._is_plain and bucket is self.buckets[-1]:
+                sent = bucket.whole
+                sent[-1:] = self._is_odd()
+            return all_reduce(sent, group=self.group, async_op=True), None
         state, hook = self._hook
         values = [self._values[i] for i in bucket.indices]
         is_last = bucket.index == len(self.buckets) - 1
@@ -254,10 +266,11 @@ class Reducer:
             self._take_missing(index)
         may_lack = self.find_unused and self._lacking is None
         may_lack = may_lack or (self.is_static and not self.passes)
+        self._missing = [] if may_lack or self._is_shadow else lacking
         during = self.buckets[0].name
         try:
             self._start_complete()
-            status = self._start_status(lacking, may_lack)
+            status = None if self._is_plain else self._start_status(lacking, may_lack)
             for bucket, work, future, begun in self._in_flight:
                 during = bucket.name
                 self._wait(bucket, work, future)
@@ -272,8 +285,9 @@ class Reducer:
         self.moments.comm_end_ns = _now_ns()
         self.passes += 1
         forwards, self.forwards = self.forwards, 0
-        if self._status[0]:
-            self._explain(forwards, [] if may_lack or self._is_shadow else lacking)
+        missing, self._missing = self._missing, []
+        if self.buckets[-1].whole[-1] if self._is_plain else self._status[0]:
+            self._explain(forwards, missing)
         self._learn(lacking, may_lack)
         self.measures.add(self.moments)
         return self._used if self.is_static or may_lack else None
@@ -284,11 +298,19 @@ class Reducer:
             raise error
         raise told from error
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether all ranks must have all gradients, and one op for each bucket makes the averages."""
+        return self._hook is None and not self.find_unused and not self.is_static
+
+    def _is_odd(self) -> bool:
+        """Whether the others have to be told what is in this pass of this rank."""
+        return bool(self._missing or self._surplus or self.forwards != self._usual_forwards)
+
     def _start_status(self, lacking: Sequence[int], may_lack: bool) -> Work | None:
         """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
         status = self._status
-        is_odd = bool(lacking and not may_lack and not self._is_shadow) or bool(self._surplus)
-        status[0] = is_odd or self.forwards != self._usual_forwards
+        status[0] = self._is_odd()
         sent = status[:1]
         if may_lack:
             sent = status
