@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 
 from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
 from distdbg.errors import UsageError
-from distdbg.record.known_marks import STEP
 from distdbg.runtime import torch_arrays
 from distdbg.runtime.collectives import broadcast
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, from_numpy
 from distdbg.runtime.group import Group, resolve
-from distdbg.runtime.marks import mark
 from distdbg.runtime.parallel.reducer.agreement import Description
 from distdbg.runtime.parallel.reducer.arrays import Array, NumpyArrays
 from distdbg.runtime.parallel.reducer.buckets import Capacity
@@ -104,10 +103,11 @@ class GradientReducer:
             static_graph=static_graph,
             function="reduce",
         )
-        _log.info(
-            "GradientReducer of %d arrays in %d buckets, %d ranks",
-            len(values), len(self._reducer.buckets), pg.size(),
-        )  # fmt: skip
+        if level is not DebugLevel.OFF:
+            _log.info(
+                "GradientReducer of %d arrays in %d buckets, %d ranks",
+                len(values), len(self._reducer.buckets), pg.size(),
+            )  # fmt: skip
 
     def _write_all(self, values: dict[str, Array]) -> None:
         for name, value in values.items():
@@ -195,9 +195,6 @@ class GradientReducer:
         for name in list(self._kept):  # what only passes without synchronization had
             reducer.ready(self._index[name], self._kept.pop(name))
         used = reducer.finish()
-        mark(STEP, reducer.passes)
-        if reducer.measures.is_time_to_say():
-            _log.info("step %d: %s", reducer.passes, reducer.measures.line())
         found = {}
         for name, index in self._index.items():
             if used is None or used[index]:

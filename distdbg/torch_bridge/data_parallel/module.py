@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
 from distdbg.errors import MismatchError, UsageError, WrongTypeError
@@ -136,8 +137,9 @@ class DistributedDataParallel(torch.nn.Module):
             "static_graph": int(static_graph),
         }
         self._facts = construction_facts(self.reducer, module, options)
-        lines = "\n".join(f"{name}: {value}" for name, value in self._facts.items())
-        _log.info("DDP Initialized with:\n%s", lines)
+        if level_of(self.process_group.world) is not DebugLevel.OFF:
+            lines = "\n".join(f"{name}: {value}" for name, value in self._facts.items())
+            _log.info("DDP Initialized with:\n%s", lines)
 
     def _prepare(self, named: Mapping[str, Any], init_sync: bool, syncs_buffers: bool) -> None:
         group = self.process_group
@@ -257,9 +259,6 @@ class DistributedDataParallel(torch.nn.Module):
         finally:
             if self._backward_span is not None:
                 self._backward_span.__exit__(None, None, None)
-        measures = self.reducer.measures
-        if measures.is_time_to_say():
-            _log.info("DDP step %d: %s", self.reducer.passes, measures.line())
 
     def _write_back(self, used: Sequence[bool] | None) -> None:
         """Give each parameter its average; one that no rank has used keeps what it has."""

@@ -10,7 +10,7 @@ TRUTH = {
     "op": "all_reduce",
     "odd": [2],
     "torch": False,
-    "says": ["op #11", "all_reduce float32[73] on ranks 0-1,3", "barrier on rank 2"],
+    "says": ["op #9", "all_reduce float32[73] on ranks 0-1,3", "barrier on rank 2"],
 }
 
 

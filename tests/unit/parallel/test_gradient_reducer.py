@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +13,8 @@ import numpy.typing as npt
 import pytest
 
 import distdbg as dist
+from distdbg.record.entries import Mark, Op, SpanBegin
+from distdbg.record.reader import read_record
 from distdbg.runtime.future import Future
 
 Floats = npt.NDArray[np.float32]
@@ -242,3 +246,38 @@ def test_one_rank_alone_has_its_own_gradients() -> None:
     assert run(
         lambda rank: float(dist.GradientReducer([full(1, 0)]).reduce([full(1, 5)])[0][0]), 1
     ) == [5]
+
+
+def test_buckets_are_spans_and_names_of_ops_and_times_are_logged_at_level_detail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+    levels = iter((dist.DebugLevel.DETAIL, dist.DebugLevel.OFF))
+
+    def job(rank: int) -> None:
+        if rank == 0:
+            level.append(next(levels))
+        dist.barrier()
+        dist.set_debug_level(level[-1])
+        reducer = dist.GradientReducer({"fc.w": full(2, 0), "fc.b": full(2, 0)})
+        for _ in range(10):
+            reducer.reduce({"fc.w": full(2, 0), "fc.b": full(2, 0)})
+
+    level: list[dist.DebugLevel] = []
+    said = []
+    for _ in range(2):
+        with caplog.at_level(logging.INFO, logger="distdbg.parallel"):
+            run(job, 2)
+        said.append([line for line in caplog.messages if "beside the backward pass" in line])
+        caplog.clear()
+    assert [len(lines) for lines in said] == [2, 0]
+    assert "DDP step 10: forward" in said[0][0]
+
+    events = read_record(tmp_path / "rank00000.ddr").events
+    spans = [event.name for event in events if isinstance(event, SpanBegin)]
+    assert spans == ["DDP bucket 0 of fc"] * 10
+    ops = [event.comm for event in events if isinstance(event, Op)]
+    assert ops.count("DDP bucket 0 of fc") == 10
+    assert ops.count("DDP order of buckets") == 1
+    marks = [event.value for event in events if isinstance(event, Mark) and event.name == "step"]
+    assert marks == list(range(1, 11))

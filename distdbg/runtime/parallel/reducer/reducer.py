@@ -18,12 +18,15 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
 from distdbg.errors import CollectiveError, UsageError
+from distdbg.record.known_marks import STEP
 from distdbg.runtime.collectives import all_reduce, broadcast
 from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.marks import span
+from distdbg.runtime.marks import mark, span
 from distdbg.runtime.objects import all_gather_object
 from distdbg.runtime.parallel.reducer.agreement import PassReport, judge_pass, retell
 from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
@@ -290,6 +293,9 @@ class Reducer:
             self._explain(forwards, missing)
         self._learn(lacking, may_lack)
         self.measures.add(self.moments)
+        mark(STEP, self.passes)
+        if self.measures.is_time_to_say() and level_of(self.group.world) is DebugLevel.DETAIL:
+            _log.info("DDP step %d: %s", self.passes, self.measures.line())
         return self._used if self.is_static or may_lack else None
 
     def _raise_told(self, error: CollectiveError, during: str) -> NoReturn:
