@@ -65,8 +65,12 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "ReduceScatterOptions", "ScatterOptions",
     ),
     "distdbg.runtime.parallel": (
-        "DistributedSampler", "Join", "JoinHook", "Joinable", "batches",
+        "DistributedSampler", "GradientReducer", "Join", "JoinHook", "Joinable", "batches",
     ),
+    "distdbg.runtime.parallel.hooks": (
+        "BuiltinCommHookType", "DDPCommHookType", "PowerSGDState", "register_ddp_comm_hook",
+    ),
+    "distdbg.runtime.parallel.reducer.bucket": ("GradBucket",),
     "distdbg.runtime.p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
     "distdbg.runtime.queries": (
         "get_backend", "get_backend_config", "get_global_rank", "get_group_rank",
@@ -82,6 +86,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "distdbg.runtime.work": ("Work", "WorkResult"),
     "distdbg.runtime.world": ("record_comm",),
+    "distdbg.torch_bridge.data_parallel": ("DistributedDataParallel",),
 }  # fmt: skip
 
 #: Modules; torch.distributed and torch have all but `functional` under these names.

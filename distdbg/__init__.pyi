@@ -303,6 +303,9 @@ from distdbg.runtime.parallel import (
     DistributedSampler as DistributedSampler,
 )
 from distdbg.runtime.parallel import (
+    GradientReducer as GradientReducer,
+)
+from distdbg.runtime.parallel import (
     Join as Join,
 )
 from distdbg.runtime.parallel import (
@@ -313,6 +316,21 @@ from distdbg.runtime.parallel import (
 )
 from distdbg.runtime.parallel import (
     batches as batches,
+)
+from distdbg.runtime.parallel.hooks import (
+    BuiltinCommHookType as BuiltinCommHookType,
+)
+from distdbg.runtime.parallel.hooks import (
+    DDPCommHookType as DDPCommHookType,
+)
+from distdbg.runtime.parallel.hooks import (
+    PowerSGDState as PowerSGDState,
+)
+from distdbg.runtime.parallel.hooks import (
+    register_ddp_comm_hook as register_ddp_comm_hook,
+)
+from distdbg.runtime.parallel.reducer.bucket import (
+    GradBucket as GradBucket,
 )
 from distdbg.runtime.queries import (
     get_backend as get_backend,
@@ -397,6 +415,9 @@ from distdbg.runtime.work import (
 )
 from distdbg.runtime.world import (
     record_comm as record_comm,
+)
+from distdbg.torch_bridge.data_parallel import (
+    DistributedDataParallel as DistributedDataParallel,
 )
 
 __version__: str

@@ -79,7 +79,7 @@ def losses(printed: str) -> list[float]:
 
 
 def show_fit() -> None:
-    print(f"1. {RANKS} ranks fit a network together; gradients are averaged with all_reduce\n")
+    print(f"1. {RANKS} ranks fit a network together; a GradientReducer averages gradients\n")
     code, printed = run()
     course = losses(printed)
     if code or len(course) < 2 or course[-1] > course[0] / 4 or "bitwise equal" not in printed:

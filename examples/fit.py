@@ -3,9 +3,9 @@
     python examples/fit.py                    four ranks fit a two-layer network
     python examples/fit.py --wrong-rank 2     rank 2 was started with another hidden size
 
-The network learns to tell the two arms of a spiral apart. The ranks begin with the same weights
-(rank 0 broadcasts them) and take the same steps, so the model is the same on all of them; the
-last line proves it.
+The network learns to tell the two arms of a spiral apart. `GradientReducer` compares the models of all
+ranks, gives them the weights of rank 0 and averages their gradients, so all take the same steps and have the
+same model; the last line proves it.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ def spiral(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 
 
 class Network:
-    """Two layers; its weights and its gradients are lists of arrays in the same order."""
+    """Two layers; its weights and its gradients are arrays by name."""
 
     def __init__(self, hidden: int, rng: np.random.Generator) -> None:
-        self.weights = [
-            rng.normal(0.0, 1.5, (2, hidden)).astype(np.float32),
-            rng.normal(0.0, 1.5, hidden).astype(np.float32),
-            rng.normal(0.0, hidden**-0.5, (hidden, 1)).astype(np.float32),
-            np.zeros(1, np.float32),
-        ]
+        self.weights = {
+            "inner.weight": rng.normal(0.0, 1.5, (2, hidden)).astype(np.float32),
+            "inner.bias": rng.normal(0.0, 1.5, hidden).astype(np.float32),
+            "outer.weight": rng.normal(0.0, hidden**-0.5, (hidden, 1)).astype(np.float32),
+            "outer.bias": np.zeros(1, np.float32),
+        }
 
     def loss_and_gradients(
         self, points: np.ndarray, arms: np.ndarray
-    ) -> tuple[float, list[np.ndarray]]:
-        inner_weight, inner_bias, outer_weight, outer_bias = self.weights
+    ) -> tuple[float, dict[str, np.ndarray]]:
+        inner_weight, inner_bias, outer_weight, outer_bias = self.weights.values()
         inner = np.tanh(points @ inner_weight + inner_bias)
         guess = 1.0 / (1.0 + np.exp(-np.clip(inner @ outer_weight + outer_bias, -30.0, 30.0)))
         loss = -np.mean(arms * np.log(guess + 1e-7) + (1.0 - arms) * np.log(1.0 - guess + 1e-7))
         outer_error = (guess - arms) / np.float32(len(points))
         inner_error = (outer_error @ outer_weight.T) * (1.0 - inner**2)
-        gradients = [
-            points.T @ inner_error,
-            inner_error.sum(axis=0),
-            inner.T @ outer_error,
-            outer_error.sum(axis=0),
-        ]
+        gradients = {
+            "inner.weight": points.T @ inner_error,
+            "inner.bias": inner_error.sum(axis=0),
+            "outer.weight": inner.T @ outer_error,
+            "outer.bias": outer_error.sum(axis=0),
+        }
         return float(loss), gradients
 
 
@@ -70,28 +70,27 @@ def fit(hidden: int) -> None:
     rng = np.random.default_rng(rank)
     points, arms = spiral(POINTS_PER_RANK, rng)
     network = Network(hidden, rng)
-    velocity = [np.zeros_like(weight) for weight in network.weights]
-    for weight in network.weights:
-        dist.broadcast(weight, src=0)
+    velocity = {name: np.zeros_like(weight) for name, weight in network.weights.items()}
+    reducer = dist.GradientReducer(network.weights)
 
     started = time.monotonic()
     for step in range(STEPS + 1):
         batch = rng.integers(0, POINTS_PER_RANK, BATCH)
         loss, gradients = network.loss_and_gradients(points[batch], arms[batch])
-        for gradient in gradients:
-            dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
-        for weight, speed, gradient in zip(network.weights, velocity, gradients, strict=True):
-            speed *= 0.9
-            speed -= LEARNING_RATE * gradient
-            weight += speed
+        averages = reducer.reduce(gradients)
+        for name, weight in network.weights.items():
+            velocity[name] *= 0.9
+            velocity[name] -= LEARNING_RATE * averages[name]
+            weight += velocity[name]
         if step % 100 == 0:
             mean_loss = np.array([loss])
             dist.all_reduce(mean_loss, op=dist.ReduceOp.AVG)
             if rank == 0:
                 print(f"step {step:4d}   loss {mean_loss[0]:.4f}", flush=True)
 
-    everywhere = [np.empty_like(network.weights[0]) for _ in range(world_size)]
-    dist.all_gather(everywhere, network.weights[0])
+    weight = network.weights["inner.weight"]
+    everywhere = [np.empty_like(weight) for _ in range(world_size)]
+    dist.all_gather(everywhere, weight)
     if rank == 0:
         same = all(np.array_equal(other, everywhere[0]) for other in everywhere)
         took_s = time.monotonic() - started

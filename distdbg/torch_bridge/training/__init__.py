@@ -1,6 +1,5 @@
 """What torch's training wrappers know of an op, told to the record beside it.
 
-names.py     the words: 'DDP bucket 3 of layer4'
 naming.py    gives the ops of a block such a name
 model.py     one DistributedDataParallel: its buckets, how far they are, who got no gradient
 ddp.py       the patches of DDP

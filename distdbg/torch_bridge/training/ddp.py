@@ -14,8 +14,8 @@ from typing import Any
 from distdbg.check.logs import get_logger
 from distdbg.record.known_marks import FORWARD, NO_GRADIENT
 from distdbg.runtime.marks import mark, span
+from distdbg.runtime.parallel.reducer.names import list_names
 from distdbg.torch_bridge.training.model import Model
-from distdbg.torch_bridge.training.names import list_names
 from distdbg.torch_bridge.training.naming import named, naming
 from distdbg.torch_bridge.training.passes import Steps
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from distdbg.torch_bridge.training.names import unit_name
+from distdbg.runtime.parallel.reducer.names import unit_name
 from distdbg.torch_bridge.training.naming import named
 
 #: Where FSDP2 is, in torch 2.6 and newer, and before.

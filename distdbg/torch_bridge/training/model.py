@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.torch_bridge.training.names import bucket_name
+from distdbg.runtime.parallel.reducer.names import bucket_name
 
 #: Buckets that hold more than this are not copied to be looked at.
 _MOST_COPIED_NBYTES = 64 << 20

@@ -128,8 +128,8 @@ def _score_mismatch(truth: Truth, rank: int, error: dict[str, Any]) -> list[str]
     )
     if own != (rank in truth.odd):
         complaints.append("says of this rank that it is odd" if own else "does not say it is odd")
-    if truth.op == "new_group":
-        return complaints  # there are no arrays
+    if truth.op in ("new_group", "DDP"):
+        return complaints  # there are no arrays, or they are of the pass as a whole
     if "is_untouched" not in error:
         complaints.append("the op of the error was not seen, so its outputs cannot be compared")
     elif not error["is_untouched"] and truth.env.get("DISTDBG_DEBUG") != "info":

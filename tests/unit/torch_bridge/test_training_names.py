@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from distdbg.torch_bridge.training.model import Model
-from distdbg.torch_bridge.training.names import (
+from distdbg.runtime.parallel.reducer.names import (
     MOST_NAME,
     bucket_name,
     list_names,
     shared_module,
     unit_name,
 )
+from distdbg.torch_bridge.training.model import Model
 from distdbg.torch_bridge.training.passes import Steps
 
 

@@ -1,0 +1,248 @@
+"""GradientReducer: data parallel training for arrays without autograd: NumPy, CuPy, JAX, tensors.
+
+    reducer = dist.GradientReducer(parameters)         # all ranks have rank 0's values
+    for batch in batches:
+        gradients = reducer.reduce(backward(parameters, batch))
+
+or, while the backward pass still runs, `reducer.ready("layer.weight", gradient)` for each gradient, and then
+`reducer.finish()`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
+from distdbg.check.logs import get_logger
+from distdbg.check.sites import call_site
+from distdbg.errors import UsageError
+from distdbg.runtime import torch_arrays
+from distdbg.runtime.collectives import broadcast
+from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, from_numpy
+from distdbg.runtime.group import Group, resolve
+from distdbg.runtime.parallel.reducer.agreement import Description
+from distdbg.runtime.parallel.reducer.arrays import Array, NumpyArrays
+from distdbg.runtime.parallel.reducer.buckets import Capacity
+from distdbg.runtime.parallel.reducer.construction import (
+    agree_on_model,
+    check_values,
+    compare_values,
+)
+from distdbg.runtime.parallel.reducer.parameters import Parameter
+from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
+from distdbg.runtime.parallel.tree import leaves, rebuild
+from distdbg.runtime.world import record_comm
+
+_log = get_logger("parallel")
+
+
+class GradientReducer:
+    """Averages gradients over all ranks of a group, in buckets; `parameters` is a tree of arrays.
+
+    A collective: all ranks make it, and MismatchError on all of them says where names, shapes, dtypes or
+    their order differ. With `init_sync` the values of rank 0 are then written into the arrays of all ranks;
+    arrays that cannot be written (JAX) are given to `broadcast` instead. The other arguments are those of
+    DistributedDataParallel.
+    """
+
+    def __init__(
+        self,
+        parameters: Any,
+        group: Group = None,
+        *,
+        init_sync: bool = True,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+    ) -> None:
+        pg = resolve(group, "GradientReducer")
+        if pg is None:
+            raise UsageError("GradientReducer: this rank is not in the given group")
+        self.group = pg
+        self._tree = parameters
+        values = {name: _usable(name, value) for name, value in leaves(parameters)}
+        if not values:
+            raise UsageError("GradientReducer: there are no parameters")
+        self._index = {name: at for at, name in enumerate(values)}
+        self._is_view = gradient_as_bucket_view
+        self._is_syncing = True
+        #: Gradients of passes without synchronization.
+        self._kept: dict[str, Array] = {}
+        described = [
+            Parameter(name, _label(name, value), tuple(value.shape))
+            for name, value in values.items()
+        ]
+        capacity = Capacity.of(bucket_cap_mb)
+        options = {
+            "bucket_cap_mb": ",".join(f"{limit / 2**20:g}" for limit in capacity.limits),
+            "find_unused_parameters": find_unused_parameters,
+            "static_graph": static_graph,
+            "init_sync": init_sync,
+        }
+        forms = tuple((one.name, one.form) for one in described)
+        agree_on_model(pg, Description(forms, options, "GradientReducer", call_site()))
+        level = level_of(pg.world)
+        if init_sync:
+            compare_values(pg, values, level)
+            self._write_all(values)
+        check_values(pg, values, level, init_sync)
+        self._reducer = Reducer(
+            described,
+            list(values.values()),
+            NumpyArrays(),
+            pg,
+            capacity=capacity,
+            find_unused=find_unused_parameters,
+            static_graph=static_graph,
+            function="reduce",
+        )
+        if level is not DebugLevel.OFF:
+            _log.info(
+                "GradientReducer of %d arrays in %d buckets, %d ranks",
+                len(values), len(self._reducer.buckets), pg.size(),
+            )  # fmt: skip
+
+    def _write_all(self, values: dict[str, Array]) -> None:
+        for name, value in values.items():
+            if not value.flags.writeable:
+                raise UsageError(
+                    f"GradientReducer: {name} cannot be written to",
+                    hint="give init_sync=False, and begin with parameters = reducer.broadcast(parameters)",
+                )
+        with record_comm("DDP parameters"):
+            for value in values.values():
+                broadcast(value, group=self.group, group_src=0)
+
+    def broadcast(self, tree: Any, group_src: int = 0) -> Any:
+        """Return the tree with the values of one rank, for arrays that cannot be written to. A collective."""
+        copies = {name: np.array(_usable(name, value)) for name, value in leaves(tree)}
+        for value in copies.values():
+            broadcast(value, group=self.group, group_src=group_src)
+        return rebuild(tree, {name: _as(value, tree) for name, value in copies.items()})
+
+    @property
+    def buckets(self) -> list[list[str]]:
+        """The names in each bucket, in the order in which they are reduced."""
+        parameters = self._reducer.parameters
+        return [[parameters[i].name for i in bucket.indices] for bucket in self._reducer.buckets]
+
+    def register_comm_hook(self, state: object, hook: CommHook) -> None:
+        """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages."""
+        self._reducer.set_hook(state, hook)
+
+    # ------------------------------------------------------------------------------- a pass
+
+    def reduce(self, gradients: Any) -> Any:
+        """Return the averages of a tree of gradients. A collective.
+
+        The arrays are new ones; with gradient_as_bucket_view they are the reducer's own, until the next pass.
+        Within no_sync() the gradients are kept, and added to those of the next pass.
+        """
+        given = dict(leaves(gradients))
+        for name in given.keys() - self._index.keys():
+            raise UsageError(f"GradientReducer: {name or 'the gradient'} is none of the parameters")
+        for name, gradient in given.items():
+            if gradient is not None:
+                self.ready(name, gradient)
+        if not self._is_syncing:
+            return gradients
+        return rebuild(gradients, self._finish())
+
+    def ready(self, name: str, gradient: Array) -> None:
+        """Take one gradient of this pass; its bucket is reduced as soon as it is complete."""
+        index = self._index.get(name)
+        if index is None:
+            raise UsageError(f"GradientReducer: {name} is none of the parameters")
+        array = _usable(name, gradient)
+        parameter = self._reducer.parameters[index]
+        if tuple(array.shape) != parameter.shape:
+            raise UsageError(
+                f"GradientReducer: {name} is {parameter.form}, its gradient has shape "
+                f"{list(array.shape)}"
+            )
+        kept = self._kept
+        if not self._is_syncing:
+            kept[name] = kept[name] + array if name in kept else array.copy()
+            return
+        if name in kept:
+            array = kept.pop(name) + array
+        if not self._reducer.is_open:
+            self._begin()
+        self._reducer.ready(index, array)
+
+    def finish(self) -> Any:
+        """Return the averages of what ready() was given, in the form of the parameters. A collective."""
+        if not self._is_syncing:
+            return None
+        return rebuild(self._tree, self._finish())
+
+    def _begin(self) -> None:
+        self._reducer.begin_forward()
+        self._reducer.begin_backward()
+
+    def _finish(self) -> dict[str, Any]:
+        reducer = self._reducer
+        if not reducer.is_open:
+            self._begin()
+            reducer.open()
+        for name in list(self._kept):  # what only passes without synchronization had
+            reducer.ready(self._index[name], self._kept.pop(name))
+        used = reducer.finish()
+        found = {}
+        for name, index in self._index.items():
+            if used is None or used[index]:
+                view = reducer.views[index]
+                found[name] = view if self._is_view else view.copy()
+        return {name: _as(value, self._tree) for name, value in found.items()}
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Keep the gradients of the block on this rank, until the first pass after it."""
+        before = self._is_syncing
+        self._is_syncing = False
+        try:
+            yield
+        finally:
+            self._is_syncing = before
+
+
+def _usable(name: str, value: Array) -> Array:
+    """An array with NumPy's methods: NumPy's, CuPy's, or the memory of another library's."""
+    if isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "cupy":
+        return value
+    if torch_arrays.is_tensor(value):
+        dtype = torch_arrays.dtype_of(value, name)
+        return torch_arrays.as_numpy(value, dtype).view(dtype.to_numpy())
+    if hasattr(value, "todense") or hasattr(value, "tocsr"):
+        raise UsageError(
+            f"GradientReducer: {name} is a sparse {type(value).__name__}; only dense gradients are reduced"
+        )
+    try:
+        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"GradientReducer: {name} is no array on the CPU: {error}") from error
+
+
+def _label(name: str, value: Array) -> str:
+    dtype = from_numpy(value.dtype)
+    if dtype is None:
+        raise UsageError(f"GradientReducer: {name} has dtype {value.dtype}, which has no gradient")
+    return dtype.label
+
+
+def _as(value: Array, tree: Any) -> Any:
+    """As the tree's own library has its arrays, where that takes no NumPy arrays in their place."""
+    first = next((leaf for _, leaf in leaves(tree)), None)
+    if not torch_arrays.is_tensor(first) or not isinstance(value, np.ndarray):
+        return value
+    carrier = CARRIERS.get(FROM_NUMPY[value.dtype])
+    dtype = first.dtype if first is not None else None
+    tensor = sys.modules["torch"].from_numpy(value if carrier is None else value.view(carrier))
+    return tensor.view(dtype)

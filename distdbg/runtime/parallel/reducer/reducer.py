@@ -1,0 +1,405 @@
+"""Reducer: gradients in as they come, their averages over all ranks out, while the backward pass runs.
+
+Every rank issues the ops of a pass in one order: its buckets, by their numbers, then the status. A gradient
+that is missing is zeros, so no rank ever waits for an op that another one leaves out; the status says that
+something was unusual, and only then the ranks exchange names.
+
+The status of a plain pass is one more element of the last bucket: that is on its way when all gradients are
+there, or in finish(), so it is known by then. With a comm hook, and where parameters may be unused, it is an
+op of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
+from distdbg.check.logs import get_logger
+from distdbg.check.sites import call_site
+from distdbg.errors import CollectiveError, UsageError
+from distdbg.record.known_marks import STEP
+from distdbg.runtime.collectives import all_reduce, broadcast
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.marks import mark, span
+from distdbg.runtime.objects import all_gather_object
+from distdbg.runtime.parallel.reducer.agreement import PassReport, judge_pass, retell
+from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
+from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket
+from distdbg.runtime.parallel.reducer.buckets import Buckets, Capacity
+from distdbg.runtime.parallel.reducer.construction import recorded
+from distdbg.runtime.parallel.reducer.measures import Measures, Moments
+from distdbg.runtime.parallel.reducer.names import bucket_name
+from distdbg.runtime.parallel.reducer.parameters import Parameter
+from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.runtime.work import Work
+
+_log = get_logger("parallel")
+Result = TypeVar("Result")
+
+#: `hook(state, bucket)` returns a future of the flat array that replaces the bucket's.
+CommHook = Callable[[Any, GradBucket], Any]
+
+_STATUS_NAME = "DDP status"
+_ORDER_NAME = "DDP order of buckets"
+_now_ns = time.time_ns
+
+
+class Reducer:
+    """The buckets of one model on one rank. Not thread-safe: a pass belongs to one thread."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        values: Sequence[Array],
+        arrays: Arrays,
+        group: ProcessGroup,
+        *,
+        capacity: Capacity,
+        find_unused: bool = False,
+        static_graph: bool = False,
+        function: str = "backward",
+    ) -> None:
+        self.parameters = list(parameters)
+        #: What the user calls for a pass, in messages.
+        self._function = function
+        #: Of a parameter without a gradient in this pass: what it has from passes that were not reduced.
+        self.kept: Callable[[int], Array | None] = lambda index: None
+        self._is_shadow = False
+        #: The arrays that the gradients are of.
+        self._values = list(values)
+        self._arrays = arrays
+        self.group = group
+        self._recorder = group.world.recorder
+        self.capacity = capacity
+        self.find_unused = find_unused
+        self.is_static = static_graph
+        self._hook: tuple[Any, CommHook] | None = None
+        self.measures = Measures()
+        self.moments = Moments()
+        self.buckets: list[Bucket] = []
+        self.has_rebuilt = False
+        self.passes = 0
+        #: Forward passes since the last backward pass, and how many all ranks had before it last.
+        self.forwards = 0
+        self._usual_forwards = 1
+        self._is_open = False
+        self._divisor = float(group.size())
+        self._is_ready = bytearray(len(self.parameters))
+        self._count = 0
+        self._next = 0
+        self._in_flight: list[tuple[Bucket, Work | None, Any, span]] = []
+        #: Of the first pass: in which order gradients came.
+        self.order: list[int] = []
+        #: With static_graph, after the first pass: who has no gradient here, and who has one anywhere.
+        self._lacking: list[int] | None = None
+        self._used: list[bool] | None = None
+        self._surplus: list[int] = []
+        #: In finish(): the parameters without a gradient that may not be without one.
+        self._missing: list[int] = []
+        self._status = np.zeros(1 + len(self.parameters), np.int32)
+        may_lack = find_unused and not static_graph
+        self._make_buckets(capacity.first_buckets(self.parameters, may_lack))
+
+    def _make_buckets(self, buckets: Buckets) -> None:
+        self.buckets = []
+        self._bucket_of: list[Bucket] = [None] * len(self.parameters)  # type: ignore[list-item]
+        #: By parameter: the part of its bucket that holds its gradient, after finish() the average.
+        self.views: list[Array] = [None] * len(self.parameters)
+        for at, indices in enumerate(buckets):
+            values = [self._values[i] for i in indices]
+            counts = [self.parameters[i].count for i in indices]
+            whole = self._arrays.make(values[0], sum(counts) + (at == len(buckets) - 1))
+            flat = whole[: sum(counts)]
+            views, begin = [], 0
+            for value, count in zip(values, counts, strict=True):
+                views.append(self._arrays.part(flat, begin, value))
+                begin += count
+            name = bucket_name(at, [self.parameters[i].name for i in indices])
+            nbytes = sum(self.parameters[i].nbytes for i in indices)
+            bucket = Bucket(at, indices, whole, flat, views, name, nbytes)
+            self.buckets.append(bucket)
+            for i, view in zip(indices, views, strict=True):
+                self._bucket_of[i] = bucket
+                self.views[i] = view
+
+    def set_hook(self, state: Any, hook: CommHook) -> None:
+        """Reduce buckets by `hook(state, bucket)` from here on. Once, and not within a pass."""
+        if self._hook is not None:
+            raise UsageError("a comm hook is registered already; there can be one")
+        if self._is_open:
+            raise UsageError("a comm hook is registered before the backward pass, not within one")
+        self._hook = (state, hook)
+
+    @property
+    def hook_name(self) -> str:
+        """Of the comm hook; '' without one."""
+        return "" if self._hook is None else getattr(self._hook[1], "__qualname__", "hook")
+
+    @property
+    def unused_nbytes(self) -> int:
+        """Of the parameters that no rank used in the last pass."""
+        used = self._used or ()
+        return sum(
+            one.nbytes for one, is_used in zip(self.parameters, used, strict=False) if not is_used
+        )
+
+    # ---------------------------------------------------------------------------------- a pass
+
+    def abandon(self) -> None:
+        """Forget the gradients of a backward pass that has raised."""
+        self._is_open = False
+        self._drop_in_flight()
+
+    def begin_forward(self) -> None:
+        """A forward pass begins whose backward pass reduces."""
+        self.forwards += 1
+        self.moments = Moments(forward_begin_ns=_now_ns())
+
+    def begin_backward(self) -> None:
+        """The backward pass begins; only for the times."""
+        if not self.moments.backward_begin_ns:
+            self.moments.backward_begin_ns = _now_ns()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether gradients came that finish() has not seen."""
+        return self._is_open
+
+    def open(self, divisor: float | None = None) -> None:
+        """Begin a pass; ready() does it with the first gradient. `divisor`: other than the group's size."""
+        if self.passes and not self.has_rebuilt and (self.is_static or not self.find_unused):
+            self._rebuild()  # not by finish(): its caller reads the views
+        self._is_open = True
+        size = self.group.size()
+        self._divisor = 1.0 if self._hook is not None else float(divisor or size)
+        self._is_ready = bytearray(len(self.parameters))
+        self._count = self._next = 0
+        self._in_flight.clear()
+        self._surplus.clear()
+        self._missing = []
+        for bucket in self.buckets:
+            bucket.waits_for = len(bucket.indices)
+        for index in self._lacking or ():
+            self._take_missing(index)
+
+    def ready(self, index: int, gradient: Array) -> None:
+        """Take a gradient; start the ops of the buckets that are complete by it."""
+        if not self._is_open:
+            self.open()
+        if self._is_ready[index]:
+            self._take_again(index)
+            return
+        self._is_ready[index] = 1
+        self._count += 1
+        if not self.passes:
+            self.order.append(index)
+        self._arrays.put(self.views[index], gradient, self._divisor)
+        bucket = self._bucket_of[index]
+        bucket.waits_for -= 1
+        if not bucket.waits_for and bucket.index == self._next:
+            self._start_complete()
+
+    def _take_again(self, index: int) -> None:
+        if self._lacking is not None and index in self._lacking:
+            self._surplus.append(index)
+            return
+        name = self.parameters[index].name
+        self._is_open = False
+        raise UsageError(
+            f"DDP: {name} got its gradient twice in one backward pass",
+            hint="is a backward pass run within another one? torch's checkpoint() does so unless "
+            "use_reentrant=False",
+        )
+
+    def _take_missing(self, index: int) -> None:
+        """A parameter has no gradient in this pass; it may have one of passes that were not reduced."""
+        self._is_ready[index] = 1
+        kept = None if self._is_shadow else self.kept(index)
+        if kept is None:
+            self._arrays.clear(self.views[index])
+        else:
+            self._arrays.put(self.views[index], kept, self._divisor)
+        self._bucket_of[index].waits_for -= 1
+
+    def _start_complete(self) -> None:
+        while self._next < len(self.buckets) and not self.buckets[self._next].waits_for:
+            bucket = self.buckets[self._next]
+            self._next += 1
+            if not self.moments.comm_begin_ns:
+                self.moments.comm_begin_ns = _now_ns()
+            begun = span(bucket.name)
+            begun.__enter__()
+            try:
+                work, future = self._named(bucket.name, partial(self._start, bucket))
+            except CollectiveError as error:
+                self._is_open = False
+                self._raise_told(error, bucket.name)
+            self._in_flight.append((bucket, work, future, begun))
+
+    def _start(self, bucket: Bucket) -> tuple[Work | None, Any]:
+        if self._hook is None:
+            sent = bucket.flat
+            if self._is_plain and bucket is self.buckets[-1]:
+                sent = bucket.whole
+                sent[-1:] = self._is_odd()
+            return all_reduce(sent, group=self.group, async_op=True), None
+        state, hook = self._hook
+        values = [self._values[i] for i in bucket.indices]
+        is_last = bucket.index == len(self.buckets) - 1
+        return None, hook(
+            state, GradBucket(bucket.index, bucket.flat, bucket.views, values, is_last)
+        )
+
+    def finish(self) -> Sequence[bool] | None:
+        """Wait until all is reduced: `views` are the averages.
+
+        Returns which parameters had a gradient on any rank; None: all. Raises the same error on every rank
+        when a rank lacks a gradient, or ran another number of passes.
+        """
+        self._is_open = False
+        self.moments.last_gradient_ns = _now_ns()
+        lacking = [i for i, is_ready in enumerate(self._is_ready) if not is_ready]
+        for index in lacking:
+            self._take_missing(index)
+        may_lack = self.find_unused and self._lacking is None
+        may_lack = may_lack or (self.is_static and not self.passes)
+        self._missing = [] if may_lack or self._is_shadow else lacking
+        during = self.buckets[0].name
+        try:
+            self._start_complete()
+            status = None if self._is_plain else self._start_status(lacking, may_lack)
+            for bucket, work, future, begun in self._in_flight:
+                during = bucket.name
+                self._wait(bucket, work, future)
+                begun.__exit__(None, None, None)
+            during = _STATUS_NAME
+            if status is not None:
+                status.wait()
+        except CollectiveError as error:
+            self._raise_told(error, during)
+        finally:
+            self._drop_in_flight()
+        self.moments.comm_end_ns = _now_ns()
+        self.passes += 1
+        forwards, self.forwards = self.forwards, 0
+        missing, self._missing = self._missing, []
+        if self.buckets[-1].whole[-1] if self._is_plain else self._status[0]:
+            self._explain(forwards, missing)
+        self._learn(lacking, may_lack)
+        self.measures.add(self.moments)
+        mark(STEP, self.passes)
+        if self.measures.is_time_to_say() and level_of(self.group.world) is DebugLevel.DETAIL:
+            _log.info("DDP step %d: %s", self.passes, self.measures.line())
+        return self._used if self.is_static or may_lack else None
+
+    def _raise_told(self, error: CollectiveError, during: str) -> NoReturn:
+        told = retell(error, self.passes + 1, during)
+        if told is error:
+            raise error
+        raise told from error
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether all ranks must have all gradients, and one op for each bucket makes the averages."""
+        return self._hook is None and not self.find_unused and not self.is_static
+
+    def _is_odd(self) -> bool:
+        """Whether the others have to be told what is in this pass of this rank."""
+        return bool(self._missing or self._surplus or self.forwards != self._usual_forwards)
+
+    def _start_status(self, lacking: Sequence[int], may_lack: bool) -> Work | None:
+        """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
+        status = self._status
+        status[0] = self._is_odd()
+        sent = status[:1]
+        if may_lack:
+            sent = status
+            status[1:] = 1
+            status[[1 + index for index in lacking]] = 0
+        start = partial(all_reduce, sent, ReduceOp.MAX, self.group, async_op=True)
+        return self._named(_STATUS_NAME, start)
+
+    def _wait(self, bucket: Bucket, work: Work | None, future: Any) -> None:
+        if work is not None:
+            work.wait()
+            return
+        value = future.wait()
+        if isinstance(value, (list, tuple)):  # as a Work's future has it
+            value = value[0]
+        if value is not bucket.flat:
+            self._arrays.copy([bucket.flat], [value])
+
+    def _drop_in_flight(self) -> None:
+        """What nobody waits for any more, after an error, is not a Work that was forgotten."""
+        for _, work, _, _ in self._in_flight:
+            started = None if work is None else work.hand_over()
+            if started is not None:
+                started.end()
+        self._in_flight.clear()
+
+    def _explain(self, forwards: int, lacking: Sequence[int]) -> None:
+        """A rank has seen something unusual: raise the same error on all, or go on where it is none."""
+        names = [parameter.name for parameter in self.parameters]
+        report = PassReport(
+            number=self.passes,
+            forwards=forwards,
+            missing=tuple(names[i] for i in lacking),
+            surplus=tuple(names[i] for i in self._surplus),
+            function=self._function,
+            site=call_site(),
+        )
+        everybody: list[Any] = [None] * self.group.size()
+        all_gather_object(everybody, report, group=self.group)
+        group = self.group
+        error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
+        if error is not None:
+            raise recorded(self.group, error)
+        self._usual_forwards = forwards
+
+    def _learn(self, lacking: list[int], may_lack: bool) -> None:
+        """After a pass: what was used."""
+        if may_lack:
+            self._used = self._status[1:].astype(bool).tolist()
+        if self.is_static and self._lacking is None:
+            self._lacking = lacking
+
+    def _rebuild(self) -> None:
+        """Make the buckets anew, in the order in which rank 0 got its gradients."""
+        rest = [i for i in range(len(self.parameters)) if i not in set(self.order)]
+        order = np.array(self.order + rest, np.int32)
+        try:
+            self._named(_ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
+        except CollectiveError as error:
+            self._raise_told(error, _ORDER_NAME)
+        self._make_buckets(self.capacity.buckets(self.parameters, order.tolist()))
+        self.has_rebuilt = True
+        _log.debug("DDP has ordered its gradients in %d buckets", len(self.buckets))
+
+    def shadow(self, divisor: float | None = None) -> None:
+        """Take part in a pass of the others with zeros, when this rank has no batch left."""
+        self._is_shadow = True
+        try:
+            self.open(divisor)
+            self.forwards = self._usual_forwards
+            self.moments = Moments()
+            self.finish()
+        finally:
+            self._is_shadow = False
+
+    def _named(self, name: str, start: Callable[[], Result]) -> Result:
+        """Start an op that has this name in records and messages."""
+        recorder = self._recorder
+        if recorder is None:
+            return start()
+        before = recorder.comm
+        recorder.set_comm(name)
+        try:
+            return start()
+        finally:
+            recorder.set_comm(before)

@@ -1,0 +1,474 @@
+"""DistributedDataParallel: a torch module whose gradients are averaged over all ranks, as torch's own.
+
+Autograd tells of each gradient (`register_post_accumulate_grad_hook`); the end of the backward pass is a
+callback of its engine. Everything else is the Reducer's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
+from distdbg.check.logs import get_logger
+from distdbg.check.sites import call_site
+from distdbg.errors import MismatchError, UsageError, WrongTypeError
+from distdbg.record.known_marks import BACKWARD, FORWARD
+from distdbg.runtime.group import ProcessGroup, resolve
+from distdbg.runtime.marks import span
+from distdbg.runtime.mesh import DeviceMesh
+from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
+from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, retell
+from distdbg.runtime.parallel.reducer.bucket import GradBucket
+from distdbg.runtime.parallel.reducer.buckets import Capacity
+from distdbg.runtime.parallel.reducer.construction import (
+    agree_on_model,
+    check_values,
+    compare_values,
+)
+from distdbg.runtime.parallel.reducer.parameters import Parameter
+from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
+from distdbg.runtime.work import Work
+from distdbg.runtime.world import record_comm
+from distdbg.torch_bridge.call_sites import skip_torch_in
+from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse
+from distdbg.torch_bridge.data_parallel.facts import construction_facts, runtime_facts
+from distdbg.torch_bridge.data_parallel.joining import (
+    DataParallelJoinHook,
+    agree_on_sync,
+    find_common_rank,
+)
+from distdbg.torch_bridge.data_parallel.states import broadcast_states
+
+_log = get_logger("parallel")
+_autograd: Any = torch.autograd
+_engine = _autograd.Variable._execution_engine
+#: Buffers that a backward pass needs may be written to: torch's DDP does.
+preserve_versions = _autograd._unsafe_preserve_version_counter
+_BUFFERS = "DDP buffers"
+_DENSE = torch.strided
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """Average the gradients of `module` over all ranks of a group while its backward pass runs.
+
+    The arguments are torch's; `process_group` is one of distdbg's. A collective: all ranks make it, and
+    MismatchError on all of them says where their models differ. Then all have the values of rank 0, unless
+    `init_sync` is False.
+    """
+
+    #: Set where a join context can be asked: tells it that this rank still has a batch.
+    notify_join_context: Callable[[Any], Work | None] | None = None
+
+    def __init__(
+        self,
+        module: Any,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: ProcessGroup | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        delay_all_reduce_named_params: Any = None,
+        param_to_hook_all_reduce: Any = None,
+        mixed_precision: Any = None,
+        device_mesh: DeviceMesh | None = None,
+        skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: list[int] | None = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
+    ) -> None:
+        super().__init__()
+        refused = {
+            "delay_all_reduce_named_params": delay_all_reduce_named_params,
+            "param_to_hook_all_reduce": param_to_hook_all_reduce,
+            "mixed_precision": mixed_precision,
+            "skip_all_reduce_unused_params": skip_all_reduce_unused_params or None,
+            "device_ids": device_ids or None,
+            "output_device": output_device,
+        }
+        for name, value in refused.items():
+            if value is not None:
+                raise UsageError(f"DistributedDataParallel: {name} is not supported here")
+        self.process_group = _group_of(process_group, device_mesh)
+        skip_torch_in(self.process_group.world.recorder, torch)
+        self.module = module
+        self.dim = dim
+        self.device_ids = self.output_device = None
+        self.find_unused_parameters = find_unused_parameters
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.static_graph = static_graph
+        if forward_sync_buffers is None:
+            forward_sync_buffers = broadcast_buffers is not False
+            syncs_buffers_at_init = forward_sync_buffers
+        else:
+            syncs_buffers_at_init = True
+        self.forward_sync_buffers = forward_sync_buffers
+        self.require_backward_grad_sync = True
+        self.require_forward_param_sync = True
+        self.divides_by_initial_world_size = True
+        #: None: the size of the group.
+        self.divisor: float | None = None
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        named = _parameters_of(module, self.parameters_to_ignore)
+        self._parameters_list = list(named.values())
+        self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
+        self.device = self._parameters_list[0].device
+        self._has_buffers = next(self._buffers_of(), None) is not None
+        self._is_armed = self._is_running = False
+        self._backward_span: span | None = None
+        self._prepare(named, init_sync, syncs_buffers_at_init)
+        options = {
+            "broadcast_buffers": int(self.forward_sync_buffers),
+            "find_unused_parameters": int(find_unused_parameters),
+            "gradient_as_bucket_view": int(gradient_as_bucket_view),
+            "static_graph": int(static_graph),
+        }
+        self._facts = construction_facts(self.reducer, module, options)
+        if level_of(self.process_group.world) is not DebugLevel.OFF:
+            lines = "\n".join(f"{name}: {value}" for name, value in self._facts.items())
+            _log.info("DDP Initialized with:\n%s", lines)
+
+    def _prepare(self, named: Mapping[str, Any], init_sync: bool, syncs_buffers: bool) -> None:
+        group = self.process_group
+        parameters = [
+            Parameter(name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
+            for name, value in named.items()
+        ]
+        options = {
+            "bucket_cap_mb": ",".join(f"{limit / 2**20:g}" for limit in self._capacity.limits),
+            "find_unused_parameters": self.find_unused_parameters,
+            "static_graph": self.static_graph,
+            "forward_sync_buffers": self.forward_sync_buffers,
+            "init_sync": init_sync,
+        }
+        described = tuple((one.name, one.form) for one in parameters)
+        maker = type(self).__name__
+        agree_on_model(group, Description(described, options, maker, call_site()))
+        states = _states_of(self.module, self.parameters_to_ignore, syncs_buffers)
+        level = level_of(group.world)
+        if init_sync:
+            compare_values(group, states, level)
+            with record_comm("DDP parameters and buffers"), torch.no_grad():
+                broadcast_states(group, list(states.values()))
+        check_values(group, states, level, init_sync)
+        self.reducer = Reducer(
+            parameters,
+            self._parameters_list,
+            TorchArrays(),
+            group,
+            capacity=self._capacity,
+            find_unused=self.find_unused_parameters,
+            static_graph=self.static_graph,
+        )
+        this = weakref.ref(self)
+        values = self._parameters_list
+        self.reducer.kept = lambda index: values[index].grad
+        self._handles = [
+            value.register_post_accumulate_grad_hook(_gradient_hook(this, index))
+            for index, value in enumerate(self._parameters_list)
+        ]
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """The older name of forward_sync_buffers."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
+
+    # ------------------------------------------------------------------------------- a pass
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the module, and prepare to reduce the gradients of its backward pass."""
+        does_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
+        is_again = self.reducer.forwards > 0  # without a backward pass between
+        if does_sync:
+            self.reducer.begin_forward()
+        is_joining = self._notify_join()
+        if self.will_sync_module_buffers():
+            root = find_common_rank(self.process_group, True) if is_joining else 0
+            self.sync_buffers(root, is_again)
+        if is_joining:
+            agree_on_sync(self.process_group, self.require_backward_grad_sync)
+        with span(FORWARD):
+            output = self.module(*inputs, **kwargs)
+        self.require_forward_param_sync = does_sync
+        if self.reducer.is_open:
+            self.reducer.abandon()
+        self._is_armed, self._is_running = does_sync, False
+        if does_sync:
+            this = weakref.ref(self)
+            for tensor in _tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(_backward_hook(this))
+        return output
+
+    def _notify_join(self) -> bool:
+        """Whether a join context is around this pass; then how many ranks are in it is known."""
+        if self.notify_join_context is None:
+            return False
+        work = self.notify_join_context(self)
+        if work is None:
+            return False
+        work.wait()
+        if not self.divides_by_initial_world_size:
+            self.divisor = float(work.result()[0].item())
+        return True
+
+    def begin_backward(self) -> None:
+        """A backward pass has come to this module; autograd calls it."""
+        if self._is_running or not self._is_armed:
+            return
+        self._is_running = True
+        self._backward_span = span(BACKWARD)
+        self._backward_span.__enter__()
+        self.reducer.begin_backward()
+        self.reducer.open(self.divisor)
+        _engine.queue_callback(self._end_backward)
+
+    def take_gradient(self, index: int, parameter: Any) -> None:
+        """A parameter has its gradient; autograd calls it."""
+        if not self._is_armed:
+            return
+        if not self._is_running:
+            self.begin_backward()
+        gradient = parameter.grad
+        if gradient.layout is not _DENSE:
+            refuse_sparse(self.reducer.parameters[index].name, gradient)
+        self.reducer.ready(index, gradient)
+
+    def _end_backward(self) -> None:
+        self._is_armed = self._is_running = False
+        try:
+            with torch.no_grad():
+                self._write_back(self.reducer.finish())
+        finally:
+            if self._backward_span is not None:
+                self._backward_span.__exit__(None, None, None)
+
+    def _write_back(self, used: Sequence[bool] | None) -> None:
+        """Give each parameter its average; one that no rank has used keeps what it has."""
+        views = self.reducer.views
+        into, averages = [], []
+        for index, parameter in enumerate(self._parameters_list):
+            if used is not None and not used[index]:
+                continue
+            gradient, view = parameter.grad, views[index]
+            if self.gradient_as_bucket_view:
+                if gradient is not view:
+                    parameter.grad = view
+            elif gradient is None:
+                parameter.grad = view.clone()
+            else:
+                into.append(gradient)
+                averages.append(view)
+        if into:
+            torch._foreach_copy_(into, averages)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate gradients on this rank alone, until the first pass after the block."""
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    # ------------------------------------------------------------------------------- states
+
+    def will_sync_module_buffers(self) -> bool:
+        """Return whether the next forward pass broadcasts the buffers."""
+        return self.require_forward_param_sync and self.forward_sync_buffers and self._has_buffers
+
+    def _buffers_of(self) -> Iterator[Any]:
+        """Looked up each time: a module may replace them."""
+        for name, value in self.module.named_buffers():
+            if name not in self.parameters_to_ignore:
+                yield value
+
+    def sync_buffers(self, root: int, is_again: bool = False) -> None:
+        """Give all ranks the buffers of group rank `root`."""
+        buffers = list(self._buffers_of())
+        name = f"{_BUFFERS}; {SKIPPED}" if is_again else _BUFFERS
+        try:
+            with (
+                record_comm(name),
+                torch.no_grad(),
+                preserve_versions(tuple(buffers)),
+            ):
+                broadcast_states(self.process_group, buffers, root)
+        except MismatchError as error:
+            told = retell(error, self.reducer.passes + 1, name)
+            if told is error:
+                raise
+            raise told from error
+
+    def sync_states(self, root: int) -> None:
+        """Give all ranks the parameters, and the buffers that are synchronized, of group rank `root`."""
+        states = _states_of(self.module, self.parameters_to_ignore, self.forward_sync_buffers)
+        with torch.no_grad():
+            broadcast_states(self.process_group, list(states.values()), root)
+
+    # -------------------------------------------------------------------------------- hooks
+
+    def register_comm_hook(self, state: object, hook: CommHook) -> None:
+        """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages."""
+        if not callable(hook):
+            raise WrongTypeError("register_comm_hook: the hook must be callable")
+        parameters = inspect.signature(hook).parameters
+        expected = parameters.get("bucket")
+        wanted = (inspect.Parameter.empty, GradBucket)
+        if expected is None or (
+            isinstance(expected.annotation, type) and expected.annotation not in wanted
+        ):
+            raise UsageError(
+                "register_comm_hook: a hook has the parameters state and bucket, a GradBucket, "
+                f"not ({', '.join(map(str, parameters.values()))})"
+            )
+        self.reducer.set_hook(state, hook)
+
+    def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
+        self.reducer.set_hook(self.process_group, builtin_hook(comm_hook_type))
+
+    # --------------------------------------------------------------------------------- join
+
+    def join_hook(self, **kwargs: Any) -> DataParallelJoinHook:
+        """Return what a context for uneven batches calls on a rank that has none left."""
+        divides = bool(kwargs.get("divide_by_initial_world_size", True))
+        return DataParallelJoinHook(self, divides)
+
+    @property
+    def join_device(self) -> Any:
+        """Where the model is."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """The group whose ranks have uneven batches."""
+        return self.process_group
+
+    # -------------------------------------------------------------------------------- facts
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Facts about the model, its buckets and the times of passes, by torch's names."""
+        return {**self._facts, **runtime_facts(self.reducer)}
+
+    def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
+        if sample_rate < 1:
+            raise UsageError(f"the sample rate is 1 or more, not {sample_rate}")
+        self.reducer.measures.interval = sample_rate
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: Any, params_and_buffers_to_ignore: Sequence[str]
+    ) -> None:
+        module._ddp_params_and_buffers_to_ignore = params_and_buffers_to_ignore
+
+    def _remove_autograd_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def _group_of(process_group: Any, device_mesh: DeviceMesh | None) -> ProcessGroup:
+    if process_group is not None and device_mesh is not None:
+        raise UsageError("DistributedDataParallel: give process_group or device_mesh, not both")
+    if device_mesh is not None:
+        if device_mesh.ndim != 1:
+            raise UsageError(
+                f"DistributedDataParallel: device_mesh has {device_mesh.ndim} dimensions; give one "
+                "of them, such as device_mesh['dp']"
+            )
+        process_group = device_mesh.get_group()
+    group = resolve(process_group, "DistributedDataParallel")
+    if group is None:
+        raise UsageError("DistributedDataParallel: this rank is not in the given group")
+    return group
+
+
+def _parameters_of(module: Any, ignored: set[str]) -> dict[str, Any]:
+    """Those that have gradients, by name; one that several modules share has its first name."""
+    if not isinstance(module, torch.nn.Module):
+        raise WrongTypeError(
+            f"DistributedDataParallel wraps a torch module, not {type(module).__name__}"
+        )
+    found = {}
+    for name, value in module.named_parameters():
+        if not value.requires_grad or name in ignored:
+            continue
+        if isinstance(value, torch.nn.parameter.UninitializedParameter):
+            raise UsageError(
+                f"DistributedDataParallel: {name} has no shape yet",
+                hint="run the module once before it is wrapped",
+            )
+        found[name] = value
+    if not found:
+        raise UsageError("DistributedDataParallel: the module has no parameter with a gradient")
+    for name, part in module.named_modules():
+        kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
+        if isinstance(part, kinds) and part.sparse and f"{name}.weight".lstrip(".") in found:
+            raise UsageError(
+                f"DistributedDataParallel: the gradient of {name}.weight is sparse; only dense ones "
+                "are reduced",
+                hint="make the layer with sparse=False",
+            )
+    return found
+
+
+def _states_of(module: Any, ignored: set[str], with_buffers: bool) -> dict[str, Any]:
+    """All that ranks shall have alike, by name."""
+    found = {name: value.detach() for name, value in module.named_parameters()}
+    if with_buffers:
+        found |= {name: value.detach() for name, value in module.named_buffers()}
+    return {name: value for name, value in found.items() if name not in ignored}
+
+
+def _gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any:
+    """What autograd calls for one parameter; it does not keep the module alive."""
+
+    def on_gradient(parameter: Any) -> None:
+        ddp = this()
+        if ddp is not None:
+            ddp.take_gradient(index, parameter)
+
+    return on_gradient
+
+
+def _backward_hook(this: weakref.ref[DistributedDataParallel]) -> Any:
+    """What autograd calls when the gradient of an output is there: before all others."""
+
+    def on_output(gradient: Any) -> None:
+        ddp = this()
+        if ddp is not None:
+            ddp.begin_backward()
+
+    return on_output
+
+
+def _tensors_in(output: Any) -> Iterator[Any]:
+    """All tensors in what a module returned."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors_in(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from _tensors_in(value)
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        for one in dataclasses.fields(output):
+            yield from _tensors_in(getattr(output, one.name))

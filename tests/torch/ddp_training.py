@@ -1,0 +1,356 @@
+"""What the ranks of test_data_parallel.py do: the same training under torch's wrapper and under ours."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import distdbg as dist
+from distdbg.runtime.parallel.hooks import later
+
+Wrap = Callable[..., Any]
+
+
+class Convolution(nn.Module):
+    """Weights of several shapes, one in another memory order, and buffers of two dtypes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 3)
+        self.norm = nn.BatchNorm2d(6)
+        self.conv2 = nn.Conv2d(6, 8, 3).to(memory_format=torch.channels_last)
+        self.head = nn.Linear(8 * 4 * 4, 10)
+
+    def forward(self, images: Any) -> Any:
+        """Classes of images of 16 x 16."""
+        hidden = torch.max_pool2d(torch.relu(self.norm(self.conv1(images))), 2)
+        hidden = torch.relu(self.conv2(hidden))[:, :, :4, :4]
+        return self.head(hidden.flatten(1))
+
+
+class Branches(nn.Module):
+    """A trunk, and a branch that is left out where it is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(4, 4)
+        self.branch = nn.Linear(4, 4)
+        self.is_left_out = False
+
+    def forward(self, inputs: Any) -> Any:
+        """Outputs, as a program's own object has them."""
+        hidden = self.trunk(inputs)
+        return {"out": hidden if self.is_left_out else self.branch(hidden)}
+
+
+def begin() -> tuple[int, int]:
+    """Both groups: torch's over gloo, and ours."""
+    torch.set_num_threads(1)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch_dist.init_process_group(
+        "gloo", init_method=f"file://{os.environ['TORCH_FILE']}", rank=rank, world_size=size
+    )
+    dist.init_process_group()
+    return rank, size
+
+
+def end() -> None:
+    """Leave both."""
+    dist.destroy_process_group()
+    torch_dist.destroy_process_group()
+
+
+def wrappers() -> dict[str, Wrap]:
+    return {"torch": nn.parallel.DistributedDataParallel, "ours": dist.DistributedDataParallel}
+
+
+def digest(tensors: Iterable[Any]) -> str:
+    """Of all their bits."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def train(wrap: Wrap, rank: int, steps: int, **options: Any) -> dict[str, Any]:
+    """Losses, and all bits in the end."""
+    torch.manual_seed(rank)  # the values of rank 0 count
+    model = wrap(Convolution(), **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    chance = torch.Generator().manual_seed(100 + rank)
+    losses = []
+    for step in range(steps):
+        images = torch.randn(8, 1, 16, 16, generator=chance)
+        classes = torch.randint(0, 10, (8,), generator=chance)
+        if step == 2:
+            with model.no_sync():
+                cross_entropy(model(images), classes).backward()
+        loss = cross_entropy(model(images), classes)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        losses.append(loss.item().hex())
+        if step == 3:
+            with torch.no_grad():
+                model.eval()(images)
+            model.train()
+    gradients = [one.grad for one in model.parameters() if one.grad is not None]
+    return {
+        "losses": losses,
+        "parameters": digest(model.parameters()),
+        "bits": digest([*model.parameters(), *model.buffers(), *gradients]),
+    }
+
+
+def train_branches(wrap: Wrap, rank: int, **options: Any) -> list[Any]:
+    """A branch that is not used on rank 1 in one pass, and nowhere in another."""
+    torch.manual_seed(rank)
+    model = wrap(Branches(), **options)
+    found: list[Any] = []
+    for step in range(5):
+        is_static = options.get("static_graph", False)
+        is_odd = (step, rank) in ((1, 1), (2, 0))  # the second time with a gradient from before
+        model.module.is_left_out = is_static or step == 3 or is_odd
+        for parameter in model.parameters():
+            if step != 2:
+                parameter.grad = None
+        model(torch.full((2, 4), float(rank + step)))["out"].square().sum().backward()
+        gradients = [one.grad for one in model.parameters()]
+        found.append([None if one is None else one.flatten().tolist() for one in gradients])
+    return found
+
+
+#: Ways to make it, of which each must give the bits of torch's with the same options.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "small buckets": {"bucket_cap_mb": 0.002},
+    "views": {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.002},
+    "static": {"static_graph": True},
+    "list": {"bucket_cap_mb_list": [0.0005, 0.004]},
+    "local buffers": {"broadcast_buffers": False},
+}
+BRANCHES: dict[str, dict[str, Any]] = {
+    "unused": {"find_unused_parameters": True},
+    "static": {"static_graph": True},
+}
+
+
+def compare(steps: int) -> dict[str, Any]:
+    """Everything twice: under torch's and under ours."""
+    rank, size = begin()
+    logging.getLogger("distdbg.parallel").setLevel(logging.INFO)
+    found: dict[str, Any] = {}
+    for who, wrap in wrappers().items():
+        for name, options in OPTIONS.items():
+            if size == 2 or name == "default":
+                found[f"{who} {name}"] = train(wrap, rank, steps, **options)
+        if size == 2:
+            for name, options in BRANCHES.items():
+                found[f"{who} branches {name}"] = train_branches(wrap, rank, **options)
+            found[f"{who} facts"] = facts(wrap)
+            found[f"{who} halves"] = halves(wrap, rank)
+    end()
+    return found
+
+
+def facts(wrap: Wrap) -> dict[str, Any]:
+    """What it says of itself after three passes."""
+    torch.manual_seed(0)
+    model = wrap(Convolution(), bucket_cap_mb=0.002)
+    for _ in range(3):
+        model(torch.ones(2, 1, 16, 16)).sum().backward()
+    found: dict[str, Any] = model._get_ddp_logging_data()
+    return found
+
+
+def halves(wrap: Wrap, rank: int) -> list[Any]:
+    """Gradients of three dtypes, by a hook of torch's shape."""
+    torch.manual_seed(0)
+    parts = [nn.Linear(3, 3).to(dtype) for dtype in (torch.float64, torch.bfloat16, torch.float32)]
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(parts)
+
+        def forward(self, inputs: Any) -> Any:
+            return [part(inputs.to(part.weight.dtype)) for part in self.parts]
+
+    model = wrap(Mixed())
+    for _ in range(2):
+        sum(one.double().sum() for one in model(torch.full((2, 3), float(rank)))).backward()
+    return [one.grad.double().flatten().tolist() for one in model.parameters()]
+
+
+# ----------------------------------------------------------------------------------- our own
+
+
+def use_it() -> dict[str, Any]:
+    """Hooks, errors that leave the group usable, and the join protocol; each in words or numbers."""
+    torch.set_num_threads(1)
+    dist.init_process_group()
+    rank = dist.get_rank()
+    found = {
+        "hooks": hooks(rank),
+        "errors": errors(rank),
+        "join": join_by_hand(rank),
+        "skip": skip(rank),
+    }
+    dist.destroy_process_group()
+    return found
+
+
+def hooks(rank: int) -> list[float]:
+    """What is left of the average under each hook."""
+    found = []
+    for kind in dist.DDPCommHookType:
+        torch.manual_seed(0)
+        model = dist.DistributedDataParallel(nn.Linear(16, 8, bias=False))
+        if "POWER" in kind.name:
+            kind.value(model=model, state=None, start_powerSGD_iter=2)
+        else:
+            kind.value(model=model, state=dist.group.WORLD)
+        for _ in range(3):
+            model.zero_grad()
+            (model(torch.ones(1, 16)).sum() * (rank + 1)).backward()
+        found.append(model.module.weight.grad[0, 0].item())
+    model = dist.DistributedDataParallel(nn.Linear(4, 4, bias=False))
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    (model(torch.ones(1, 4)).sum() * (rank + 1)).backward()
+    found.append(model.module.weight.grad[0, 0].item())
+
+    def halve(state: Any, bucket: dist.GradBucket) -> Any:
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        assert work is not None
+        future = work.get_future()
+        assert isinstance(future, torch.futures.Future)
+        return future.then(lambda ended: ended.value()[0] / 2)
+
+    model = dist.DistributedDataParallel(nn.Linear(4, 4, bias=False))
+    model.register_comm_hook(None, halve)
+    (model(torch.ones(1, 4)).sum() * (rank + 1)).backward()
+    found.append(model.module.weight.grad[0, 0].item())
+    assert later.Later(lambda: 1).then(lambda done: done.value() + 1).wait() == 2
+    return found
+
+
+def first_line(function: Callable[[], Any]) -> str:
+    """Of the error that it raises; '' without one."""
+    try:
+        function()
+    except dist.DistError as error:
+        return f"{type(error).__name__}: {error.what}"
+    return ""
+
+
+def errors(rank: int) -> dict[str, str]:
+    """First lines."""
+    ddp = dist.DistributedDataParallel
+    found = {
+        "width": first_line(lambda: ddp(nn.Linear(4, 5 if rank == 1 else 4))),
+        "sparse": first_line(lambda: ddp(nn.Embedding(4, 4, sparse=True))),
+        "nothing": first_line(lambda: ddp(nn.ReLU())),
+        "mixed": first_line(lambda: ddp(nn.Linear(2, 2), mixed_precision=object())),
+        "group": first_line(lambda: ddp(nn.Linear(2, 2), process_group=object())),
+        "hook": first_line(lambda: ddp(nn.Linear(2, 2)).register_comm_hook(None, lambda x: x)),
+    }
+    model = ddp(Branches())
+    inputs = torch.ones(2, 4)
+    model(inputs)["out"].sum().backward()
+    model.module.is_left_out = rank == 1
+    found["unused"] = first_line(lambda: model(inputs)["out"].sum().backward())
+    model.module.is_left_out = True
+    found["nowhere"] = first_line(lambda: model(inputs)["out"].sum().backward())
+    model.module.is_left_out = False
+    found["after"] = first_line(lambda: model(inputs)["out"].sum().backward())
+
+    # Two forward passes for each backward pass are legal, as long as all ranks have them.
+    def twice() -> None:
+        (model(inputs)["out"] + model(inputs)["out"]).sum().backward()
+
+    found["twice"] = first_line(twice) + first_line(twice)
+    return found
+
+
+def skip(rank: int) -> list[str]:
+    """Rank 1 skips a backward pass: with buffers in the forward pass, and without."""
+    found = []
+    for part in (nn.Identity(), nn.BatchNorm1d(4)):
+        model = dist.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), part))
+        inputs = torch.ones(2, 4)
+        model(inputs).sum().backward()
+        out = model(inputs)
+
+        def go_on(model: Any = model, inputs: Any = inputs, out: Any = out) -> None:
+            if rank != 1:
+                out.sum().backward()
+            model(inputs).sum().backward()
+
+        found.append(first_line(go_on))
+    return found
+
+
+def join_by_hand(rank: int) -> list[Any]:
+    """What a join context does: rank 1 has no batch left, and follows the others with zeros."""
+    model = dist.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    hook = model.join_hook(divide_by_initial_world_size=False)
+    assert model.join_process_group is dist.group.WORLD
+    assert model.join_device == torch.device("cpu")
+    active = torch.tensor([1.0 if rank != 1 else 0.0])
+
+    def notify(_: Any) -> Any:
+        return dist.all_reduce(active.clone(), async_op=True)
+
+    model.notify_join_context = notify
+    for _ in range(2):
+        if rank == 1:
+            work = notify(model)
+            work.wait()
+            hook.main_hook()
+        else:
+            model.zero_grad()
+            (model(torch.full((2, 4), 2.0)) * torch.tensor([[1.0], [3.0]])).sum().backward()
+    hook.post_hook(is_last_joiner=rank != 1)
+    dist.assert_same(model.module.state_dict())
+    gradient = model.module[1].bias.grad
+    return [] if rank == 1 else gradient.tolist()
+
+
+def run_example() -> tuple[str, str]:
+    """What examples/digits.py prints, and its error with a layer that one rank leaves out."""
+    sys.path.insert(0, os.fspath(Path(__file__).parents[2] / "examples"))
+    import digits  # type: ignore[import-not-found]  # a script
+
+    dist.init_process_group()
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        digits.train(1, None)
+    said = first_line(lambda: digits.train(1, 2))
+    dist.destroy_process_group()
+    return printed.getvalue(), said
+
+
+def leave_early() -> str:
+    """Rank 1 has one batch less."""
+    torch.set_num_threads(1)
+    dist.init_process_group()
+    rank = dist.get_rank()
+    model = dist.DistributedDataParallel(nn.Linear(4, 4))
+    said = ""
+    for _ in range(1 if rank == 1 else 2):
+        said = first_line(lambda: model(torch.ones(2, 4)).sum().backward())
+    with suppress(dist.DistError):
+        dist.destroy_process_group()
+    return said

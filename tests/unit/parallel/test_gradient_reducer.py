@@ -1,0 +1,283 @@
+"""GradientReducer on ranks that are threads: averages, buckets, hooks, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import distdbg as dist
+from distdbg.record.entries import Mark, Op, SpanBegin
+from distdbg.record.reader import read_record
+from distdbg.runtime.future import Future
+
+Floats = npt.NDArray[np.float32]
+RANKS = 3
+
+
+def run(fn: Callable[[int], Any], ranks: int = RANKS) -> list[Any]:
+    return dist.run_threads(lambda: fn(dist.get_rank()), ranks, timeout_s=30)
+
+
+def full(shape: Any, value: float) -> Floats:
+    return np.full(shape, value, np.float32)
+
+
+def test_averages_of_a_tree_in_buckets_of_one_dtype_each() -> None:
+    def job(rank: int) -> Any:
+        rng = np.random.default_rng(rank)
+        model = {
+            "layers": [{"w": rng.normal(size=(20, 20)).astype(np.float32)} for _ in range(2)],
+            "scale": rng.normal(size=3),
+            "half": np.ones(5, ml_dtypes.bfloat16),
+        }
+        reducer = dist.GradientReducer(model, bucket_cap_mb=0.001)
+        first = model["layers"][0]["w"].copy()
+        buckets = [reducer.buckets]
+        for _ in range(2):
+            averages = reducer.reduce(
+                {
+                    "layers": [{"w": full((20, 20), rank)}, {"w": full((20, 20), 2 * rank)}],
+                    "scale": np.full(3, 3.0 * rank),
+                    "half": np.full(5, rank, ml_dtypes.bfloat16),
+                }
+            )
+            buckets.append(reducer.buckets)
+        assert averages["layers"][1]["w"].shape == (20, 20)
+        found = averages["layers"][0]["w"], averages["layers"][1]["w"], averages["scale"]
+        assert averages["half"].dtype == ml_dtypes.bfloat16
+        values = [float(one.flat[0]) for one in (*found, averages["half"])]
+        return first.tobytes(), values, buckets
+
+    results = run(job)
+    assert all(result == results[0] for result in results)
+    values, buckets = results[0][1:]
+    assert values == [1, 2, 3, 1]
+    assert buckets[0] == buckets[1] == [["half"], ["scale"], ["layers[0].w", "layers[1].w"]]
+    assert buckets[2] == [["layers[0].w"], ["layers[1].w"], ["scale"], ["half"]]
+
+
+def test_gradients_that_come_one_by_one_are_reduced_in_the_order_of_rank_0() -> None:
+    def job(rank: int) -> Any:
+        names = ["a", "b", "c"]
+        reducer = dist.GradientReducer({n: full(300, 0) for n in names}, bucket_cap_mb=0.001)
+        for step in range(3):
+            for name in sorted(names, reverse=rank == 0 or step == 2):
+                reducer.ready(name, full(300, rank + step))
+            averages = reducer.finish()
+            assert all((averages[name] == 1 + step).all() for name in names)
+        return reducer.buckets
+
+    assert run(job) == [[["c"], ["b"], ["a"]]] * RANKS
+
+
+def test_gradients_are_kept_without_synchronization() -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer([full(4, 0), full(2, 0)])
+        with reducer.no_sync():
+            given = [full(4, rank), full(2, 1)]
+            assert reducer.reduce(given)[0] is given[0]
+            reducer.reduce([full(4, rank), None])
+        averages = reducer.reduce([full(4, rank), None])
+        again = reducer.reduce([full(4, 1), full(2, 5)])
+        return [float(one[0]) for one in (*averages, *again) if one is not None]
+
+    assert run(job) == [[3, 1, 1, 5]] * RANKS
+
+
+def test_views_are_the_reducers_own_and_new_arrays_are_not() -> None:
+    def job(rank: int) -> Any:
+        same = []
+        for is_view in (True, False):
+            reducer = dist.GradientReducer([full(4, 0)], gradient_as_bucket_view=is_view)
+            reducer.reduce([full(4, 0)])
+            one = reducer.reduce([full(4, rank)])[0]
+            two = reducer.reduce([full(4, 7)])[0]
+            same.append(one is two or bool(np.shares_memory(one, two)))
+        return same
+
+    assert run(job) == [[True, False]] * RANKS
+
+
+def test_what_may_be_unused() -> None:
+    def job(rank: int) -> Any:
+        found = []
+        reducer = dist.GradientReducer(
+            {"a": full(2, 0), "b": full(2, 0)}, find_unused_parameters=True
+        )
+        for step in range(3):
+            b = full(2, 6) if (step == 1 and rank == 1) or step == 2 else None
+            averages = reducer.reduce({"a": full(2, 1), "b": b})
+            found.append(None if averages["b"] is None else float(averages["b"][0]))
+        return found
+
+    assert run(job) == [[None, 2, 6]] * RANKS
+
+
+def test_a_static_graph_learns_what_is_unused_in_the_first_pass() -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer({"a": full(2, 0), "b": full(2, 0)}, static_graph=True)
+        for _ in range(3):
+            averages = reducer.reduce({"a": full(2, rank)})
+        values = float(averages["a"][0])
+        with pytest.raises(dist.UsageError, match="used b, which no first pass used"):
+            reducer.reduce({"a": full(2, rank), "b": full(2, 1)})
+        with pytest.raises(dist.UsageError, match="no rank used a"):
+            reducer.reduce({})
+        return values
+
+    assert run(job) == [1] * RANKS
+
+
+def test_an_error_about_one_pass_leaves_the_reducer_usable() -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer({"a": full(2, 0), "b": full(2, 0)})
+        reducer.reduce({"a": full(2, 1), "b": full(2, 1)})
+        with pytest.raises(
+            dist.MismatchError, match="rank 1 did not use b; ranks 0,2 did"
+        ) as caught:
+            reducer.reduce({"a": full(2, 1)} | ({} if rank == 1 else {"b": full(2, 1)}))
+        assert caught.value.ranks == [1]
+        return float(reducer.reduce({"a": full(2, rank), "b": full(2, 1)})["a"][0])
+
+    assert run(job) == [1] * RANKS
+
+
+def test_models_that_differ_and_arguments_that_are_wrong() -> None:
+    def job(rank: int) -> None:
+        with pytest.raises(dist.MismatchError, match=r"w: float32\[3\] on ranks 0-1, float32\[4\]"):
+            dist.GradientReducer({"w": full(3 + (rank == 2), 0)})
+        with pytest.raises(dist.MismatchError, match="option static_graph: False on ranks 0-1"):
+            dist.GradientReducer({"w": full(3, 0)}, static_graph=rank == 2)
+        reducer = dist.GradientReducer({"w": full(3, 0)})
+        with pytest.raises(dist.UsageError, match="v is none of the parameters"):
+            reducer.reduce({"v": full(3, 0)})
+        with pytest.raises(
+            dist.UsageError, match=r"w is float32\[3\], its gradient has shape \[4\]"
+        ):
+            reducer.ready("w", full(4, 0))
+        with pytest.raises(dist.UsageError, match="no parameters"):
+            dist.GradientReducer({})
+        with pytest.raises(dist.UsageError, match="dtype object"):
+            dist.GradientReducer({"w": np.array([None])})
+        frozen = full(3, rank)
+        frozen.flags.writeable = False
+        with pytest.raises(dist.UsageError, match="cannot be written to"):
+            dist.GradientReducer({"w": frozen})
+
+    run(job)
+
+
+def test_other_values_without_synchronization_are_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def job(rank: int) -> Any:
+        values = full(3, rank)
+        values.flags.writeable = False
+        reducer = dist.GradientReducer({"w": values}, init_sync=False)
+        return float(reducer.broadcast({"w": values}, group_src=2)["w"][0])
+
+    assert run(job) == [2] * RANKS
+    assert "begins with different values" in caplog.text
+    assert "'w'" in caplog.text
+
+
+@pytest.mark.parametrize("name", list(dist.DDPCommHookType.__members__))
+def test_a_hook_averages_as_far_as_it_promises(name: str) -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer({"w": full((12, 10), 0), "v": full(5, 0)})
+        kind = dist.DDPCommHookType[name]
+        if "POWER" in name:
+            kind.value(model=reducer, state=None, start_powerSGD_iter=2)
+        else:
+            dist.register_ddp_comm_hook(kind, reducer)
+        outer = np.outer(np.arange(12), np.arange(10)).astype(np.float32)
+        sums = []
+        for _ in range(8):
+            averages = reducer.reduce({"w": outer * rank, "v": full(5, rank)})
+            sums.append(averages["w"])
+        # What one pass loses the next one makes up for, so the sum of all is what is compared.
+        lost = float(np.abs(sum(sums) - outer * len(sums)).max() / outer.max())
+        return lost, float(averages["v"][0]), sums[-1].tobytes()
+
+    results = run(job)
+    if name == "NOOP":
+        assert [value for _, value, _ in results] == [0, 1, 2]
+        return
+    assert len({bits for *_, bits in results}) == 1
+    limits = {"ALLREDUCE": 0.0, "POWER_SGD": 1e-4, "POWER_SGD_RANK2": 1e-4}
+    limit = limits.get(name, 4.0 if "BATCHED" in name else 0.08)
+    assert max(lost for lost, *_ in results) <= limit
+
+
+def test_a_hook_of_the_programs_own() -> None:
+    def job(rank: int) -> Any:
+        seen = []
+
+        def hook(state: list[int], bucket: dist.GradBucket) -> Any:
+            state.append(bucket.index())
+            seen.append((bucket.is_last(), [one.shape for one in bucket.parameters()]))
+            assert np.shares_memory(bucket.gradients()[0], bucket.buffer())
+            work = dist.all_reduce(bucket.buffer(), async_op=True)
+            assert work is not None
+            future: Future[Any] = work.get_future()
+            return future
+
+        reducer = dist.GradientReducer([full(2, 0), full((2, 2), 0)], bucket_cap_mb=1e-6)
+        state: list[int] = []
+        reducer.register_comm_hook(state, hook)
+        with pytest.raises(dist.UsageError, match="registered already"):
+            reducer.register_comm_hook(state, hook)
+        for _ in range(2):
+            sums = reducer.reduce([full(2, rank), full((2, 2), 1)])
+        assert seen[1:] == [(False, [(2,)]), (True, [(2, 2)])]
+        return [float(one.flat[0]) for one in sums], state
+
+    assert run(job) == [([3, 3], [0, 0, 1])] * RANKS
+
+
+def test_one_rank_alone_has_its_own_gradients() -> None:
+    assert run(
+        lambda rank: float(dist.GradientReducer([full(1, 0)]).reduce([full(1, 5)])[0][0]), 1
+    ) == [5]
+
+
+def test_buckets_are_spans_and_names_of_ops_and_times_are_logged_at_level_detail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+    levels = iter((dist.DebugLevel.DETAIL, dist.DebugLevel.OFF))
+
+    def job(rank: int) -> None:
+        if rank == 0:
+            level.append(next(levels))
+        dist.barrier()
+        dist.set_debug_level(level[-1])
+        reducer = dist.GradientReducer({"fc.w": full(2, 0), "fc.b": full(2, 0)})
+        for _ in range(10):
+            reducer.reduce({"fc.w": full(2, 0), "fc.b": full(2, 0)})
+
+    level: list[dist.DebugLevel] = []
+    said = []
+    for _ in range(2):
+        with caplog.at_level(logging.INFO, logger="distdbg.parallel"):
+            run(job, 2)
+        said.append([line for line in caplog.messages if "beside the backward pass" in line])
+        caplog.clear()
+    assert [len(lines) for lines in said] == [2, 0]
+    assert "DDP step 10: forward" in said[0][0]
+
+    events = read_record(tmp_path / "rank00000.ddr").events
+    spans = [event.name for event in events if isinstance(event, SpanBegin)]
+    assert spans == ["DDP bucket 0 of fc"] * 10
+    ops = [event.comm for event in events if isinstance(event, Op)]
+    assert ops.count("DDP bucket 0 of fc") == 10
+    assert ops.count("DDP order of buckets") == 1
+    marks = [event.value for event in events if isinstance(event, Mark) and event.name == "step"]
+    assert marks == list(range(1, 11))
