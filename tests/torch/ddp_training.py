@@ -205,7 +205,7 @@ def use_it() -> dict[str, Any]:
     found = {
         "hooks": hooks(rank),
         "errors": errors(rank),
-        "join": join_by_hand(rank),
+        "join": join_uneven(rank),
         "skip": skip(rank),
     }
     dist.destroy_process_group()
@@ -302,27 +302,14 @@ def skip(rank: int) -> list[str]:
     return found
 
 
-def join_by_hand(rank: int) -> list[Any]:
-    """What a join context does: rank 1 has no batch left, and follows the others with zeros."""
+def join_uneven(rank: int) -> list[Any]:
+    """Rank 1 has one batch less; the gradients of the last step are divided by those that have one."""
     model = dist.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
-    hook = model.join_hook(divide_by_initial_world_size=False)
-    assert model.join_process_group is dist.group.WORLD
-    assert model.join_device == torch.device("cpu")
-    active = torch.tensor([1.0 if rank != 1 else 0.0])
-
-    def notify(_: Any) -> Any:
-        return dist.all_reduce(active.clone(), async_op=True)
-
-    model.notify_join_context = notify
-    for _ in range(2):
-        if rank == 1:
-            work = notify(model)
-            work.wait()
-            hook.main_hook()
-        else:
+    assert isinstance(model, dist.Joinable)
+    with model.join(divide_by_initial_world_size=False):
+        for _ in range(2 if rank == 1 else 3):
             model.zero_grad()
             (model(torch.full((2, 4), 2.0)) * torch.tensor([[1.0], [3.0]])).sum().backward()
-    hook.post_hook(is_last_joiner=rank != 1)
     dist.assert_same(model.module.state_dict())
     gradient = model.module[1].bias.grad
     return [] if rank == 1 else gradient.tolist()

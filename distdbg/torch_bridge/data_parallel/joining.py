@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distdbg.runtime.collectives import all_reduce
+from distdbg.runtime.parallel.join import JoinHook
 from distdbg.runtime.reduce_op import ReduceOp
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from distdbg.torch_bridge.data_parallel.module import DistributedDataParallel
 
 
-class DataParallelJoinHook:
+class DataParallelJoinHook(JoinHook):
     """torch's JoinHook of one DistributedDataParallel."""
 
     def __init__(self, ddp: DistributedDataParallel, divide_by_initial_world_size: bool) -> None:

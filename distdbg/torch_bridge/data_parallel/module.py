@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from distdbg.runtime.group import ProcessGroup, resolve
 from distdbg.runtime.marks import span
 from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
+from distdbg.runtime.parallel.join import Join, Joinable
 from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, retell
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 from distdbg.runtime.parallel.reducer.buckets import Capacity
@@ -35,7 +36,6 @@ from distdbg.runtime.parallel.reducer.construction import (
 )
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
-from distdbg.runtime.work import Work
 from distdbg.runtime.world import record_comm
 from distdbg.torch_bridge.call_sites import skip_torch_in
 from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse
@@ -56,16 +56,13 @@ _BUFFERS = "DDP buffers"
 _DENSE = torch.strided
 
 
-class DistributedDataParallel(torch.nn.Module):
+class DistributedDataParallel(torch.nn.Module, Joinable):
     """Average the gradients of `module` over all ranks of a group while its backward pass runs.
 
     The arguments are torch's; `process_group` is one of distdbg's. A collective: all ranks make it, and
     MismatchError on all of them says where their models differ. Then all have the values of rank 0, unless
     `init_sync` is False.
     """
-
-    #: Set where a join context can be asked: tells it that this rank still has a batch.
-    notify_join_context: Callable[[Any], Work | None] | None = None
 
     def __init__(
         self,
@@ -91,6 +88,7 @@ class DistributedDataParallel(torch.nn.Module):
         forward_sync_buffers: bool | None = None,
     ) -> None:
         super().__init__()
+        Joinable.__init__(self)  # torch's Module does not call it
         refused = {
             "delay_all_reduce_named_params": delay_all_reduce_named_params,
             "param_to_hook_all_reduce": param_to_hook_all_reduce,
@@ -219,15 +217,12 @@ class DistributedDataParallel(torch.nn.Module):
 
     def _notify_join(self) -> bool:
         """Whether a join context is around this pass; then how many ranks are in it is known."""
-        if self.notify_join_context is None:
-            return False
-        work = self.notify_join_context(self)
-        if work is None:
-            return False
-        work.wait()
-        if not self.divides_by_initial_world_size:
-            self.divisor = float(work.result()[0].item())
-        return True
+        work = Join.notify_join_context(self)
+        if work is not None:
+            work.wait()
+            if not self.divides_by_initial_world_size:
+                self.divisor = float(work.result()[0].item())
+        return self._join_config.enable
 
     def begin_backward(self) -> None:
         """A backward pass has come to this module; autograd calls it."""
@@ -346,6 +341,20 @@ class DistributedDataParallel(torch.nn.Module):
         self.reducer.set_hook(self.process_group, builtin_hook(comm_hook_type))
 
     # --------------------------------------------------------------------------------- join
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """Return the block in which ranks may have different numbers of batches."""
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
 
     def join_hook(self, **kwargs: Any) -> DataParallelJoinHook:
         """Return what a context for uneven batches calls on a rank that has none left."""
