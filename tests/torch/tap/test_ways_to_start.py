@@ -1,4 +1,4 @@
-"""A watched job however its processes start, and torch's breakpoint in it."""
+"""A watched job however its processes start; torch's breakpoint and a proven deadlock in it."""
 
 from __future__ import annotations
 
@@ -84,21 +84,36 @@ dist.destroy_process_group()
 """
 
 
-def test_torchs_breakpoint_stops_any_rank_of_a_watched_job(tmp_path: Path) -> None:
-    script = job(tmp_path, "stops.py", STOPS)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "distdbg", "run", "--torch", "--nproc-per-node=2"),
-            script,
-        ],
-        env=environment(tmp_path) | {"DISTDBG_TORCH": ""},
-        input="p x\nx = 7\ncontinue\n",
+def launch(tmp_path: Path, script: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*(sys.executable, "-m", "distdbg", "run", "--torch", "--nproc-per-node=2"), script],
+        env=environment(tmp_path) | {"DISTDBG_TORCH": "", "DISTDBG_AGENT": "1"},
+        input=typed,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+def test_torchs_breakpoint_stops_any_rank_of_a_watched_job(tmp_path: Path) -> None:
+    done = launch(tmp_path, job(tmp_path, "stops.py", STOPS), "p x\nx = 7\ncontinue\n")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "p x\n41\n" in done.stdout.replace("(Pdb) ", "")
     assert "x is 7, y is 2" in done.stdout
     assert "x is 40, y is 2" in done.stdout
+
+
+BOTH_RECEIVE = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.recv(torch.ones(4), 1 - dist.get_rank())
+"""
+
+
+def test_ranks_that_both_wait_in_a_recv_are_told_and_ended(tmp_path: Path) -> None:
+    done = launch(tmp_path, job(tmp_path, "both.py", BOTH_RECEIVE))
+    assert done.returncode != 0
+    assert "DEADLOCK: ranks 0-1 are deadlocked" in done.stdout + done.stderr
