@@ -237,11 +237,14 @@ def _compare_first(lane: Lane, known: KnownMessage, message: LaneMessage) -> Non
     assert engine is not None
     assert header is not None
     deadline_ns = engine.clock.now_ns() + lane.control.limit_ns(known.call)
+    place = lane.recorder.begin_wait(message.op.number)  # or a deadlock would look like work
     try:
         lane.control.await_header(known.call, header.message, deadline_ns, True)
     except DistError as error:
         told = lane.control.told_mismatch() or error
         raise engine.on_trouble(told) from error.__cause__
+    finally:
+        lane.recorder.end_wait(place)
     message.header = None
     _compare(engine.messages, known, header)
 
