@@ -290,9 +290,10 @@ def reduce_scatter_tensor_coalesced(
             hint="reduce_scatter takes any dimension, one array at a time",
         )
     for at, array in enumerate(arrays):
-        if (tuple(array.shape) or (1,))[0] % size:
+        first = (tuple(array.shape) or (1,))[0]
+        if first % size:
             raise UsageError(
-                f"{what}: the first dimension of tensors[{at}], {array.shape[0]}, cannot be cut into "
+                f"{what}: the first dimension of tensors[{at}], {first}, cannot be cut into "
                 f"{size} equal parts"
             )
     outs = tuple(

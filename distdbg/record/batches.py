@@ -29,6 +29,8 @@ _BEGINS: Final = frozenset((BATCH, JOIN_STEP))
 _ENDS: Final = frozenset((OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES))
 _OTHERS: Final = frozenset((JOINED, STEP))
 _JOIN: Final = "Join"
+#: The kind of the error by which Join ends all ranks.
+JOIN_ENDED: Final = "Join"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,22 @@ def test_a_rank_in_another_op_ran_out_of_batches() -> None:
     assert verdict.root.kind is Kind.MISMATCH
 
 
+def test_an_end_by_join_names_who_had_no_batch_left() -> None:
+    made = SessionBuilder(world_size=2)
+    for rank in range(2):
+        made.op(rank, "all_reduce", at_s=1.0, ended_s=1.1)
+        made.found(
+            rank, "CollectiveError", "rank 0 ran out of batches at step 4; Join ends all", at_s=1.2,
+            kind="Join", group="world", ranks=(0,), details=("rank 0 had no batch left at t.py:3 (main)",),
+        )  # fmt: skip
+        made.exit(rank, Exit.RAISED, at_s=1.3, what="CollectiveError: rank 0 ran out of batches")
+    root = diagnose(made.session).root
+    assert root is not None
+    assert (root.kind, root.ranks, root.victims) == (Kind.FAILED_OP, (0,), (1,))
+    assert root.what == "rank 0 ran out of batches at step 4; Join ends all"
+    assert root.evidence[0].site == "t.py:3 (main)"
+
+
 def test_without_marks_the_finding_stays_as_it_is() -> None:
     made = build(EPOCH)
     made.exit(1, Exit.RETURNED, at_s=7.0)

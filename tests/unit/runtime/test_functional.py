@@ -154,6 +154,7 @@ def test_wrong_arguments_are_told_before_anything_is_sent() -> None:
             (lambda: F.broadcast(x, 7), "7"),
             (lambda: F.all_reduce_coalesced([]), "tensors is empty"),
             (lambda: F.reduce_scatter_tensor_coalesced([x.T], "sum", [1]), "first dimension"),
+            (lambda: F.reduce_scatter_tensor_coalesced([np.array(1.0)]), "tensors[0], 1, cannot be cut"),
         ]  # fmt: skip
         for call, words in wrong:
             with pytest.raises(dist.UsageError) as caught:
@@ -184,6 +185,31 @@ def test_a_mismatch_names_the_lines_of_the_calls() -> None:
         assert "rank 1 called all_gather at test_functional.py" in other
         assert "called permute at test_functional.py" in permuted
         assert "rank 1 sends 3 elements to rank 0, which expects 2" in parts
+
+
+def test_what_no_array_shows_is_compared_too() -> None:
+    def run(rank: int) -> list[str]:
+        square = of(rank, 2, 2)
+        texts = []
+        for op in (
+            lambda: F.permute(square, [0, 1] if rank else [1, 0]),
+            lambda: F.permute(of(rank, *((3, 2) if rank else (2, 3))), [1, 0]),
+            lambda: F.permute(square, [1, 0]) if rank else F.all_to_all(square, [0, 2], [0, 2]),
+            lambda: F.all_gather(square, rank),
+        ):
+            with pytest.raises(dist.MismatchError) as caught:
+                op()
+            texts.append(caught.value.what.partition(": ")[2])
+        assert F.permute(of(rank, *(() if rank else (1,))), [1, 0]).shape == (() if rank else (1,))
+        return texts
+
+    expected = [
+        "dst [1,0] on rank 0, dst [0,1] on rank 1",
+        "float32[2,3] on rank 0, float32[3,2] on rank 1",
+        "all_to_all on rank 0, permute on rank 1",
+        "gather_dim 0 on rank 0, gather_dim 1 on rank 1",
+    ]
+    assert run_store_ranks(run, 2, backend="gloo") == [expected] * 2
 
 
 def test_the_module_is_an_attribute_of_the_package() -> None:
