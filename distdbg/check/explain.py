@@ -233,7 +233,9 @@ def _explain_splits(
         ranks=involved,
         sides=[side.to_json()],
         details=details,
-        hint="input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
+        hint="all arrays of all ranks must have one shape"
+        if all(call["function"].startswith("all_to_all_list") for call in calls)
+        else "input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
     )
 
 

@@ -238,8 +238,7 @@ def _exchange(
     def gradient(grad: Array) -> tuple[Array]:
         return (_exchange(what, grad, parts, rows, pg, False, None),)
 
-    call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts)
-    call.name = what
+    call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts, name=what)
     return carry_out(
         Op(
             name=what,
@@ -281,8 +280,7 @@ def permute(
     rows, parts = [0] * size, [0] * size
     rows[order.index(rank)], parts[order[rank]] = count, count
     back = [order.index(each) for each in range(size)]
-    call = calls.all_to_all_single(size, rank, out.reshape(-1), flat, rows, parts)
-    call.name = what
+    call = calls.all_to_all_single(size, rank, out.reshape(-1), flat, rows, parts, name=what)
     call.agreed = {"dst": order, "shape": list(array.shape) or [1]}
     call.add_extra(Variant.PERMUTE)
     return carry_out(
