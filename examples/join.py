@@ -55,7 +55,8 @@ class JoinedRank(dist.JoinHook):
     def post_hook(self, is_last_joiner: bool) -> None:
         which = "one of the last" if is_last_joiner else "earlier than others"
         print(
-            f"rank {dist.get_rank()} joined {which}, after {self.model.steps} steps of all",
+            f"rank {dist.get_rank()} joined {which}, after {self.model.steps} steps of all\n",
+            end="",  # the line and its end in one write: ranks print at the same moment
             flush=True,
         )
 

@@ -1,7 +1,7 @@
-"""Every sample once per epoch, in another order each time: a DistributedSampler over three ranks.
+"""Every sample once per epoch, in another order each time: a DistributedSampler over all ranks.
 
-    python examples/sampler.py
-    python examples/sampler.py --ranks 4
+    python examples/sampler.py              three ranks
+    python examples/sampler.py --ranks 4    as many as you say
 
 Each rank fits the mean of its share of the numbers; the shares of all ranks together are the data, whichever
 way an epoch shuffles them.

@@ -21,6 +21,7 @@ from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.check.show import called, differing_aspects, show_block, show_contents, show_side
 from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import MismatchError, format_ranks
+from distdbg.runtime.call import HAS_JOINED, Variant
 
 _MOST_SIDES = 4
 _MOST_SITES = 3
@@ -116,6 +117,7 @@ def explain_mismatch(
         sides=[side.to_json() for side in sides],
         details=details,
         hint=_backward_hint(sides)
+        or _join_hint(sides)
         or _hint(differing, odd, are_apart=_are_apart(sides), is_short=_is_short(sides, odd, seq)),
     )
 
@@ -231,7 +233,9 @@ def _explain_splits(
         ranks=involved,
         sides=[side.to_json()],
         details=details,
-        hint="input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
+        hint="all arrays of all ranks must have one shape"
+        if all(call["function"].startswith("all_to_all_list") for call in calls)
+        else "input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
     )
 
 
@@ -278,6 +282,30 @@ def _backward_hint(sides: Sequence[Side]) -> str | None:
     )
 
 
+def _join_hint(sides: Sequence[Side]) -> str | None:
+    """Where some count who still has batches in a Join block, and others are elsewhere."""
+    counting = [side for side in sides if side.facts.get("form") == Variant.JOIN_COUNT.label]
+    if not counting or len(counting) == len(sides):
+        return None
+    joined = sorted(
+        rank
+        for side in counting
+        for (function, _), ranks in side.sites.items()
+        if HAS_JOINED in function
+        for rank in ranks
+    )
+    if not joined:
+        return (
+            "each step begins with one Join.notify_join_context; main_hook makes the collectives of a step, "
+            "all of them and no other"
+        )
+    others = sorted(rank for side in sides if side not in counting for rank in side.ranks)
+    return (
+        f"{name_ranks(joined)} ran out of batches and joined: main_hook must make every collective that "
+        f"{name_ranks(others)} made after Join.notify_join_context, and no other"
+    )
+
+
 def _hint(
     differing: Sequence[str], odd: Sequence[int], *, are_apart: bool, is_short: bool
 ) -> str | None:
@@ -298,4 +326,8 @@ def _hint(
         return "use the same reduce op on all ranks"
     if "root" in differing:
         return f"see where src or dst comes from{where}: all ranks must name the same global rank"
+    if "dst" in differing:
+        return f"see where dst comes from{where}: rank r sends to dst[r], and all ranks need the same list"
+    if "gather_dim" in differing:
+        return f"see where gather_dim comes from{where}: all ranks need the same"
     return None

@@ -16,6 +16,7 @@ gate. Compared are:
                   the output's shape one after the other (then list and array forms mix)
     op            PREMUL_SUM is no SUM, but its factor may differ: ranks weigh their parts by it
     root          where there is one
+    dst, gather_dim   of functional collectives, which no array shows
 
 Not compared, because they legally differ: who brings outputs (only the root of reduce, gather and
 scatter has lists, which it has compared with its own array), strides, the library of the arrays,
@@ -50,6 +51,8 @@ def signature(
     if call.part is not None:
         facts["part"] = call.part.place
         facts["block"] = list(call.part.contents)
+    if call.agreed is not None:
+        facts |= call.agreed
     if kind is Kind.BARRIER:
         return facts
     views = [*inputs, *outputs]

@@ -26,6 +26,8 @@ ASPECTS = (
     "order",
     "op",
     "root",
+    "dst",
+    "gather_dim",
 )
 _SIZES = ("shape", "counts")
 _HEAD = 8
@@ -71,6 +73,11 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
         parts.append(f"op {facts.get('op', 'none')}")
     if "root" in differing:
         parts.append(f"root {facts.get('root', 'none')}")
+    if "dst" in differing:
+        rivals = [other["dst"] for other in others if "dst" in other]
+        parts.append(f"dst [{show_sizes(facts.get('dst', ()), rivals)}]")
+    if "gather_dim" in differing:
+        parts.append(f"gather_dim {facts.get('gather_dim', 0)}")
     return " ".join(parts) or called(facts)
 
 

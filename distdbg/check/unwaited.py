@@ -54,6 +54,8 @@ class Started:
     #: Whether it was waited for, or told.
     is_over = False
     is_placed = False
+    #: What the program has of it.
+    handle = "Work"
     #: Whether another op was given the same memory meanwhile.
     is_shared = False
     #: Inputs that the op only reads.
@@ -282,9 +284,9 @@ class Unwaited:
         self._tell(
             "LeakedWork",
             started,
-            f"the Work of {started.name} was dropped, and nobody waited for it",
-            [("dropped its Work", place_above(3))],
-            "keep the Work and call wait() on it",
+            f"the {started.handle} of {started.name} was dropped, and nobody waited for it",
+            [(f"dropped its {started.handle}", place_above(3))],
+            f"keep the {started.handle} and call wait() on it",
         )
 
     def tell_changed(self, started: Started) -> None:
@@ -318,7 +320,7 @@ class Unwaited:
                 started,
                 f"nobody waited for {started.name}",
                 [(how, place)] if place is not None else [],
-                "call wait() on its Work before the rank leaves",
+                f"call wait() on its {started.handle} before the rank leaves",
             )
 
     def forget(self) -> None:

@@ -28,9 +28,16 @@ def group_of(what: str, group: GroupLike) -> ProcessGroup:
         assert found is not None  # only a rank outside of a group has none
         return found
     if isinstance(group, DeviceMesh):
-        return group.get_group()
+        if group.ndim > 1:
+            names = group.mesh_dim_names
+            dim = f'"{names[0]}"' if names else "0"
+            raise UsageError(
+                f"{what}: group is a mesh of {group.ndim} dimensions, give one of them",
+                hint=f"group=(mesh, {dim}), or of several group=mesh._flatten()",
+            )
+        return _named(what, group, None)
     if isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
-        return group[0].get_group(group[1])
+        return _named(what, *group)
     if group == GroupMember.NON_GROUP_MEMBER:
         raise UsageError(
             f"{what}: this rank is not in the given group, so it gets no result",
@@ -40,6 +47,14 @@ def group_of(what: str, group: GroupLike) -> ProcessGroup:
         f"{what}: group must be a ProcessGroup, a DeviceMesh of one dimension, or a mesh and a "
         f"dimension, not {type(group).__name__}"
     )
+
+
+def _named(what: str, mesh: DeviceMesh, dim: int | str | None) -> ProcessGroup:
+    """The group along a dimension, with errors that name the op."""
+    try:
+        return mesh.get_group(dim)
+    except UsageError as error:
+        raise error.named(what) from error.__cause__
 
 
 def reduce_op_of(what: str, op: OpLike) -> ReduceOp:

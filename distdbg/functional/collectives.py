@@ -15,6 +15,7 @@ from distdbg.functional.op import Op, carry_out
 from distdbg.runtime import calls
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.buffers import copy_of, empty_like, join_along, stack_parts, zeros_like
+from distdbg.runtime.call import WORDS_SHIFT, Variant
 from distdbg.runtime.group import to_group_rank
 from distdbg.runtime.integers import to_ints
 from distdbg.runtime.options import Timeout
@@ -137,11 +138,15 @@ def all_gather(
     def gradient(grad: Array) -> tuple[Array]:
         return (reduce_scatter(grad, scatter_dim=dim, group=pg),)
 
+    call = calls.all_gather_single(size, pg.rank(), out, array, None, what)
+    if dim:
+        call.agreed = {"gather_dim": dim}
+        call.add_extra(dim << WORDS_SHIFT)
     return carry_out(
         Op(
             name=what,
             group=pg,
-            calls=[calls.all_gather_single(size, pg.rank(), out, array, None, what)],
+            calls=[call],
             inputs=[array],
             finish=lambda: join_along(out, dim) if dim else out,
             gradient=gradient,
@@ -233,8 +238,7 @@ def _exchange(
     def gradient(grad: Array) -> tuple[Array]:
         return (_exchange(what, grad, parts, rows, pg, False, None),)
 
-    call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts)
-    call.name = what
+    call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts, name=what)
     return carry_out(
         Op(
             name=what,
@@ -276,8 +280,9 @@ def permute(
     rows, parts = [0] * size, [0] * size
     rows[order.index(rank)], parts[order[rank]] = count, count
     back = [order.index(each) for each in range(size)]
-    call = calls.all_to_all_single(size, rank, out.reshape(-1), flat, rows, parts)
-    call.name = what
+    call = calls.all_to_all_single(size, rank, out.reshape(-1), flat, rows, parts, name=what)
+    call.agreed = {"dst": order, "shape": list(array.shape) or [1]}
+    call.add_extra(Variant.PERMUTE)
     return carry_out(
         Op(
             name=what,

@@ -37,7 +37,7 @@ def all_gather_list(
         Op(
             name=what,
             group=pg,
-            calls=[calls.all_gather(pg.size(), pg.rank(), outs, array)],
+            calls=[calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)],
             inputs=[array],
             finish=lambda: outs,
             gradient=lambda *grads: (reduce_scatter_list(grads, group=pg),),
@@ -76,7 +76,7 @@ def reduce_scatter_list(
         Op(
             name=what,
             group=pg,
-            calls=[calls.reduce_scatter(size, rank, out, arrays, reduce_op)],
+            calls=[calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)],
             inputs=arrays,
             finish=lambda: out,
             gradient=gradient,
@@ -103,7 +103,7 @@ def all_to_all_list(
         Op(
             name=what,
             group=pg,
-            calls=[calls.all_to_all(pg.size(), pg.rank(), outs, arrays)],
+            calls=[calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)],
             inputs=arrays,
             finish=lambda: outs,
             gradient=lambda *grads: all_to_all_list(grads, pg),
@@ -218,7 +218,7 @@ def all_reduce_coalesced(
             name=what,
             group=pg,
             calls=[
-                calls.all_reduce(array, reduce_op, output=out)
+                calls.all_reduce(array, reduce_op, output=out, name=what)
                 for array, out in zip(arrays, outs, strict=True)
             ],
             inputs=arrays,
@@ -290,9 +290,10 @@ def reduce_scatter_tensor_coalesced(
             hint="reduce_scatter takes any dimension, one array at a time",
         )
     for at, array in enumerate(arrays):
-        if (tuple(array.shape) or (1,))[0] % size:
+        first = (tuple(array.shape) or (1,))[0]
+        if first % size:
             raise UsageError(
-                f"{what}: the first dimension of tensors[{at}], {array.shape[0]}, cannot be cut into "
+                f"{what}: the first dimension of tensors[{at}], {first}, cannot be cut into "
                 f"{size} equal parts"
             )
     outs = tuple(

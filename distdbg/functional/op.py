@@ -19,7 +19,7 @@ from distdbg.runtime.call import Call
 from distdbg.runtime.coalescing import limited, start_all
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.options import Timeout
-from distdbg.runtime.torch_arrays import wants_gradient
+from distdbg.runtime.torch_arrays import is_tensor, wants_gradient
 from distdbg.runtime.work import Work
 
 _NO_TIMEOUT: Final = timedelta(0)
@@ -46,6 +46,8 @@ class Result:
     __slots__ = ("_finish", "_is_made", "_made", "_work")
 
     def __init__(self, work: Work, finish: Callable[[], Any]) -> None:
+        if work.started is not None:
+            work.started.handle = "Result"
         self._work = work
         self._finish = finish
         self._is_made = False
@@ -113,6 +115,13 @@ def carry_out(op: Op, async_op: bool, timeout: Timeout) -> Any:
 def _finish_of(op: Op) -> Callable[[], Any]:
     if not wants_gradient(op.inputs):
         return op.finish
+    tensors = [is_tensor(each) for each in op.inputs]
+    if not all(tensors):
+        raise UsageError(
+            f"{op.name}: tensors[{tensors.index(False)}] is a NumPy array, and another a torch tensor "
+            "that requires grad",
+            hint="autograd needs tensors alone: give torch.from_numpy(array), or tensor.detach()",
+        )
     from distdbg.torch_bridge.functional import differentiable
 
     return differentiable(op.name, op.group, op.inputs, op.finish, op.gradient)

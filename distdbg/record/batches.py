@@ -3,7 +3,8 @@
 `dist.batches`, a disabled `Join` and torch's DataLoader mark each batch and the end of a loop. A rank ran out
 first when its loop ended after op #p of a group, having had n batches, while another rank began batch n + 1
 of the same loop after the same op, is still in the loop, and has called more. Nothing less is a proof: where
-the record of the other rank does not reach back to op #p, or the rank has joined, nothing is said.
+the record of the other rank does not reach back to op #p, or the rank has joined, or has made no collective
+in that loop, nothing is said. Where the ranks are in later epochs by now, `passages.py` finds the first.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from distdbg.errors import format_ranks
 from distdbg.record.entries import Event, Mark
 from distdbg.record.known_marks import (
     BATCH,
@@ -22,13 +24,18 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
+from distdbg.record.passages import Passage, find_uneven, passages_of
 
 #: What to do about it.
 HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"
+#: In what a finding says where nothing shows which call was skipped; the marks do.
+UNKNOWN: Final = "cannot be told apart"
 _BEGINS: Final = frozenset((BATCH, JOIN_STEP))
 _ENDS: Final = frozenset((OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES))
 _OTHERS: Final = frozenset((JOINED, STEP))
 _JOIN: Final = "Join"
+#: The kind of the error by which Join ends all ranks.
+JOIN_ENDED: Final = "Join"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,26 @@ class RanOut:
     """What the others called the step that was missing: by a mark 'step', else the batch's number."""
     at_ns: Mapping[int, int]
     """When each ran out, by its own clock."""
+    had: str = ""
+    """Of an earlier epoch: how many batches the others had in it, '5'."""
+
+    @property
+    def head(self) -> str:
+        """'rank 1 ran out of batches at step 4'."""
+        when = " of an earlier epoch" if self.had else ""
+        return f"{name_ranks(self.ranks)} ran out of batches at step {self.step}{when}"
+
+    @property
+    def rest(self) -> str:
+        """', rank 0 went on', or of an earlier epoch ' (3 batches, rank 0 had 5)'."""
+        if self.had:
+            return f" ({self.count} batches, {name_ranks(self.others)} had {self.had})"
+        return f", {name_ranks(self.others)} went on"
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """'rank 2', 'ranks 0-1,3'."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
 def to_said(events: Iterable[Event]) -> list[Said]:
@@ -93,10 +120,17 @@ def to_said(events: Iterable[Event]) -> list[Said]:
 
 def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
     """Who ran out first among these ranks; None where the records do not prove that somebody did."""
+    passages = {rank: passages_of(track) for rank, track in tracks.items()}
+    earlier = _find_earlier(tracks, passages)
+    if earlier is not None:
+        return earlier
     found: dict[int, Said] = {}
     ahead: dict[int, int] = {}
     for rank, track in tracks.items():
+        in_step = {each.loop for each in passages[rank] if each.has_calls}
         for end in _ended(track):
+            if end.loop not in in_step:
+                continue  # nobody waits for a loop without collectives
             seq = track.seq_at(end.at_ns)
             steps = {
                 other: step
@@ -117,6 +151,26 @@ def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
         count=count,
         step=min(ahead.values()),
         at_ns={rank: found[rank].at_ns for rank in ranks},
+    )
+
+
+def _find_earlier(
+    tracks: Mapping[int, Track], passages: Mapping[int, Sequence[Passage]]
+) -> RanOut | None:
+    """Who ran out in an epoch before the one that the ranks are in now."""
+    found = find_uneven(tracks, passages)
+    if found is None:
+        return None
+    out, more = found
+    count = next(iter(out.values())).count
+    shortest = min(more.values(), key=lambda each: each.count)
+    return RanOut(
+        ranks=tuple(sorted(out)),
+        others=tuple(sorted(more)),
+        count=count,
+        step=min(_named(tracks[rank], each.batches[count + 1]) for rank, each in more.items()),
+        at_ns={rank: each.end.at_ns for rank, each in sorted(out.items()) if each.end is not None},
+        had=str(shortest.count) if shortest.end is not None else f"at least {shortest.count}",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from distdbg.errors import RecordError, format_ranks
+from distdbg.errors import RecordError
 from distdbg.record.batches import RanOut, Track, find_ran_out, to_said
 from distdbg.record.folders import record_name
 from distdbg.record.format import EventType, Flag
@@ -33,11 +33,7 @@ def look(folder: Path, group: str, ranks: Sequence[int]) -> RanOut | None:
 
 def say(found: RanOut) -> str:
     """'rank 2 ran out of batches at step 311; ranks 0-1 went on'."""
-    return f"{_name(found.ranks)} ran out of batches at step {found.step}; {_name(found.others)} went on"
-
-
-def _name(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+    return f"{found.head}{found.rest.replace(', ', '; ', 1) if not found.had else found.rest}"
 
 
 def _read(path: Path, group: str) -> Track | None:

@@ -32,6 +32,7 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import duration_text
 from distdbg.record.error_file import because_of, waits_for
+from distdbg.record.libraries import is_library
 
 #: Files below it are ours; the tests' helpers and examples are not below it.
 PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
@@ -173,4 +174,7 @@ def _last_place(error: BaseException, package: str) -> str:
     if not theirs:
         return ""
     last = theirs[-1]
+    if frames[-1] is not last and not is_library(theirs[0].filename):
+        # Raised by the package, which a library may have called: torch in a backward pass.
+        last = next(frame for frame in reversed(theirs) if not is_library(frame.filename))
     return f"{os.path.basename(last.filename)}:{last.lineno}"

@@ -23,7 +23,7 @@ alone. Blocks: `inputs` and `outputs` are either one array per block, or one fla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -65,6 +65,10 @@ class Variant(IntEnum):
     SCATTER_OBJECT_LIST = 4
     #: The input is this rank's, multiplied by its factor, so the op that is left is SUM.
     PREMUL_SUM = 5
+    #: An exchange in which each rank sends to one other.
+    PERMUTE = 6
+    #: By which ranks in a Join block count those that still have batches: never an all_reduce of a user's.
+    JOIN_COUNT = 7
 
     @property
     def label(self) -> str:
@@ -81,10 +85,15 @@ class Part(NamedTuple):
 
 
 #: The bits of Call.extra: the Variant, then whether the op goes on with the block of the op before it,
-#: then a number for the block's contents and the place in them, of this rank's own choice.
+#: then a number for the block's contents and the place in them, of this rank's own choice (40 bits), then
+#: what else its words depend on: see `agreed`, or whether a rank has joined.
 VARIANT_BITS = 7
 GOES_ON = 1 << VARIANT_BITS
 PLACE_SHIFT = VARIANT_BITS + 1
+WORDS_SHIFT = PLACE_SHIFT + 40
+
+#: Of a rank that counts in Join after its last batch.
+HAS_JOINED = "has joined"
 
 ANY_SOURCE = -1
 
@@ -93,6 +102,7 @@ class Call:
     """Plain slots, not a dataclass: it is made once per op, on the hot path."""
 
     __slots__ = (
+        "agreed",
         "extra",
         "input_splits",
         "inputs",
@@ -141,12 +151,22 @@ class Call:
         self.extra = extra if input_splits is None and output_splits is None else ~extra
         #: None outside of coalesced blocks.
         self.part: Part | None = None
+        #: Facts beside the arrays that all ranks must have alike: {"gather_dim": 1}.
+        self.agreed: Mapping[str, Any] | None = None
 
     @property
     def variant(self) -> Variant:
         """Which of the functions of this kind that do not mix."""
         extra = self.extra if self.extra >= 0 else ~self.extra
         return Variant(extra & ((1 << VARIANT_BITS) - 1))
+
+    @property
+    def function(self) -> str:
+        """The function in the words of mismatches; of a count of Join's also whether the rank has joined."""
+        name = self.name or self.kind.label
+        if self.variant is not Variant.JOIN_COUNT:
+            return name
+        return f"{name} ({HAS_JOINED if self.extra >> WORDS_SHIFT else 'next step'})"
 
     def add_extra(self, bits: int) -> None:
         """Set further bits of `extra`."""

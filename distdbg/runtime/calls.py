@@ -37,13 +37,17 @@ from distdbg.runtime.reduce_op import ReduceOp
 
 
 def all_reduce(
-    array: Array, op: ReduceOp, timeout_s: float | None = None, output: Array | None = None
+    array: Array,
+    op: ReduceOp,
+    timeout_s: float | None = None,
+    output: Array | None = None,
+    name: str | None = None,
 ) -> Call:
     """Reduce in place, or into `output`. PREMUL_SUM scales a copy of this rank's part and sums."""
-    source, sum_op = reducible("all_reduce", array, op)
+    source, sum_op = reducible(name or "all_reduce", array, op)
     outputs = (array if output is None else output,)
     inputs = outputs if source is outputs[0] else (source,)
-    call = Call(Kind.ALL_REDUCE, inputs, outputs, sum_op, -1, -1, 0, None, None, timeout_s)
+    call = Call(Kind.ALL_REDUCE, inputs, outputs, sum_op, -1, -1, 0, None, None, timeout_s, name)
     return _marked(call, op)
 
 
@@ -195,16 +199,20 @@ def reduce_scatter(
     inputs: Sequence[Array],
     op: ReduceOp,
     timeout_s: float | None = None,
+    name: str | None = None,
 ) -> Call:
     """Reduce the lists block by block; rank r gets block r. Blocks may differ in size."""
-    check_list("reduce_scatter", "input_list", inputs, size)
+    what = name or "reduce_scatter"
+    check_list(what, "input_list", inputs, size)
     target = as_output(output)
     sources = [as_input(block) for block in inputs]
-    check_own_block("reduce_scatter", "input_list", sources, rank, "output", target)
+    check_own_block(what, "input_list", sources, rank, "output", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
-    parts = [reducible("reduce_scatter", block, op) for block in blocks]
+    parts = [reducible(what, block, op) for block in blocks]
     blocks, sum_op = tuple(block for block, _ in parts), parts[0][1]
-    call = Call(Kind.REDUCE_SCATTER, blocks, (output,), sum_op, -1, -1, 0, None, None, timeout_s)
+    call = Call(
+        Kind.REDUCE_SCATTER, blocks, (output,), sum_op, -1, -1, 0, None, None, timeout_s, name
+    )
     return _marked(call, op)
 
 
@@ -240,22 +248,26 @@ def all_to_all(
     outputs: Sequence[Array],
     inputs: Sequence[Array],
     timeout_s: float | None = None,
+    name: str | None = None,
 ) -> Call:
     """Give block r of the inputs to rank r; blocks may differ in size."""
-    check_list("all_to_all", "output_tensor_list", outputs, size)
-    check_list("all_to_all", "input_tensor_list", inputs, size)
+    what = name or "all_to_all"
+    check_list(what, "output_tensor_list", outputs, size)
+    check_list(what, "input_tensor_list", inputs, size)
     sources = [as_input(block) for block in inputs]
     targets = [as_output(block) for block in outputs]
     for buffer in (*sources, *targets):
-        check_dtypes("all_to_all", sources[0], buffer)
+        check_dtypes(what, sources[0], buffer)
     if sources[rank].count != targets[rank].count:
         raise UsageError(
-            f"all_to_all: the block from rank {rank} to itself has {sources[rank].count} elements "
+            f"{what}: the block from rank {rank} to itself has {sources[rank].count} elements "
             f"in input_tensor_list and {targets[rank].count} in output_tensor_list"
         )
-    check_apart("all_to_all", "output_tensor_list", targets)
+    check_apart(what, "output_tensor_list", targets)
     blocks = copied_where_overlapping(inputs, sources, targets)
-    return Call(Kind.ALL_TO_ALL, blocks, tuple(outputs), None, -1, -1, 0, None, None, timeout_s)
+    return Call(
+        Kind.ALL_TO_ALL, blocks, tuple(outputs), None, -1, -1, 0, None, None, timeout_s, name
+    )
 
 
 def all_to_all_single(
@@ -266,9 +278,10 @@ def all_to_all_single(
     output_splits: Sequence[int] | None,
     input_splits: Sequence[int] | None,
     timeout_s: float | None = None,
+    name: str = "all_to_all_single",
 ) -> Call:
     """Cut along the first dimension, evenly or by the splits, and exchange the parts."""
-    what = "all_to_all_single"
+    what = name
     if _is_even(input_splits) and _is_even(output_splits) and are_plain(array, output):
         shape = array.shape
         if shape and shape == output.shape and shape[0] % size == 0:

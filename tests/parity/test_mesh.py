@@ -131,6 +131,9 @@ def test_flatten() -> None:
         assert repr(joined) == "DeviceMesh((dp_tp=4), 'cpu', stride=(1,))"
         with pytest.raises(ValueError, match="has a dimension 'pp' already"):
             mesh["dp", "tp"]._flatten("pp")
+        assert mesh.get_group("dp_tp") is joined.get_group() is mesh["dp"].get_group("dp_tp")
+        assert mesh.get_local_rank("dp_tp") == rank
+        assert dist.functional.all_reduce(np.ones(1), group=(mesh, "dp_tp")).tolist() == [4.0]
         return members(joined)
 
     assert on_ranks(run, 4) == [[0, 1, 2, 3]] * 4

@@ -6,6 +6,7 @@ One job of two ranks runs all of it; torch's own functions run in the same proce
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,14 @@ def job() -> dict[str, Any]:
     import warnings
     from datetime import timedelta
 
+    import numpy as np
     import torch
     import torch.distributed as theirs
     import torch.distributed.nn.functional as N
 
     import distdbg as dist
     from distdbg import functional as F
+    from distdbg.record.traceback_text import one_line
 
     warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own functions
     torch.set_num_threads(1)
@@ -135,6 +138,20 @@ def job() -> dict[str, Any]:
             loss.backward()
     except dist.MismatchError as error:
         found["forgotten"] = str(error)
+    try:
+        F.all_reduce_coalesced([np.ones(1, np.float32), torch.ones(1, requires_grad=True)])
+    except dist.UsageError as error:
+        found["mixed"] = str(error)
+
+    # One rank is late for it.
+    late = dist.new_group(timeout=timedelta(seconds=0.5))
+    loss = F.all_gather(x, group=late).sum()
+    if rank == 0:
+        try:
+            loss.backward()
+        except dist.OpTimeout as error:
+            found["late"] = f"{one_line(error)}\n{error}"
+    dist.barrier()
     theirs.destroy_process_group()
     dist.destroy_process_group()
     return found
@@ -187,5 +204,13 @@ def test_gradients_are_right_and_those_of_torch(warm_python: WarmPython, tmp_pat
         assert found["max"].startswith("all_reduce: no gradient is defined for reduce op MAX")
         assert found["second"] == [[8.0, 8.0]] * 2
         assert "rank 0 called reduce_scatter (backward of all_gather at" in found["forgotten"], rank
+        assert "all_reduce_coalesced: tensors[0] is a NumPy array" in found["mixed"]
+        if rank == 0:
+            first, *lines = found["late"].splitlines()
+            assert re.match(r"OpTimeout at test_functional_like_torch.py:\d+: waited", first)
+            assert re.search(
+                r"this rank called reduce_scatter at test_functional_like_torch.py:\d+ \(job\) "
+                r"\(backward of all_gather at test_functional_like_torch.py:\d+\)", lines[1],
+            ), lines  # fmt: skip
         assert "hint: rank 1 ran no backward pass there" in found["forgotten"]
         assert found["forgotten"].count("test_functional_like_torch.py:") >= 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
-from distdbg.record.batches import HINT
+from distdbg.record.batches import HINT, UNKNOWN
 from distdbg.record.ran_out import look, say
 from distdbg.render.plain import to_plain
 from distdbg.render.short import short_lines
@@ -37,7 +37,11 @@ def tell_out_of_batches(judged: Judged, folder: Path) -> Judged:
 
 
 def _with(judged: Judged, root: Finding, words: str) -> Judged:
-    told = replace(root, evidence=(Evidence(text=words), *root.evidence), advice=HINT)
+    told = replace(
+        root,
+        evidence=(Evidence(text=words), *(one for one in root.evidence if UNKNOWN not in one.text)),
+        advice=HINT,
+    )
     findings = tuple(told if one is root else one for one in judged.verdict.findings)
     verdict = replace(judged.verdict, root=told, findings=findings)
     lines = short_lines(judged.session, verdict)

@@ -233,7 +233,7 @@ class ControlGroup:
         facts, sends, expects = self._facts(call)
         if "root" in facts:
             facts["root"] = self._names[call.root]
-        return describe(facts, call.name or call.kind.label, sends, expects)
+        return describe(facts, call.function, sends, expects)
 
     def _adopt_comm(self) -> None:
         recorder = self._world.recorder

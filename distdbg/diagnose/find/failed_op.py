@@ -12,12 +12,14 @@ from typing import Final
 
 from distdbg.diagnose.doing import doing_then
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import is_by_hand
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, site_of, verb
+from distdbg.record.batches import JOIN_ENDED
 
 #: Told by other finders.
 _ELSEWHERE: Final = frozenset(
@@ -63,7 +65,7 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
     first = errors[0]
     ranks = tuple(sorted({error.rank for error in errors}))
     # All ranks are told of a changed array, also the one that changed it.
-    told = set() if first.type == "BufferChangedError" else set(ranks)
+    told = set() if first.type == "BufferChangedError" or _is_join(first) else set(ranks)
     named = tuple(sorted(set(first.named) - told))
     return Finding(
         kind=Kind.FAILED_OP,
@@ -74,12 +76,23 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
         group=first.group,
         seq=first.seq,
         at_ns=known_ns(first.at_ns),
-        evidence=tuple(_evidence(session, error) for error in errors[:_MOST_TOLD]),
+        evidence=(
+            tuple(as_told(line) for line in first.details)
+            if _is_join(first)  # who was where: the ranks' words are alike
+            else tuple(_evidence(session, error) for error in errors[:_MOST_TOLD])
+        ),
         advice=first.hint or _ADVICE.get(first.type, ""),
     )
 
 
+def _is_join(error: Failure) -> bool:
+    """Whether Join has ended all ranks since one ran out of batches."""
+    return error.op is None and error.kind == JOIN_ENDED
+
+
 def _what(session: Session, first: Failure, ranks: tuple[int, ...], named: tuple[int, ...]) -> str:
+    if _is_join(first):
+        return fit(first.what)
     if first.op is not None:
         name = session.name_of(first.op)
     else:

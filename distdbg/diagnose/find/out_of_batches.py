@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Evidence, Finding, Kind
 from distdbg.diagnose.ops import NONE
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
-from distdbg.record.batches import HINT, RanOut, Track, find_ran_out, to_said
+from distdbg.record.batches import HINT, UNKNOWN, RanOut, Track, find_ran_out, to_said
 from distdbg.record.entries import Mark
 from distdbg.record.format import Flag
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
@@ -22,7 +22,6 @@ _KINDS: Final = frozenset(
     (Kind.MISSING_RANK, Kind.MISMATCH, Kind.DEADLOCK, Kind.STALL, Kind.STUCK_RANK)
 )
 _ENDS: Final = (OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES)
-_UNKNOWN: Final = "cannot be told apart"
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
@@ -43,10 +42,9 @@ def tell_out_of_batches(finding: Finding, session: Session) -> Finding:
 
 
 def _led(finding: Finding, session: Session, found: RanOut) -> Finding:
-    head = f"{say_ranks(found.ranks, 3)} ran out of batches at step {found.step}"
     return replace(
         finding,
-        what=fit(head, f", {say_ranks(found.others, 3)} went on"),
+        what=fit(found.head, found.rest),
         ranks=found.ranks,
         victims=tuple(
             rank for rank in sorted({*finding.ranks, *finding.victims}) if rank not in found.ranks
@@ -65,7 +63,7 @@ def _led(finding: Finding, session: Session, found: RanOut) -> Finding:
                 one
                 for one in finding.evidence
                 # What the error said of it already, and that nothing shows which call was skipped.
-                if not one.text.startswith(head) and _UNKNOWN not in one.text
+                if not one.text.startswith(found.head) and UNKNOWN not in one.text
             ),
         ),
         advice=HINT,

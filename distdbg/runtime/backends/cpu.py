@@ -23,7 +23,7 @@ from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
 from distdbg.native import Control, Message, NativeError, Op, Recorder, View
 from distdbg.record.writing import write_error
-from distdbg.runtime.backends.failures import Where, to_public
+from distdbg.runtime.backends.failures import Where, tell_backward, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
 from distdbg.runtime.backends.planner import Planner, message_form
 from distdbg.runtime.backends.shared_memory import connect
@@ -377,6 +377,8 @@ class CpuEngine:
             started_at=started_at,
         )
         self._tell_more(public)
+        if self._recorder is not None and started_at is None:
+            tell_backward(public, self._recorder.comm, call.name or call.kind.label)
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
             breaks = error.fault in _BREAKING

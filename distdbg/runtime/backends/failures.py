@@ -7,7 +7,7 @@ from typing import Any
 
 from distdbg.check.absent import SHOWN
 from distdbg.check.arrays import explain_arrays
-from distdbg.check.explain import explain_mismatch
+from distdbg.check.explain import BACKWARD_OF, explain_mismatch
 from distdbg.check.sites import UNKNOWN, call_site, shorten
 from distdbg.control.words import AbortWords, to_error
 from distdbg.errors import (
@@ -246,6 +246,15 @@ def _timeout(
         hint="see why it is there; raise the limit with timeout= if it is only slow",
         **fields,
     )
+
+
+def tell_backward(error: DistError, comm: str, name: str) -> None:
+    """Add the line that called an op of a backward pass, and the op that the pass belongs to."""
+    if not comm.startswith(BACKWARD_OF) or isinstance(error, MismatchError):
+        return  # the ranks' own words in a mismatch have both
+    site = call_site()
+    at = f" at {shorten([site])[site]}" if site != UNKNOWN else ""
+    error.details.insert(0, f"this rank called {name}{at} ({comm})")
 
 
 def _message_timeout(

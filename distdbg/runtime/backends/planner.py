@@ -87,7 +87,7 @@ class Planner:
             itemsize = Dtype(inputs[0].dtype).itemsize if inputs and inputs[0].dtype >= 0 else 1
             sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
             expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
-        return describe(facts, call.name or call.kind.label, sends, expects)
+        return describe(facts, call.function, sends, expects)
 
     def _form(
         self,

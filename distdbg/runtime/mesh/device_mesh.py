@@ -142,10 +142,15 @@ class DeviceMesh:
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
         """This rank's number along a dimension, which may be left out where there is just one."""
-        return self.get_group(self._dim("get_local_rank", mesh_dim)).rank()
+        if mesh_dim is None:
+            mesh_dim = self._dim("get_local_rank", None)
+        return self.get_group(mesh_dim).rank()
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """The group of this rank along a dimension, which may be left out where there is just one."""
+        flat = self._flattened_as(mesh_dim)
+        if flat is not None:
+            return flat.get_group()
         dim = self._dim("get_group", mesh_dim)
         if not self._groups:
             raise UsageError(f"get_group: rank {self._rank} is in no group of {self!r}")
@@ -166,6 +171,12 @@ class DeviceMesh:
             return self._layout.dim_of(mesh_dim)
         return self._layout.dim_of(to_int(function, "mesh_dim", mesh_dim))
 
+    def _flattened_as(self, name: int | str | None) -> DeviceMesh | None:
+        """What was flattened from the whole under this name, which is no dimension of this part."""
+        if not isinstance(name, str) or name in (self.mesh_dim_names or ()):
+            return None
+        return self._get_root_mesh()._flattened.get(name)
+
     def _is_current_rank_part_of_mesh(self) -> bool:
         return self.get_coordinate() is not None
 
@@ -182,8 +193,9 @@ class DeviceMesh:
         if wanted == names:
             return self
         root = self._get_root_mesh()
-        if len(wanted) == 1 and wanted[0] not in names and wanted[0] in root._flattened:
-            return root._flattened[wanted[0]]
+        flat = self._flattened_as(wanted[0]) if len(wanted) == 1 else None
+        if flat is not None:
+            return flat
         dims = [self._layout.dim_of(name) for name in wanted]
         if dims != sorted(set(dims)):
             raise UnknownDimError(

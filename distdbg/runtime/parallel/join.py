@@ -18,19 +18,27 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
 
+from distdbg.check.arrays import few
 from distdbg.check.explain import name_ranks
-from distdbg.errors import CollectiveError, UsageError
+from distdbg.check.sites import call_site, shorten
+from distdbg.errors import CollectiveError, UsageError, WrongTypeError
+from distdbg.record.batches import JOIN_ENDED
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, JOIN_STEP, JOINED
-from distdbg.runtime.collectives import all_gather_into_tensor, all_reduce
+from distdbg.record.writing import write_error
+from distdbg.runtime import calls
+from distdbg.runtime.arguments import Array
+from distdbg.runtime.call import WORDS_SHIFT, Call, Variant
 from distdbg.runtime.group import ProcessGroup, resolve
 from distdbg.runtime.marks import mark
+from distdbg.runtime.objects import all_gather_object
+from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.work import Work
 
 #: So many steps on behalf of others are worth a warning.
@@ -93,7 +101,8 @@ class Joinable(ABC):
 class Join:
     """The block in which ranks may run out of batches one after the other.
 
-    With `throw_on_early_termination` the first rank that does ends all of them: an error on every rank names
+    It begins when it is entered, and may be entered again, for the next epoch; the hooks are made once. With
+    `throw_on_early_termination` the first rank that runs out ends all of them: an error on every rank names
     it. `enable=False`: nothing is announced and nothing shadowed; inputs are known to be even.
     """
 
@@ -104,12 +113,21 @@ class Join:
         throw_on_early_termination: bool = False,
         **kwargs: Any,
     ) -> None:
+        if isinstance(joinables, Joinable) or not isinstance(joinables, Iterable):
+            raise WrongTypeError(
+                f"Join: joinables must be a list of Joinables, not {type(joinables).__name__}",
+                hint="with one: dist.Join([model])",
+            )
         self._joinables = list(joinables)
         if not self._joinables:
             raise UsageError("Join needs at least one Joinable")
-        for each in self._joinables:
+        for at, each in enumerate(self._joinables):
+            if not isinstance(each, Joinable):
+                raise WrongTypeError(
+                    f"Join: joinables[{at}] must be a Joinable, not {type(each).__name__}"
+                )
             _config_of(each)  # raises
-        self._hooks = [each.join_hook(**kwargs) for each in self._joinables]
+        self._hooks = [_hook_of(each, kwargs) for each in self._joinables]
         self._enable = enable
         self._throws = throw_on_early_termination
         self._group = _group_of(self._joinables[0])
@@ -120,10 +138,10 @@ class Join:
                     f"{_group_of(each).label!r} ({type(each).__name__})"
                 )
         self._device = self._joinables[0].join_device
-        for at, each in enumerate(self._joinables):
-            each._join_config = _JoinConfig(enable, throw_on_early_termination, at == 0)
 
     def __enter__(self) -> Self:
+        for at, each in enumerate(self._joinables):
+            each._join_config = _JoinConfig(self._enable, self._throws, at == 0)
         return self
 
     def __exit__(
@@ -147,7 +165,7 @@ class Join:
         shadowed = 0
         while self._count_active():
             if self._throws:
-                _announce(self._group, self._device, 1)
+                _announce(self._group, self._device, 1, has_joined=True)
                 raise _uneven(self._group, is_out=True, steps=steps)
             shadowed += 1
             if shadowed == _MOST_SHADOWED + 1:
@@ -162,7 +180,7 @@ class Join:
             hook.post_hook(not shadowed)
 
     def _count_active(self) -> int:
-        return _announce(self._group, self._device, 0)
+        return _announce(self._group, self._device, 0, has_joined=True)
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> Work | None:
@@ -179,11 +197,11 @@ class Join:
             mark(JOIN_STEP, config.steps)
             return None
         group, device = _group_of(joinable), joinable.join_device
-        work = all_reduce(_ones(device, 1), group=group, async_op=True)
-        started = None if work is None else work.hand_over()
+        work = group.run(_count(_ones(device, 1), has_joined=False), True)
+        started = work.hand_over()
         if started is not None:
             started.end()  # nobody has to wait for it: the step itself does
-        if config.throw_on_early_termination and _announce(group, device, 0):
+        if config.throw_on_early_termination and _announce(group, device, 0, has_joined=False):
             raise _uneven(group, is_out=False, steps=config.steps)
         return work
 
@@ -196,6 +214,15 @@ def _config_of(joinable: Joinable) -> _JoinConfig:
             hint="call super().__init__() in it",
         )
     return config
+
+
+def _hook_of(joinable: Joinable, options: dict[str, Any]) -> JoinHook:
+    hook = joinable.join_hook(**options)
+    if not isinstance(hook, JoinHook):
+        raise WrongTypeError(
+            f"Join: join_hook of {type(joinable).__name__} must return a JoinHook, not {type(hook).__name__}"
+        )
+    return hook
 
 
 def _group_of(joinable: Joinable) -> ProcessGroup:
@@ -212,30 +239,53 @@ def _ones(device: Any, value: int) -> Any:
     return np.full(1, value, np.float32)
 
 
-def _announce(group: ProcessGroup, device: Any, value: int) -> int:
+def _count(array: Array, *, has_joined: bool) -> Call:
+    """The sum over all ranks: another op than an all_reduce of the program's, which never meets it."""
+    call = calls.all_reduce(array, ReduceOp.SUM)
+    call.name = "Join"
+    call.add_extra(Variant.JOIN_COUNT | has_joined << WORDS_SHIFT)
+    return call
+
+
+def _announce(group: ProcessGroup, device: Any, value: int, *, has_joined: bool) -> int:
     """What the announcements of all ranks sum up to."""
     count = _ones(device, value)
-    all_reduce(count, group=group)
+    group.run(_count(count, has_joined=has_joined))
     return int(count[0])
 
 
 def _uneven(group: ProcessGroup, *, is_out: bool, steps: int) -> CollectiveError:
-    """The same error on all ranks, which all call this: who ran out of batches, and at which step."""
-    mine = np.array([is_out, steps], np.int64)
-    everybody = np.empty((group.size(), 2), np.int64)
-    all_gather_into_tensor(everybody, mine, group=group)
-    out = [
-        rank
-        for rank, (has_ended, _) in zip(group.ranks, everybody.tolist(), strict=True)
-        if has_ended
-    ]
-    step = 1 + max(each[1] for each in everybody.tolist() if each[0])
-    return CollectiveError(
+    """The same error on all ranks, which all call this: who ran out of batches, at which step and line.
+
+    It is no op's, and in the record of each rank all the same.
+    """
+    everybody: list[Any] = list(group.ranks)  # as many
+    all_gather_object(everybody, (is_out, steps, call_site()), group=group)
+    out = [rank for rank, each in zip(group.ranks, everybody, strict=True) if each[0]]
+    step = 1 + max(each[1] for each in everybody if each[0])
+    short = shorten({site for _, _, site in everybody})
+    places: dict[tuple[bool, str], list[int]] = {}
+    for rank, (has_ended, _, site) in zip(group.ranks, everybody, strict=True):
+        places.setdefault((has_ended, short[site]), []).append(rank)
+    error = CollectiveError(
         f"{name_ranks(out)} ran out of batches at step {step}; Join ends all ranks "
         f"of group '{group.label}'",
-        kind="all_reduce",
+        kind=JOIN_ENDED,
+        seq=group.issued(),
         group=group.label,
         ranks=out,
-        details=["throw_on_early_termination is set", "the group is still usable"],
+        details=[
+            *few(
+                [
+                    f"{name_ranks(ranks)} {'had no batch left' if has_ended else 'began a step'} at {site}"
+                    for (has_ended, site), ranks in sorted(places.items(), reverse=True)
+                ]
+            ),
+            "throw_on_early_termination is set",
+            "the group is still usable",
+        ],
         hint="give all ranks as many batches, or let Join go on without throw_on_early_termination",
     )
+    if group.world.recorder is not None:
+        write_error(group.world.recorder, group.record_number, 0, error)
+    return error

@@ -50,6 +50,48 @@ def test_a_rank_in_another_op_ran_out_of_batches() -> None:
     assert verdict.root.kind is Kind.MISMATCH
 
 
+def test_an_end_by_join_names_who_had_no_batch_left() -> None:
+    made = SessionBuilder(world_size=2)
+    for rank in range(2):
+        made.op(rank, "all_reduce", at_s=1.0, ended_s=1.1)
+        made.found(
+            rank, "CollectiveError", "rank 0 ran out of batches at step 4; Join ends all", at_s=1.2,
+            kind="Join", group="world", ranks=(0,), details=("rank 0 had no batch left at t.py:3 (main)",),
+        )  # fmt: skip
+        made.exit(rank, Exit.RAISED, at_s=1.3, what="CollectiveError: rank 0 ran out of batches")
+    root = diagnose(made.session).root
+    assert root is not None
+    assert (root.kind, root.ranks, root.victims) == (Kind.FAILED_OP, (0,), (1,))
+    assert root.what == "rank 0 ran out of batches at step 4; Join ends all"
+    assert root.evidence[0].site == "t.py:3 (main)"
+
+
+def test_an_earlier_epoch_is_told_and_not_that_calls_are_alike() -> None:
+    made = SessionBuilder(world_size=2)
+    for rank, count in enumerate((5, 3)):
+        at_s = 0.0
+        for _ in range(10 // count):
+            for batch in range(1, count + 1):
+                at_s += 1.0
+                if at_s > 9 + (rank == 0):
+                    break
+                made.mark(rank, BATCH, batch, at_s=at_s)
+                made.op(
+                    rank, "all_reduce", at_s=at_s + 0.1, ended_s=at_s + 0.2 if at_s < 10 else None,
+                    site="train.py:9 (main)", inputs=[(4,)],
+                )  # fmt: skip
+            else:
+                if at_s < 10:
+                    made.mark(rank, OUT_OF_BATCHES, count, at_s=at_s + 0.5)
+    made.exit(1, Exit.RETURNED, at_s=10.0)
+    verdict = diagnose(made.session)
+    assert verdict.what == (
+        "rank 1 ran out of batches at step 4 of an earlier epoch (3 batches, rank 0 had 5)"
+    )
+    assert verdict.root is not None
+    assert not any("cannot be told apart" in one.text for one in verdict.root.evidence)
+
+
 def test_without_marks_the_finding_stays_as_it_is() -> None:
     made = build(EPOCH)
     made.exit(1, Exit.RETURNED, at_s=7.0)

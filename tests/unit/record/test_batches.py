@@ -110,6 +110,37 @@ def test_a_disabled_join_counts_its_steps() -> None:
     assert (found.ranks, found.step) == ((1,), 3)
 
 
+def test_an_earlier_epoch_in_which_the_ranks_parted_is_found() -> None:
+    uneven = [*loop(3), *loop(3), *loop(3)], [*loop(5), *loop(5, is_out=False)]
+    found = told(*uneven)
+    assert found is not None
+    assert found.head + found.rest == (
+        "rank 0 ran out of batches at step 4 of an earlier epoch (3 batches, rank 1 had 5)"
+    )
+    # The other may still be in its first.
+    found = told([*loop(3), *loop(1, is_out=False)], loop(4, is_out=False))
+    assert found is not None
+    assert found.rest == " (3 batches, rank 1 had at least 4)"
+
+
+def test_of_two_loops_in_each_epoch_the_uneven_one_is_found() -> None:
+    tracks = {}
+    for rank, count in enumerate((3, 2)):
+        marks, issued = [], []
+        for _ in range(2):
+            for did, where in ((loop(4), "train.py:8"), (loop(count), "valid.py:3")):
+                for each in did:
+                    at = len(marks) + len(issued) + 1
+                    if isinstance(each, str):
+                        issued.append(at)
+                    else:
+                        marks.append(Said(each[0], each[1], at, where))
+        tracks[rank] = Track(marks, list(range(1, len(issued) + 1)), issued)
+    found = find_ran_out(tracks)
+    assert found is not None
+    assert found.head == "rank 1 ran out of batches at step 3 of an earlier epoch"
+
+
 def test_nothing_is_said_without_proof() -> None:
     more = loop(4, is_out=False)
     assert told(loop(3), loop(3)) is None  # both ran out
@@ -117,7 +148,14 @@ def test_nothing_is_said_without_proof() -> None:
     assert told(loop(3, is_out=False), more) is None  # it left the loop by a break
     assert told([*loop(3), (JOINED, 3)], more) is None  # others expect no more of it
     assert told(loop(3), [*more, (OUT_OF_BATCHES, 4)]) is None  # that loop is over
-    assert told([*loop(3), *loop(1, is_out=False)], more) is None  # it is in another one
+    # It made up for it, and both began the next one together.
+    assert (
+        told([*loop(3), CALL, *loop(1, is_out=False)], [*loop(4), *loop(2, is_out=False)]) is None
+    )
+    # A loop without collectives may be as long as it likes.
+    files = loop(3, calls=0)
+    assert told([*files, CALL], [*loop(4, is_out=False, calls=0), CALL]) is None
+    assert told([CALL, *loop(0), CALL], [CALL, *loop(2, is_out=False)]) is None
     assert told(loop(3), more[:-1]) is None  # the other has called no more than it
     assert told(loop(0), loop(0)) is None
     assert told(loop(3), []) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -137,6 +139,8 @@ def test_wrong_arguments_are_told_before_anything_is_sent() -> None:
         with dist._coalescing_manager(), pytest.raises(ValueError, match="inside a coalescing"):
             F.all_reduce(x)
         outside = dist.new_group([0])
+        mesh = dist.init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+        long = [np.ones(2), np.ones(2, np.float32)]
         wrong: list[tuple[Callable[[], Any], str]] = [
             (lambda: F.all_reduce([1, 2]), "all_reduce: tensor is a list of 2, not an array"),
             (lambda: F.all_reduce(x, "mean"), "one of sum, avg, product, min, max, band, bor, bxor"),
@@ -147,6 +151,13 @@ def test_wrong_arguments_are_told_before_anything_is_sent() -> None:
             (lambda: F.all_to_all(x, [1, 2]), "input_split_sizes is missing: give both or neither"),
             (lambda: F.all_to_all(x), "is not a multiple of the group's size 2"),
             (lambda: F.all_to_all(np.float32(1)), "no dimensions cannot be cut"),
+            (lambda: F.all_to_all(x, [1, 2], [1, 1]), "all_to_all: input_split_sizes sum up to 2"),
+            (lambda: F.all_to_all_list(long), "all_to_all_list: arrays of one call must have one dtype"),
+            (lambda: F.reduce_scatter_list(long), "reduce_scatter_list: arrays of one call"),
+            (lambda: F.all_reduce_coalesced([x], "band"), "all_reduce_coalesced: reduce op BAND"),
+            (lambda: F.all_reduce(x, group=mesh), 'hint: group=(mesh, "dp")'),
+            (lambda: F.all_reduce(x, group=mesh), "all_reduce: group is a mesh of 2 dimensions"),
+            (lambda: F.all_reduce(x, group=(mesh, "pp")), "all_reduce: the mesh has no dimension 'pp'"),
             (lambda: F.permute(x, [0, 0]), "dst must have each of the group ranks 0-1 once"),
             (lambda: F.all_to_all_list([x, x[:1]]), "arrays of one shape are needed"),
             (lambda: F.reduce_scatter_list([x]), "tensors has 1 arrays, expected 2"),
@@ -154,6 +165,7 @@ def test_wrong_arguments_are_told_before_anything_is_sent() -> None:
             (lambda: F.broadcast(x, 7), "7"),
             (lambda: F.all_reduce_coalesced([]), "tensors is empty"),
             (lambda: F.reduce_scatter_tensor_coalesced([x.T], "sum", [1]), "first dimension"),
+            (lambda: F.reduce_scatter_tensor_coalesced([np.array(1.0)]), "tensors[0], 1, cannot be cut"),
         ]  # fmt: skip
         for call, words in wrong:
             with pytest.raises(dist.UsageError) as caught:
@@ -174,16 +186,58 @@ def test_a_mismatch_names_the_lines_of_the_calls() -> None:
             lambda: F.all_gather(of(rank, 2)) if rank else F.all_reduce(of(rank, 2)),
             lambda: F.permute(of(rank, 2), [1, 0] if rank else [0, 1]),
             lambda: F.all_to_all(of(rank, 4 + rank), [2, 2], [2 + rank, 2]),
+            lambda: F.all_to_all_list([of(rank, 2 + rank)] * 2),
         ):
             with pytest.raises(dist.MismatchError) as caught:
                 op()
             texts.append(str(caught.value))
         return texts
 
-    for other, permuted, parts in run_store_ranks(run, 2, backend="gloo"):
+    for other, permuted, parts, lists in run_store_ranks(run, 2, backend="gloo"):
         assert "rank 1 called all_gather at test_functional.py" in other
         assert "called permute at test_functional.py" in permuted
         assert "rank 1 sends 3 elements to rank 0, which expects 2" in parts
+        assert "called all_to_all_list at" in lists
+        assert "hint: all arrays of all ranks must have one shape" in lists
+
+
+def test_what_no_array_shows_is_compared_too() -> None:
+    def run(rank: int) -> list[str]:
+        square = of(rank, 2, 2)
+        texts = []
+        for op in (
+            lambda: F.permute(square, [0, 1] if rank else [1, 0]),
+            lambda: F.permute(of(rank, *((3, 2) if rank else (2, 3))), [1, 0]),
+            lambda: F.permute(square, [1, 0]) if rank else F.all_to_all(square, [0, 2], [0, 2]),
+            lambda: F.all_gather(square, rank),
+        ):
+            with pytest.raises(dist.MismatchError) as caught:
+                op()
+            texts.append(caught.value.what.partition(": ")[2])
+        assert F.permute(of(rank, *(() if rank else (1,))), [1, 0]).shape == (() if rank else (1,))
+        return texts
+
+    expected = [
+        "dst [1,0] on rank 0, dst [0,1] on rank 1",
+        "float32[2,3] on rank 0, float32[3,2] on rank 1",
+        "all_to_all on rank 0, permute on rank 1",
+        "gather_dim 0 on rank 0, gather_dim 1 on rank 1",
+    ]
+    assert run_store_ranks(run, 2, backend="gloo") == [expected] * 2
+
+
+def test_a_result_that_is_dropped_is_told_as_such() -> None:
+    def run(rank: int) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            F.all_reduce(of(rank, 2), async_op=True)
+            gc.collect()
+            return [str(each.message) for each in caught]
+
+    (texts,) = run_store_ranks(run, 1, backend="gloo")
+    assert len(texts) == 1
+    assert "the Result of all_reduce on group 'world' was dropped" in texts[0]
+    assert "hint: keep the Result and call wait() on it" in texts[0]
 
 
 def test_the_module_is_an_attribute_of_the_package() -> None:

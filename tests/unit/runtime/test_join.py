@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import warnings
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.algorithms import join as torchs_path
-from distdbg.record.entries import Mark
+from distdbg.record.entries import Finding, Mark
 from distdbg.record.reader import read_record
 from distdbg.runtime.world import current
 from distdbg.testing.store_ranks import run_store_ranks
@@ -109,6 +110,13 @@ def test_an_early_end_is_an_error_on_all_ranks_that_names_who_and_when() -> None
             train(Averaging(), 5 if rank == 1 else 2, throw_on_early_termination=True)
         assert isinstance(caught.value, dist.CollectiveError)
         assert caught.value.ranks == [0, 2]
+        out, going_on = caught.value.details[:2]
+        assert re.fullmatch(r"ranks 0,2 had no batch left at test_join.py:\d+ \(train\)", out)
+        assert re.fullmatch(r"rank 1 began a step at test_join.py:\d+ \(Averaging.step\)", going_on)
+        recorder = current().recorder
+        assert recorder is not None
+        recorded = read_record(os.fsdecode(recorder.path or "")).events
+        assert any(caught.value.what in (e.text or "") for e in recorded if isinstance(e, Finding))
         dist.barrier()
         return caught.value.what
 
@@ -129,6 +137,43 @@ def test_even_inputs_and_a_disabled_join_need_no_shadow() -> None:
     even = ([2.0] * 3, [True])
     expected = [even, ([2.0] * 3, []), even]
     assert run_store_ranks(run, 2, backend="gloo") == [expected] * 2
+
+
+def test_a_block_may_be_entered_again_and_announces_nothing_before() -> None:
+    def run(rank: int) -> list[float]:
+        model = Averaging()
+        block = dist.Join([model])
+        model.step(1.0)
+        for _ in range(2):
+            with block:
+                for _ in range(1 + rank):
+                    model.step(1.0)
+        return model.sums
+
+    assert run_store_ranks(run, 2, backend="gloo") == [[2.0, 2.0, 1.0, 2.0, 1.0]] * 2
+
+
+class Forgetful(Averaging):
+    """One element of float32, as Join's own count; its main hook makes no collective."""
+
+    def reduce(self, value: float) -> None:
+        dist.all_reduce(np.array([value], np.float32))
+
+    def join_hook(self, **kwargs: Any) -> dist.JoinHook:
+        return dist.JoinHook()
+
+
+def test_a_count_of_join_never_meets_an_all_reduce_of_the_program() -> None:
+    def run(rank: int) -> None:
+        with pytest.raises(dist.MismatchError) as caught:
+            train(Forgetful(), 2 + rank)
+        text = str(caught.value)
+        assert "join_count on rank 0, all_reduce on rank 1" in text
+        assert "rank 0 called Join (has joined) at test_join.py" in text
+        assert caught.value.hint is not None
+        assert "rank 0 ran out of batches and joined: main_hook must make" in caught.value.hint
+
+    run_store_ranks(run, 2, backend="gloo")
 
 
 def test_an_exception_in_the_block_is_raised_at_once() -> None:
@@ -160,6 +205,16 @@ def test_wrong_uses_are_told() -> None:
             RuntimeError, match="the constructor of Plain has not called Joinable's"
         ):
             dist.Join([Plain()])
+        with pytest.raises(TypeError, match="must be a list of Joinables, not Averaging"):
+            dist.Join(Averaging())  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"joinables\[0\] must be a Joinable, not object"):
+            dist.Join([object()])  # type: ignore[list-item]
+        hookless = Averaging()
+        hookless.join_hook = lambda **_: None  # type: ignore[method-assign, assignment]
+        with pytest.raises(
+            TypeError, match="join_hook of Averaging must return a JoinHook, not None"
+        ):
+            dist.Join([hookless])
         other = dist.new_group([0])
         with pytest.raises(ValueError, match="all joinables must have one group"):
             dist.Join([Averaging(), Averaging(other)])
