@@ -36,7 +36,7 @@ from distdbg.runtime.parallel.reducer.construction import (
 )
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
-from distdbg.runtime.parallel.tree import leaves, rebuild
+from distdbg.runtime.parallel.tree import by_name, rebuild
 from distdbg.runtime.world import record_comm
 
 _log = get_logger("parallel")
@@ -67,7 +67,8 @@ class GradientReducer:
             raise UsageError("GradientReducer: this rank is not in the given group")
         self.group = pg
         self._tree = parameters
-        values = {name: _usable(name, value) for name, value in leaves(parameters)}
+        self._leaves = by_name(parameters, "GradientReducer")
+        values = {name: _parameter(name, value) for name, value in self._leaves.items()}
         if not values:
             raise UsageError("GradientReducer: there are no parameters")
         self._index = {name: at for at, name in enumerate(values)}
@@ -76,7 +77,7 @@ class GradientReducer:
         #: Gradients of passes without synchronization.
         self._kept: dict[str, Array] = {}
         described = [
-            Parameter(name, _label(name, value), tuple(value.shape))
+            Parameter(name, FROM_NUMPY[value.dtype].label, tuple(value.shape))
             for name, value in values.items()
         ]
         capacity = Capacity.of(bucket_cap_mb)
@@ -122,10 +123,11 @@ class GradientReducer:
 
     def broadcast(self, tree: Any, group_src: int = 0) -> Any:
         """Return the tree with the values of one rank, for arrays that cannot be written to. A collective."""
-        copies = {name: np.array(_usable(name, value)) for name, value in leaves(tree)}
+        given = by_name(tree, "GradientReducer.broadcast")
+        copies = {name: np.array(_usable(name, value)) for name, value in given.items()}
         for value in copies.values():
             broadcast(value, group=self.group, group_src=group_src)
-        return rebuild(tree, {name: _as(value, tree) for name, value in copies.items()})
+        return rebuild(tree, {name: _as(value, given[name]) for name, value in copies.items()})
 
     @property
     def buckets(self) -> list[list[str]]:
@@ -140,12 +142,13 @@ class GradientReducer:
     # ------------------------------------------------------------------------------- a pass
 
     def reduce(self, gradients: Any) -> Any:
-        """Return the averages of a tree of gradients. A collective.
+        """Return the averages of a tree of gradients, in the form of the parameters. A collective.
 
-        The arrays are new ones; with gradient_as_bucket_view they are the reducer's own, until the next pass.
+        A parameter that no rank has used is None, where that is allowed. The arrays are new ones; with
+        gradient_as_bucket_view they are the reducer's own, until the next pass.
         Within no_sync() the gradients are kept, and added to those of the next pass.
         """
-        given = dict(leaves(gradients))
+        given = by_name(gradients, "GradientReducer.reduce")
         for name in given.keys() - self._index.keys():
             raise UsageError(f"GradientReducer: {name or 'the gradient'} is none of the parameters")
         for name, gradient in given.items():
@@ -153,7 +156,7 @@ class GradientReducer:
                 self.ready(name, gradient)
         if not self._is_syncing:
             return gradients
-        return rebuild(gradients, self._finish())
+        return rebuild(self._tree, self._finish())
 
     def ready(self, name: str, gradient: Array) -> None:
         """Take one gradient of this pass; its bucket is reduced as soon as it is complete."""
@@ -162,11 +165,7 @@ class GradientReducer:
             raise UsageError(f"GradientReducer: {name} is none of the parameters")
         array = _usable(name, gradient)
         parameter = self._reducer.parameters[index]
-        if tuple(array.shape) != parameter.shape:
-            raise UsageError(
-                f"GradientReducer: {name} is {parameter.form}, its gradient has shape "
-                f"{list(array.shape)}"
-            )
+        _check_gradient(array, parameter)
         kept = self._kept
         if not self._is_syncing:
             kept[name] = kept[name] + array if name in kept else array.copy()
@@ -200,7 +199,7 @@ class GradientReducer:
             if used is None or used[index]:
                 view = reducer.views[index]
                 found[name] = view if self._is_view else view.copy()
-        return {name: _as(value, self._tree) for name, value in found.items()}
+        return {name: _as(value, self._leaves[name]) for name, value in found.items()}
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -230,19 +229,49 @@ def _usable(name: str, value: Array) -> Array:
         raise UsageError(f"GradientReducer: {name} is no array on the CPU: {error}") from error
 
 
-def _label(name: str, value: Array) -> str:
-    dtype = from_numpy(value.dtype)
-    if dtype is None:
-        raise UsageError(f"GradientReducer: {name} has dtype {value.dtype}, which has no gradient")
-    return dtype.label
+def _parameter(name: str, value: Array) -> Array:
+    """An array whose gradient can be averaged; UsageError for all else."""
+    if value is None or isinstance(value, (bool, int, float, complex, np.generic)):
+        kind = type(value).__name__
+        raise UsageError(
+            f"GradientReducer: {name or 'the parameter'} is {_a(kind)}, not an array",
+            hint="leave it out"
+            if value is None
+            else "an array can be written to: numpy.array(value)",
+        )
+    array = _usable(name, value)
+    dtype = from_numpy(array.dtype)
+    if dtype is None or not (dtype.is_floating or dtype.is_complex):
+        raise UsageError(
+            f"GradientReducer: {name or 'the parameter'} has dtype {array.dtype}, which has no gradient",
+            hint="only floating point and complex numbers can be averaged: leave it out of the parameters",
+        )
+    return array
 
 
-def _as(value: Array, tree: Any) -> Any:
-    """As the tree's own library has its arrays, where that takes no NumPy arrays in their place."""
-    first = next((leaf for _, leaf in leaves(tree)), None)
-    if not torch_arrays.is_tensor(first) or not isinstance(value, np.ndarray):
+def _a(kind: str) -> str:
+    return "None" if kind == "NoneType" else f"a {kind}"
+
+
+def _check_gradient(gradient: Array, parameter: Parameter) -> None:
+    if tuple(gradient.shape) != parameter.shape:
+        raise UsageError(
+            f"GradientReducer: {parameter.name} is {parameter.form}, its gradient has shape "
+            f"{list(gradient.shape)}"
+        )
+    kind = gradient.dtype.kind
+    is_real = not parameter.dtype.startswith("complex")
+    if (from_numpy(gradient.dtype) is None and kind not in "fc") or (kind == "c" and is_real):
+        raise UsageError(
+            f"GradientReducer: {parameter.name} is {parameter.form}, its gradient has dtype "
+            f"{gradient.dtype}"
+        )
+
+
+def _as(value: Array, leaf: Any) -> Any:
+    """As the leaf's own library has its arrays, where that takes no NumPy arrays in their place."""
+    if not torch_arrays.is_tensor(leaf) or not isinstance(value, np.ndarray):
         return value
     carrier = CARRIERS.get(FROM_NUMPY[value.dtype])
-    dtype = first.dtype if first is not None else None
     tensor = sys.modules["torch"].from_numpy(value if carrier is None else value.view(carrier))
-    return tensor.view(dtype)
+    return tensor if carrier is None else tensor.view(leaf.dtype)

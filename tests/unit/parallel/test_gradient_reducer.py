@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,75 @@ def test_what_may_be_unused() -> None:
         return found
 
     assert run(job) == [[None, 2, 6]] * RANKS
+
+
+def test_averages_have_the_form_of_the_parameters_on_every_rank() -> None:
+    def job(rank: int) -> Any:
+        tree = defaultdict(list, {"a": full(2, 0), "b": (full(2, 0), full(2, 0))})
+        reducer = dist.GradientReducer(tree, find_unused_parameters=True)
+        averages = reducer.reduce({"b": [full(2, 6)]} if rank == 1 else {})
+        assert isinstance(averages, defaultdict)
+        assert averages["a"] is None
+        assert averages["b"][1] is None
+        reducer.ready("a", full(2, rank))
+        again = reducer.finish()
+        assert again["b"] == (None, None)
+        return float(averages["b"][0][0]), float(again["a"][0])
+
+    assert run(job) == [(2, 1)] * RANKS
+
+
+def test_a_tree_that_cannot_be_averaged_is_refused_by_name() -> None:
+    def job(rank: int) -> None:
+        for value, words in (
+            (np.zeros(2, np.int64), "count has dtype int64, which has no gradient"),
+            (np.zeros(2, bool), "count has dtype bool"),
+            (1.0, "count is a float, not an array"),
+            (np.float64(1), "count is a float64, not an array"),
+            (None, "count is None, not an array"),
+        ):
+            with pytest.raises(dist.UsageError, match=words):
+                dist.GradientReducer({"w": full(2, 0), "count": value})
+        with pytest.raises(dist.UsageError, match=r"two arrays have the name a\.b"):
+            dist.GradientReducer({"a.b": full(2, 0), "a": {"b": full(2, 0)}})
+        reducer = dist.GradientReducer({"w": full((), 0)})
+        with pytest.raises(
+            dist.UsageError, match=r"w is float32\[\], its gradient has dtype complex"
+        ):
+            reducer.reduce({"w": np.array(1j)})
+        with pytest.raises(dist.UsageError, match="its gradient has dtype <U1"):
+            reducer.reduce({"w": "x"})
+
+    run(job, 1)
+
+
+@pytest.mark.slow
+def test_each_leaf_has_the_dtype_and_the_library_of_its_parameter() -> None:
+    torch = pytest.importorskip("torch")
+
+    def tree(value: float) -> Any:
+        return {
+            "w": torch.full((3,), value),
+            "half": torch.full((4,), value, dtype=torch.float16),
+            "brain": torch.full((2,), value, dtype=torch.bfloat16),
+            "double": torch.full((2,), value, dtype=torch.float64),
+            "array": full(2, value),
+        }
+
+    def job(rank: int) -> None:
+        given = tree(float(rank))
+        reducer = dist.GradientReducer(given)
+        for found, value in (
+            (given, 0),
+            (reducer.reduce(tree(float(rank))), 1),
+            (reducer.broadcast(tree(float(rank)), group_src=2), 2),
+        ):
+            for name, wanted in tree(float(value)).items():
+                assert type(found[name]) is type(wanted)
+                assert found[name].dtype == wanted.dtype
+                assert found[name].tolist() == wanted.tolist()
+
+    run(job)
 
 
 def test_a_static_graph_learns_what_is_unused_in_the_first_pass() -> None:
