@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import UsageError
+from distdbg.errors import MismatchError, UsageError, WrongTypeError
 from distdbg.runtime import torch_arrays
 from distdbg.runtime.collectives import broadcast
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, from_numpy
@@ -34,9 +34,10 @@ from distdbg.runtime.parallel.reducer.construction import (
     check_values,
     compare_values,
 )
+from distdbg.runtime.parallel.reducer.measures import Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
-from distdbg.runtime.parallel.tree import leaves, rebuild
+from distdbg.runtime.parallel.tree import by_name, rebuild
 from distdbg.runtime.world import record_comm
 
 _log = get_logger("parallel")
@@ -67,7 +68,8 @@ class GradientReducer:
             raise UsageError("GradientReducer: this rank is not in the given group")
         self.group = pg
         self._tree = parameters
-        values = {name: _usable(name, value) for name, value in leaves(parameters)}
+        self._leaves = by_name(parameters, "GradientReducer")
+        values = {name: _parameter(name, value) for name, value in self._leaves.items()}
         if not values:
             raise UsageError("GradientReducer: there are no parameters")
         self._index = {name: at for at, name in enumerate(values)}
@@ -75,8 +77,10 @@ class GradientReducer:
         self._is_syncing = True
         #: Gradients of passes without synchronization.
         self._kept: dict[str, Array] = {}
+        #: Of this pass, so far.
+        self._given: set[str] = set()
         described = [
-            Parameter(name, _label(name, value), tuple(value.shape))
+            Parameter(name, FROM_NUMPY[value.dtype].label, tuple(value.shape))
             for name, value in values.items()
         ]
         capacity = Capacity.of(bucket_cap_mb)
@@ -122,10 +126,11 @@ class GradientReducer:
 
     def broadcast(self, tree: Any, group_src: int = 0) -> Any:
         """Return the tree with the values of one rank, for arrays that cannot be written to. A collective."""
-        copies = {name: np.array(_usable(name, value)) for name, value in leaves(tree)}
+        given = by_name(tree, "GradientReducer.broadcast")
+        copies = {name: np.array(_usable(name, value)) for name, value in given.items()}
         for value in copies.values():
             broadcast(value, group=self.group, group_src=group_src)
-        return rebuild(tree, {name: _as(value, tree) for name, value in copies.items()})
+        return rebuild(tree, {name: _as(value, given[name]) for name, value in copies.items()})
 
     @property
     def buckets(self) -> list[list[str]]:
@@ -135,76 +140,157 @@ class GradientReducer:
 
     def register_comm_hook(self, state: object, hook: CommHook) -> None:
         """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages."""
+        if not callable(hook):
+            raise WrongTypeError(
+                f"register_comm_hook: the hook is no function but of type {type(hook).__name__}"
+            )
         self._reducer.set_hook(state, hook)
 
     # ------------------------------------------------------------------------------- a pass
 
     def reduce(self, gradients: Any) -> Any:
-        """Return the averages of a tree of gradients. A collective.
+        """Return the averages of a tree of gradients, in the form of the parameters. A collective.
 
-        The arrays are new ones; with gradient_as_bucket_view they are the reducer's own, until the next pass.
+        A parameter that no rank has used is None, where that is allowed. The arrays are new ones; with
+        gradient_as_bucket_view they are the reducer's own, until the next pass.
         Within no_sync() the gradients are kept, and added to those of the next pass.
         """
-        given = dict(leaves(gradients))
-        for name in given.keys() - self._index.keys():
-            raise UsageError(f"GradientReducer: {name or 'the gradient'} is none of the parameters")
-        for name, gradient in given.items():
-            if gradient is not None:
-                self.ready(name, gradient)
         if not self._is_syncing:
+            self._keep(self._check_all(gradients))
+            self._reducer.forwards += 1
             return gradients
-        return rebuild(gradients, self._finish())
+        with self._given_up_by_an_error():
+            arrays = self._check_all(gradients)
+        for name, array in arrays.items():
+            self._take(name, array)
+        return rebuild(self._tree, self._finish())
 
     def ready(self, name: str, gradient: Array) -> None:
         """Take one gradient of this pass; its bucket is reduced as soon as it is complete."""
-        index = self._index.get(name)
-        if index is None:
-            raise UsageError(f"GradientReducer: {name} is none of the parameters")
-        array = _usable(name, gradient)
-        parameter = self._reducer.parameters[index]
-        if tuple(array.shape) != parameter.shape:
-            raise UsageError(
-                f"GradientReducer: {name} is {parameter.form}, its gradient has shape "
-                f"{list(array.shape)}"
-            )
-        kept = self._kept
         if not self._is_syncing:
-            kept[name] = kept[name] + array if name in kept else array.copy()
+            self._keep({name: self._check(name, gradient)})
             return
-        if name in kept:
-            array = kept.pop(name) + array
-        if not self._reducer.is_open:
-            self._begin()
-        self._reducer.ready(index, array)
+        with self._given_up_by_an_error():
+            array = self._check(name, gradient)
+        self._take(name, array)
 
     def finish(self) -> Any:
         """Return the averages of what ready() was given, in the form of the parameters. A collective."""
         if not self._is_syncing:
+            self._reducer.forwards += 1
             return None
         return rebuild(self._tree, self._finish())
 
+    def abandon(self, reason: str = "abandon() was called") -> None:
+        """Give up this pass, as where it has raised; gradients kept by no_sync() are forgotten. A collective.
+
+        What is left of the pass is reduced with zeros, so that no rank waits or is a pass behind. Ranks that
+        go on to reduce() or finish() get MismatchError with the reason.
+        """
+        try:
+            self._give_up(reason)
+        except MismatchError as error:
+            if error.kind != "DDP":
+                raise
+
+    def _give_up(self, reason: str) -> None:
+        reducer = self._reducer
+        self._given.clear()
+        self._kept.clear()
+        if not reducer.is_open:
+            self._begin()
+        reducer.given_up = reason
+        try:
+            reducer.finish()
+        finally:
+            reducer.given_up = ""
+
+    @contextmanager
+    def _given_up_by_an_error(self) -> Iterator[None]:
+        """The others are told in this pass, and go on with the next one as this rank does."""
+        try:
+            yield
+        except Exception as error:
+            first_line = str(error).partition("\n")[0]
+            with suppress(Exception):  # this rank's own error says more
+                self._give_up(f"{type(error).__name__}: {first_line}")
+            raise
+
+    def _check_all(self, gradients: Any) -> dict[str, Array]:
+        """Of a tree: before any of them is taken."""
+        given = by_name(gradients, "GradientReducer.reduce")
+        return {
+            name: self._check(name, gradient)
+            for name, gradient in given.items()
+            if gradient is not None or name not in self._index
+        }
+
+    def _check(self, name: str, gradient: Array) -> Array:
+        index = self._index.get(name)
+        if index is None:
+            raise UsageError(f"GradientReducer: {name or 'the gradient'} is none of the parameters")
+        if name in self._given and self._is_syncing:
+            raise UsageError(
+                f"GradientReducer: {name} got its gradient twice in one pass",
+                hint="end a pass by finish(), or by abandon() where something has raised",
+            )
+        array = _usable(name, gradient)
+        _check_gradient(array, self._reducer.parameters[index])
+        return array
+
+    def _keep(self, arrays: dict[str, Array]) -> None:
+        kept = self._kept
+        for name, array in arrays.items():
+            kept[name] = kept[name] + array if name in kept else array.copy()
+
+    def _take(self, name: str, array: Array) -> None:
+        if name in self._kept:
+            array = self._kept.pop(name) + array
+        if not self._reducer.is_open:
+            self._begin()
+        self._given.add(name)
+        with self._closed_by_an_error():
+            self._reducer.ready(self._index[name], array)
+
+    @contextmanager
+    def _closed_by_an_error(self) -> Iterator[None]:
+        """After an error of an op or a hook: nobody knows what the others wait for."""
+        try:
+            yield
+        except BaseException:
+            self._given.clear()
+            self._reducer.abandon()
+            raise
+
     def _begin(self) -> None:
-        self._reducer.begin_forward()
-        self._reducer.begin_backward()
+        reducer = self._reducer
+        reducer.forwards += 1
+        reducer.moments = Moments()  # of a forward pass nothing is known
+        reducer.begin_backward()
+        reducer.open()
 
     def _finish(self) -> dict[str, Any]:
         reducer = self._reducer
-        if not reducer.is_open:
-            self._begin()
-            reducer.open()
-        for name in list(self._kept):  # what only passes without synchronization had
-            reducer.ready(self._index[name], self._kept.pop(name))
-        used = reducer.finish()
+        with self._closed_by_an_error():
+            if not reducer.is_open:
+                self._begin()
+            for name in list(self._kept):  # what only passes without synchronization had
+                reducer.ready(self._index[name], self._kept.pop(name))
+            used = reducer.finish()
+        self._given.clear()
         found = {}
         for name, index in self._index.items():
             if used is None or used[index]:
                 view = reducer.views[index]
                 found[name] = view if self._is_view else view.copy()
-        return {name: _as(value, self._tree) for name, value in found.items()}
+        return {name: _as(value, self._leaves[name]) for name, value in found.items()}
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Keep the gradients of the block on this rank, until the first pass after it."""
+        """Keep the gradients of the block on this rank, until the first pass after it.
+
+        All ranks need as many passes in it: MismatchError in the pass after it says who had others.
+        """
         before = self._is_syncing
         self._is_syncing = False
         try:
@@ -230,19 +316,45 @@ def _usable(name: str, value: Array) -> Array:
         raise UsageError(f"GradientReducer: {name} is no array on the CPU: {error}") from error
 
 
-def _label(name: str, value: Array) -> str:
-    dtype = from_numpy(value.dtype)
-    if dtype is None:
-        raise UsageError(f"GradientReducer: {name} has dtype {value.dtype}, which has no gradient")
-    return dtype.label
+def _parameter(name: str, value: Array) -> Array:
+    """An array whose gradient can be averaged; UsageError for all else."""
+    if value is None:
+        raise UsageError(f"GradientReducer: {name or 'the parameter'} is None, not an array")
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        raise UsageError(
+            f"GradientReducer: {name or 'the parameter'} is not an array but of type "
+            f"{type(value).__name__}",
+            hint="give numpy.array(value), which can be written to",
+        )
+    array = _usable(name, value)
+    dtype = from_numpy(array.dtype)
+    if dtype is None or not (dtype.is_floating or dtype.is_complex):
+        raise UsageError(
+            f"GradientReducer: {name or 'the parameter'} has dtype {array.dtype}, which has no gradient",
+            hint="only floating point and complex numbers can be averaged: leave it out of the parameters",
+        )
+    return array
 
 
-def _as(value: Array, tree: Any) -> Any:
-    """As the tree's own library has its arrays, where that takes no NumPy arrays in their place."""
-    first = next((leaf for _, leaf in leaves(tree)), None)
-    if not torch_arrays.is_tensor(first) or not isinstance(value, np.ndarray):
+def _check_gradient(gradient: Array, parameter: Parameter) -> None:
+    if tuple(gradient.shape) != parameter.shape:
+        raise UsageError(
+            f"GradientReducer: {parameter.name} is {parameter.form}, its gradient has shape "
+            f"{list(gradient.shape)}"
+        )
+    kind = gradient.dtype.kind
+    is_real = not parameter.dtype.startswith("complex")
+    if (from_numpy(gradient.dtype) is None and kind not in "fc") or (kind == "c" and is_real):
+        raise UsageError(
+            f"GradientReducer: {parameter.name} is {parameter.form}, its gradient has dtype "
+            f"{gradient.dtype}"
+        )
+
+
+def _as(value: Array, leaf: Any) -> Any:
+    """As the leaf's own library has its arrays, where that takes no NumPy arrays in their place."""
+    if not torch_arrays.is_tensor(leaf) or not isinstance(value, np.ndarray):
         return value
     carrier = CARRIERS.get(FROM_NUMPY[value.dtype])
-    dtype = first.dtype if first is not None else None
     tensor = sys.modules["torch"].from_numpy(value if carrier is None else value.view(carrier))
-    return tensor.view(dtype)
+    return tensor if carrier is None else tensor.view(leaf.dtype)

@@ -2,13 +2,16 @@
 
 A leaf has the name of its path: 'layer.weight', 'layers[3].bias'. Keys come in the order in which the tree
 has them. Anything that is no dict, list or tuple is a leaf; None in a tree of gradients is a gradient that is
-not there.
+not there, and in one of averages it is a parameter that no rank has used.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from distdbg.errors import UsageError
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -23,17 +26,40 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, tree
 
 
+def by_name(tree: Any, function: str) -> dict[str, Any]:
+    """All leaves; UsageError where two have one name, as those of {'a.b': x, 'a': {'b': y}}."""
+    found: dict[str, Any] = {}
+    for name, leaf in leaves(tree):
+        if name in found:
+            raise UsageError(
+                f"{function}: two arrays have the name {name}",
+                hint="names are the keys on the way, joined by dots: rename one of the keys",
+            )
+        found[name] = leaf
+    return found
+
+
 def rebuild(tree: Any, values: Mapping[str, Any], path: str = "") -> Any:
-    """A tree of the same form, with these leaves by their names; those that have none stay as they are."""
+    """A tree of the same form, with these leaves by their names; None for those that have none."""
     if isinstance(tree, Mapping):
         made = {
             key: rebuild(value, values, f"{path}.{key}" if path else str(key))
             for key, value in tree.items()
         }
-        kind: Any = type(tree)
-        return made if kind is dict else kind(made)
+        return _mapping_like(tree, made)
     if isinstance(tree, (list, tuple)):
         parts = [rebuild(value, values, f"{path}[{at}]") for at, value in enumerate(tree)]
-        kind = type(tree)
+        kind: Any = type(tree)
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
-    return values.get(path, tree)
+    return values.get(path)
+
+
+def _mapping_like(tree: Mapping[Any, Any], made: dict[Any, Any]) -> Any:
+    kind: Any = type(tree)
+    if kind is dict:
+        return made
+    if not isinstance(tree, dict):
+        return kind(made)
+    like = copy.copy(tree)  # a defaultdict has more to it than its items
+    like.update(made)
+    return like

@@ -327,7 +327,9 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             raise WrongTypeError("register_comm_hook: the hook must be callable")
         parameters = inspect.signature(hook).parameters
         expected = parameters.get("bucket")
-        wanted = (inspect.Parameter.empty, GradBucket)
+        # A hook that was written for torch has its class.
+        of_torch = getattr(torch.distributed, "GradBucket", GradBucket)
+        wanted = (inspect.Parameter.empty, GradBucket, of_torch)
         if expected is None or (
             isinstance(expected.annotation, type) and expected.annotation not in wanted
         ):

@@ -100,7 +100,7 @@ def test_leaves_have_the_names_of_their_paths_and_a_tree_is_rebuilt() -> None:
     values = {name: value and value * 10 for name, value in found.items() if name != "scale"}
     assert rebuild(tree, values) == {
         "layers": [{"w": 10, "b": 20}, {"w": 30}],
-        "scale": 4,
+        "scale": None,
         "pair": (50, None),
     }
     assert dict(leaves(7)) == {"": 7}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import distdbg as dist
 from distdbg.record.entries import Mark, Op, SpanBegin
 from distdbg.record.reader import read_record
 from distdbg.runtime.future import Future
+from distdbg.runtime.parallel.hooks import Later, allreduce_hook
 
 Floats = npt.NDArray[np.float32]
 RANKS = 3
@@ -120,6 +123,75 @@ def test_what_may_be_unused() -> None:
     assert run(job) == [[None, 2, 6]] * RANKS
 
 
+def test_averages_have_the_form_of_the_parameters_on_every_rank() -> None:
+    def job(rank: int) -> Any:
+        tree = defaultdict(list, {"a": full(2, 0), "b": (full(2, 0), full(2, 0))})
+        reducer = dist.GradientReducer(tree, find_unused_parameters=True)
+        averages = reducer.reduce({"b": [full(2, 6)]} if rank == 1 else {})
+        assert isinstance(averages, defaultdict)
+        assert averages["a"] is None
+        assert averages["b"][1] is None
+        reducer.ready("a", full(2, rank))
+        again = reducer.finish()
+        assert again["b"] == (None, None)
+        return float(averages["b"][0][0]), float(again["a"][0])
+
+    assert run(job) == [(2, 1)] * RANKS
+
+
+def test_a_tree_that_cannot_be_averaged_is_refused_by_name() -> None:
+    def job(rank: int) -> None:
+        for value, words in (
+            (np.zeros(2, np.int64), "count has dtype int64, which has no gradient"),
+            (np.zeros(2, bool), "count has dtype bool"),
+            (1.0, "count is not an array but of type float"),
+            (np.float64(1), "count is not an array but of type float64"),
+            (None, "count is None, not an array"),
+        ):
+            with pytest.raises(dist.UsageError, match=words):
+                dist.GradientReducer({"w": full(2, 0), "count": value})
+        with pytest.raises(dist.UsageError, match=r"two arrays have the name a\.b"):
+            dist.GradientReducer({"a.b": full(2, 0), "a": {"b": full(2, 0)}})
+        reducer = dist.GradientReducer({"w": full((), 0)})
+        with pytest.raises(
+            dist.UsageError, match=r"w is float32\[\], its gradient has dtype complex"
+        ):
+            reducer.reduce({"w": np.array(1j)})
+        with pytest.raises(dist.UsageError, match="its gradient has dtype <U1"):
+            reducer.reduce({"w": "x"})
+
+    run(job, 1)
+
+
+@pytest.mark.slow
+def test_each_leaf_has_the_dtype_and_the_library_of_its_parameter() -> None:
+    torch = pytest.importorskip("torch")
+
+    def tree(value: float) -> Any:
+        return {
+            "w": torch.full((3,), value),
+            "half": torch.full((4,), value, dtype=torch.float16),
+            "brain": torch.full((2,), value, dtype=torch.bfloat16),
+            "double": torch.full((2,), value, dtype=torch.float64),
+            "array": full(2, value),
+        }
+
+    def job(rank: int) -> None:
+        given = tree(float(rank))
+        reducer = dist.GradientReducer(given)
+        for found, value in (
+            (given, 0),
+            (reducer.reduce(tree(float(rank))), 1),
+            (reducer.broadcast(tree(float(rank)), group_src=2), 2),
+        ):
+            for name, wanted in tree(float(value)).items():
+                assert type(found[name]) is type(wanted)
+                assert found[name].dtype == wanted.dtype
+                assert found[name].tolist() == wanted.tolist()
+
+    run(job)
+
+
 def test_a_static_graph_learns_what_is_unused_in_the_first_pass() -> None:
     def job(rank: int) -> Any:
         reducer = dist.GradientReducer({"a": full(2, 0), "b": full(2, 0)}, static_graph=True)
@@ -149,6 +221,119 @@ def test_an_error_about_one_pass_leaves_the_reducer_usable() -> None:
     assert run(job) == [1] * RANKS
 
 
+def test_an_error_in_a_tree_is_told_in_that_pass_and_all_go_on() -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer({"a": full(2, 0), "b": full(2, 0)})
+        for step in range(3):
+            gradients = {"a": full(2, rank + step), "b": full(2 + (rank == 1 and step == 1), 1)}
+            if step != 1:
+                averages = reducer.reduce(gradients)
+            elif rank == 1:
+                with pytest.raises(dist.UsageError, match=r"b is float32\[2\], its gradient has"):
+                    reducer.reduce(gradients)
+            else:
+                with pytest.raises(dist.MismatchError, match="rank 1 gave up the pass") as caught:
+                    reducer.reduce(gradients)
+                assert caught.value.ranks == [1]
+                assert "rank 1: UsageError: GradientReducer: b is" in str(caught.value)
+        return float(averages["a"][0])
+
+    assert run(job) == [3] * RANKS
+
+
+def test_a_pass_is_abandoned_where_the_program_raises() -> None:
+    def job(rank: int) -> Any:
+        tree = {"a": full(2, 0), "b": full(2, 0)}
+        reducer = dist.GradientReducer(tree, bucket_cap_mb=1e-6)
+        for step in range(4):
+            reducer.ready("b", full(2, step))
+            if step < 2 or (step == 2 and rank == 2):
+                reducer.abandon("no memory")
+                continue
+            reducer.ready("a", full(2, rank + step))
+            if step == 2:
+                with pytest.raises(dist.MismatchError, match="rank 2 gave up the pass"):
+                    reducer.finish()
+            else:
+                averages = reducer.finish()
+        reducer.ready("b", full(2, 0))
+        with pytest.raises(dist.UsageError, match="b got its gradient twice"):
+            reducer.ready("b", full(2, 0))
+        again = reducer.reduce({"a": full(2, rank), "b": full(2, 9)})
+        return [float(one[0]) for one in (*averages.values(), *again.values())]
+
+    assert run(job) == [[4, 3, 1, 9]] * RANKS
+
+
+def test_passes_without_synchronization_on_one_rank_are_told() -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer([full(2, 0)])
+        with reducer.no_sync() if rank == 1 else nullcontext():
+            if rank == 1:
+                reducer.reduce([full(2, rank)])
+        with pytest.raises(dist.MismatchError, match="rank 1 kept or lost a pass") as caught:
+            reducer.reduce([full(2, rank)])
+        assert "1 on ranks 0,2, 2 on rank 1" in str(caught.value)
+        return float(reducer.reduce([full(2, rank)])[0][0])
+
+    assert run(job) == [1] * RANKS
+
+
+def test_what_a_hook_gives_back_is_checked() -> None:
+    def ended(value: Any) -> Any:
+        return lambda state, bucket: Later(lambda: value)
+
+    def job(rank: int) -> None:
+        tree = {"fc.w": full(2, 1), "fc.b": full(3, 1)}
+        for hook, words in (
+            (lambda state, bucket: 3, "returned an object of type int for DDP bucket 0 of fc"),
+            (ended(None), "ended with None for DDP bucket 0 of fc, not an array"),
+            (ended([]), "ended with an object of type list"),
+            (ended(full(2, 0)), "ended with 2 numbers for DDP bucket 0 of fc, which has 5"),
+        ):
+            reducer = dist.GradientReducer(tree)
+            reducer.register_comm_hook(None, hook)
+            with pytest.raises(dist.UsageError, match=words) as caught:
+                reducer.reduce(tree)
+            assert "comm hook test_what_a_hook" in str(caught.value)
+        reducer = dist.GradientReducer(tree)
+        with pytest.raises(TypeError, match="the hook is no function but of type int"):
+            reducer.register_comm_hook(None, 1)  # type: ignore[arg-type]
+
+    run(job, 1)
+
+
+def test_a_hook_that_raises_leaves_the_reducer_usable() -> None:
+    def job(rank: int) -> Any:
+        calls = []
+
+        def hook(state: None, bucket: dist.GradBucket) -> Any:
+            calls.append(bucket.index())
+            if len(calls) == 1:
+                raise OSError("no disk")
+            return allreduce_hook(state, bucket)
+
+        reducer = dist.GradientReducer([full(2, 0), full(2, 0)])
+        reducer.register_comm_hook(None, hook)
+        with pytest.raises(OSError, match="no disk"):
+            reducer.reduce([full(2, 1), full(2, 1)])
+        for _ in range(2):
+            averages = reducer.reduce([full(2, rank), full(2, 1)])
+        return [float(one[0]) for one in averages]
+
+    assert run(job) == [[1, 1]] * RANKS
+
+
+@pytest.mark.parametrize("name", list(dist.DDPCommHookType.__members__))
+def test_a_hook_has_nothing_to_do_for_empty_parameters(name: str) -> None:
+    def job(rank: int) -> Any:
+        reducer = dist.GradientReducer({"w": full((0, 3), 0)})
+        dist.register_ddp_comm_hook(dist.DDPCommHookType[name], reducer)
+        return reducer.reduce({"w": full((0, 3), 0)})["w"].shape
+
+    assert run(job, 2) == [(0, 3)] * 2
+
+
 def test_models_that_differ_and_arguments_that_are_wrong() -> None:
     def job(rank: int) -> None:
         with pytest.raises(dist.MismatchError, match=r"w: float32\[3\] on ranks 0-1, float32\[4\]"):
@@ -162,6 +347,9 @@ def test_models_that_differ_and_arguments_that_are_wrong() -> None:
             dist.UsageError, match=r"w is float32\[3\], its gradient has shape \[4\]"
         ):
             reducer.ready("w", full(4, 0))
+        for size in ("x", float("nan"), 0):
+            with pytest.raises(dist.UsageError, match="the size of a bucket is more than 0 MiB"):
+                dist.GradientReducer({"w": full(3, 0)}, bucket_cap_mb=size)  # type: ignore[arg-type]
         with pytest.raises(dist.UsageError, match="no parameters"):
             dist.GradientReducer({})
         with pytest.raises(dist.UsageError, match="dtype object"):
@@ -271,7 +459,7 @@ def test_buckets_are_spans_and_names_of_ops_and_times_are_logged_at_level_detail
         said.append([line for line in caplog.messages if "beside the backward pass" in line])
         caplog.clear()
     assert [len(lines) for lines in said] == [2, 0]
-    assert "DDP step 10: forward" in said[0][0]
+    assert "DDP step 10: backward" in said[0][0]  # it knows of no forward pass
 
     events = read_record(tmp_path / "rank00000.ddr").events
     spans = [event.name for event in events if isinstance(event, SpanBegin)]

@@ -42,6 +42,8 @@ def quantization_perchannel_hook(
 def _gather(process_group: Group, bucket: GradBucket, row: int) -> Later:
     group = group_of(process_group)
     buffer = bucket.buffer()
+    if not buffer.shape[0]:  # has no range, and nothing to send
+        return Later(lambda: buffer)
     numbers = _to_floats(buffer)
     rows = -(-numbers.size // row)
     padded = np.zeros((rows, row), np.float32)

@@ -5,6 +5,7 @@ buckets.py     which parameters share a bucket, and in which order buckets are r
 names.py       the words for buckets and lists of parameters; pure
 arrays.py      what a reducer needs of a library's arrays, and NumPy's form of it
 bucket.py      a Bucket of the reducer, and the GradBucket that comm hooks see
+hook_results.py  what comm hooks give back, and the errors that name them; pure
 agreement.py   whether all ranks have the same model, and the same passes; pure
 construction.py  the comparison of models and values when a reducer is made
 measures.py    times of forward, backward and communication, and the facts of the log

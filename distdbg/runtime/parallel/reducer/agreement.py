@@ -53,6 +53,8 @@ class PassReport:
     missing: tuple[str, ...] = ()
     #: Those that had none in the first pass, with static_graph, and have one now.
     surplus: tuple[str, ...] = ()
+    #: Why this rank has given up the pass; its gradients are zeros.
+    given_up: str = ""
     #: What the user called, and the line.
     function: str = ""
     site: str = ""
@@ -133,6 +135,8 @@ def judge_pass(
     """The same error on all ranks, if what they report is one; None: all did the same."""
     step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
     sites = _where(reports, ranks)
+    if any(report.given_up for report in reports):
+        return _given_up(step, reports, ranks, group, sites, this_rank)
     forwards = [report.forwards for report in reports]
     if len(set(forwards)) > 1:
         return _skipped(step, forwards, reports, ranks, group, sites, this_rank)
@@ -185,6 +189,37 @@ def _unused(lacking: Sequence[int], having: Sequence[int], names: Sequence[str])
     return f"{say_ranks(lacking)} did not use {words}; {say_ranks(having)} did"
 
 
+def _given_up(
+    step: str,
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    sites: Sequence[str],
+    this_rank: int,
+) -> MismatchError:
+    reasons: dict[str, list[int]] = defaultdict(list)
+    for rank, report in zip(ranks, reports, strict=True):
+        if report.given_up:
+            reasons[report.given_up].append(rank)
+    odd = sorted(rank for of in reasons.values() for rank in of)
+    others = [rank for rank in ranks if rank not in odd]
+    rest = f"; {say_ranks(others)} did not" if others else ""
+    return MismatchError(
+        f"{step}: {say_ranks(odd)} gave up the pass{rest}",
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=_sides([report.given_up for report in reports], reports, ranks),
+        details=[
+            *few([f"{say_ranks(of)}: {reason}" for reason, of in reasons.items()]),
+            *sites,
+            f"{_NOT_AVERAGED}; {_USABLE}",
+            *_is_odd(odd, this_rank),
+        ],
+        hint="all ranks are at the end of this pass: skip its step on all, or end the program",
+    )
+
+
 def _skipped(
     step: str,
     forwards: Sequence[int],
@@ -197,19 +232,27 @@ def _skipped(
     fewest = min(forwards)
     odd = [rank for rank, count in zip(ranks, forwards, strict=True) if count > fewest]
     usual = [rank for rank in ranks if rank not in odd]
+    if reports[0].function == "reduce":  # no forward pass is known: no_sync() counts
+        what = f"{say_ranks(odd)} kept or lost a pass that {say_ranks(usual)} reduced"
+        counted = "passes since the averages before"
+        hint = "all ranks need as many passes within no_sync() before one that is reduced"
+    else:
+        what = f"{say_ranks(odd)} skipped a backward pass; {say_ranks(usual)} did not"
+        counted = "forward passes since the backward pass before"
+        hint = "all ranks must run as many backward passes: see what decides that one is skipped"
     return MismatchError(
-        f"{step}: {say_ranks(odd)} skipped a backward pass; {say_ranks(usual)} did not",
+        _short(f"{step}: {what}"),
         kind="DDP",
         group=group,
         ranks=odd,
         sides=_sides(list(forwards), reports, ranks),
         details=[
-            f"forward passes since the backward pass before: {_counts(forwards, ranks)}",
+            f"{counted}: {_counts(forwards, ranks)}",
             *sites,
             f"gradients of different steps were added: do not use them; {_USABLE}",
             *_is_odd(odd, this_rank),
         ],
-        hint="all ranks must run as many backward passes: see what decides that one is skipped",
+        hint=hint,
     )
 
 

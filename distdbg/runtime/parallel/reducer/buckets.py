@@ -15,6 +15,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from numbers import Real
 
 from distdbg.errors import UsageError
 from distdbg.runtime.parallel.reducer.parameters import Parameter
@@ -62,9 +64,10 @@ class Capacity:
         return assign(parameters, order, self.limits)
 
 
-def _check(sizes: Sequence[float]) -> None:
-    if any(size <= 0 for size in sizes):
-        raise UsageError(f"the size of a bucket is more than 0 MiB, not {min(sizes)}")
+def _check(sizes: Sequence[object]) -> None:
+    for size in sizes:
+        if not isinstance(size, Real) or not 0 < float(size) < inf:
+            raise UsageError(f"the size of a bucket is more than 0 MiB, not {size!r}")
 
 
 def assign(parameters: Sequence[Parameter], order: Sequence[int], limits: Sequence[int]) -> Buckets:

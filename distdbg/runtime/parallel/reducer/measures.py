@@ -75,8 +75,9 @@ class Measures:
     def line(self) -> str:
         """The last pass in words."""
         one = self.last
+        forward = f"forward {_ms(one.forward_ns)}, " if one.forward_begin_ns else ""
         return (
-            f"forward {_ms(one.forward_ns)}, backward {_ms(one.backward_ns)}, "
+            f"{forward}backward {_ms(one.backward_ns)}, "
             f"communication {_ms(one.comm_ns)}, {_ms(one.overlap_ns)} of it beside the backward pass"
         )
 

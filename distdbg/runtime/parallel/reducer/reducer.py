@@ -33,6 +33,7 @@ from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
 from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket
 from distdbg.runtime.parallel.reducer.buckets import Buckets, Capacity
 from distdbg.runtime.parallel.reducer.construction import recorded
+from distdbg.runtime.parallel.reducer.hook_results import check_future, check_result
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
 from distdbg.runtime.parallel.reducer.names import bucket_name
 from distdbg.runtime.parallel.reducer.parameters import Parameter
@@ -71,6 +72,8 @@ class Reducer:
         #: Of a parameter without a gradient in this pass: what it has from passes that were not reduced.
         self.kept: Callable[[int], Array | None] = lambda index: None
         self._is_shadow = False
+        #: Why this rank gives up the pass, in which it only fills what is left with zeros.
+        self.given_up = ""
         #: The arrays that the gradients are of.
         self._values = list(values)
         self._arrays = arrays
@@ -183,6 +186,8 @@ class Reducer:
         self._in_flight.clear()
         self._surplus.clear()
         self._missing = []
+        if not self.passes:
+            self.order.clear()  # of a first pass that was abandoned
         for bucket in self.buckets:
             bucket.waits_for = len(bucket.indices)
         for index in self._lacking or ():
@@ -252,9 +257,8 @@ class Reducer:
         state, hook = self._hook
         values = [self._values[i] for i in bucket.indices]
         is_last = bucket.index == len(self.buckets) - 1
-        return None, hook(
-            state, GradBucket(bucket.index, bucket.flat, bucket.views, values, is_last)
-        )
+        seen = GradBucket(bucket.index, bucket.flat, bucket.views, values, is_last)
+        return None, check_future(hook(state, seen), self.hook_name, bucket.name)
 
     def finish(self) -> Sequence[bool] | None:
         """Wait until all is reduced: `views` are the averages.
@@ -271,6 +275,7 @@ class Reducer:
         may_lack = may_lack or (self.is_static and not self.passes)
         self._missing = [] if may_lack or self._is_shadow else lacking
         during = self.buckets[0].name
+        status: Work | None = None
         try:
             self._start_complete()
             status = None if self._is_plain else self._start_status(lacking, may_lack)
@@ -284,7 +289,7 @@ class Reducer:
         except CollectiveError as error:
             self._raise_told(error, during)
         finally:
-            self._drop_in_flight()
+            self._drop_in_flight(status)
         self.moments.comm_end_ns = _now_ns()
         self.passes += 1
         forwards, self.forwards = self.forwards, 0
@@ -311,7 +316,8 @@ class Reducer:
 
     def _is_odd(self) -> bool:
         """Whether the others have to be told what is in this pass of this rank."""
-        return bool(self._missing or self._surplus or self.forwards != self._usual_forwards)
+        is_other = self.forwards != self._usual_forwards
+        return bool(self._missing or self._surplus or self.given_up or is_other)
 
     def _start_status(self, lacking: Sequence[int], may_lack: bool) -> Work | None:
         """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
@@ -329,15 +335,13 @@ class Reducer:
         if work is not None:
             work.wait()
             return
-        value = future.wait()
-        if isinstance(value, (list, tuple)):  # as a Work's future has it
-            value = value[0]
+        value = check_result(future.wait(), bucket.flat, self.hook_name, bucket.name)
         if value is not bucket.flat:
             self._arrays.copy([bucket.flat], [value])
 
-    def _drop_in_flight(self) -> None:
+    def _drop_in_flight(self, status: Work | None = None) -> None:
         """What nobody waits for any more, after an error, is not a Work that was forgotten."""
-        for _, work, _, _ in self._in_flight:
+        for work in (status, *(each[1] for each in self._in_flight)):
             started = None if work is None else work.hand_over()
             if started is not None:
                 started.end()
@@ -351,6 +355,7 @@ class Reducer:
             forwards=forwards,
             missing=tuple(names[i] for i in lacking),
             surplus=tuple(names[i] for i in self._surplus),
+            given_up=self.given_up,
             function=self._function,
             site=call_site(),
         )
