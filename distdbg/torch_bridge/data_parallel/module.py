@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -19,14 +19,14 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import MismatchError, UsageError, WrongTypeError
+from distdbg.errors import CollectiveError, MismatchError, UsageError, WrongTypeError
 from distdbg.record.known_marks import BACKWARD, FORWARD
 from distdbg.runtime.group import ProcessGroup, resolve
 from distdbg.runtime.marks import span
 from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
 from distdbg.runtime.parallel.join import Join, Joinable
-from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, retell
+from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, is_skipped, retell
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 from distdbg.runtime.parallel.reducer.buckets import Capacity
 from distdbg.runtime.parallel.reducer.construction import (
@@ -52,8 +52,23 @@ _autograd: Any = torch.autograd
 _engine = _autograd.Variable._execution_engine
 #: Buffers that a backward pass needs may be written to: torch's DDP does.
 preserve_versions = _autograd._unsafe_preserve_version_counter
+#: The number of the backward pass that this thread runs; -1: none.
+_current_backward: Any = torch._C._current_graph_task_id
 _BUFFERS = "DDP buffers"
 _DENSE = torch.strided
+
+
+class BackwardPass:
+    """What autograd calls at the end of one backward pass, unless that raises."""
+
+    def __init__(self, ddp: DistributedDataParallel, is_late: bool) -> None:
+        self._ddp = ddp
+        #: Whether the forward pass had its backward pass before.
+        self.is_late = is_late
+
+    def __call__(self) -> None:
+        """End it."""
+        self._ddp.end_backward(self.is_late)
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):
@@ -125,7 +140,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
         self.device = self._parameters_list[0].device
         self._has_buffers = next(self._buffers_of(), None) is not None
-        self._is_armed = self._is_running = False
+        #: Whether a forward pass with synchronization waits for its backward pass.
+        self._is_armed = False
+        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
+        self._pass: weakref.ref[BackwardPass] | None = None
         self._backward_span: span | None = None
         self._prepare(named, init_sync, syncs_buffers_at_init)
         options = {
@@ -193,6 +211,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the module, and prepare to reduce the gradients of its backward pass."""
         does_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self._settle()
         is_again = self.reducer.forwards > 0  # without a backward pass between
         if does_sync:
             self.reducer.begin_forward()
@@ -205,10 +224,8 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         with span(FORWARD):
             output = self.module(*inputs, **kwargs)
         self.require_forward_param_sync = does_sync
-        if self.reducer.is_open:
-            self.reducer.abandon()
-        self._is_armed, self._is_running = does_sync, False
         if does_sync:
+            self._is_armed = True
             this = weakref.ref(self)
             for tensor in _tensors_in(output):
                 if tensor.requires_grad:
@@ -225,35 +242,75 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         return self._join_config.enable
 
     def begin_backward(self) -> None:
-        """A backward pass has come to this module; autograd calls it."""
-        if self._is_running or not self._is_armed:
+        """A backward pass has come to an output of this module; autograd calls it."""
+        if self._running() is not None:
             return
-        self._is_running = True
-        self._backward_span = span(BACKWARD)
-        self._backward_span.__enter__()
-        self.reducer.begin_backward()
-        self.reducer.open(self.divisor)
-        _engine.queue_callback(self._end_backward)
+        self._settle()
+        if self._is_armed:
+            self._begin(is_late=False)
+        elif self.require_backward_grad_sync:
+            self._begin(is_late=True)
+
+    def _begin(self, is_late: bool) -> BackwardPass:
+        begun = BackwardPass(self, is_late)
+        _engine.queue_callback(begun)
+        self._pass = weakref.ref(begun)
+        if not is_late:
+            self._backward_span = span(BACKWARD)
+            self._backward_span.__enter__()
+            self.reducer.begin_backward()
+        return begun
+
+    def _running(self) -> BackwardPass | None:
+        return None if self._pass is None else self._pass()
+
+    def _settle(self) -> None:
+        """Before something begins: end a backward pass that has raised, for the ranks that wait in it."""
+        if self._running() is not None and _current_backward() != -1:
+            return
+        self._close()
+        if self.reducer.is_open:
+            self._is_armed = False
+            self.reducer.abandon()
+
+    def _close(self) -> None:
+        self._pass = None
+        begun, self._backward_span = self._backward_span, None
+        if begun is not None:
+            begun.__exit__(None, None, None)
 
     def take_gradient(self, index: int, parameter: Any) -> None:
         """A parameter has its gradient; autograd calls it."""
-        if not self._is_armed:
-            return
-        if not self._is_running:
-            self.begin_backward()
-        gradient = parameter.grad
-        if gradient.layout is not _DENSE:
-            refuse_sparse(self.reducer.parameters[index].name, gradient)
-        self.reducer.ready(index, gradient)
-
-    def _end_backward(self) -> None:
-        self._is_armed = self._is_running = False
+        running = self._running()
+        if running is None:
+            if not self._is_armed:
+                return
+            self._settle()
+            running = self._begin(is_late=False)
+        name = self.reducer.parameters[index].name
         try:
-            with torch.no_grad():
-                self._write_back(self.reducer.finish())
+            if running.is_late:
+                raise _late(name)
+            if not self.reducer.is_open:
+                self.reducer.open(self.divisor)
+            gradient = parameter.grad
+            if gradient.layout is not _DENSE:
+                refuse_sparse(name, gradient)
+            self.reducer.ready(index, gradient)
+        except BaseException:
+            self._is_armed = self._is_armed and self.reducer.is_open
+            self._close()  # autograd ends its pass here; a traceback may keep `running`
+            raise
+
+    def end_backward(self, is_late: bool) -> None:
+        """The backward pass is over; without a gradient (torch.autograd.grad) it was none of a model's."""
+        try:
+            if self.reducer.is_open and not is_late:
+                self._is_armed = False
+                with torch.no_grad():
+                    self._write_back(self.reducer.finish())
         finally:
-            if self._backward_span is not None:
-                self._backward_span.__exit__(None, None, None)
+            self._close()
 
     def _write_back(self, used: Sequence[bool] | None) -> None:
         """Give each parameter its average; one that no rank has used keeps what it has."""
@@ -311,6 +368,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             told = retell(error, self.reducer.passes + 1, name)
             if told is error:
                 raise
+            if is_again and is_skipped(error):
+                self._is_armed = False
+                with suppress(CollectiveError):  # the first one tells
+                    self.reducer.rejoin(error)
             raise told from error
 
     def sync_states(self, root: int) -> None:
@@ -444,6 +505,14 @@ def _states_of(module: Any, ignored: set[str], with_buffers: bool) -> dict[str, 
     if with_buffers:
         found |= {name: value.detach() for name, value in module.named_buffers()}
     return {name: value for name, value in found.items() if name not in ignored}
+
+
+def _late(name: str) -> UsageError:
+    return UsageError(
+        f"DDP: {name} got a gradient after the backward pass of its forward pass; it is not reduced",
+        details=["the first backward pass after a forward pass reduces, and no other"],
+        hint="add the losses up and call backward() once; or go forward again before each backward()",
+    )
 
 
 def _gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class PassReport:
     missing: tuple[str, ...] = ()
     #: Those that had none in the first pass, with static_graph, and have one now.
     surplus: tuple[str, ...] = ()
+    #: Whether the pass has raised on this rank.
+    is_abandoned: bool = False
     #: What the user called, and the line.
     function: str = ""
     site: str = ""
@@ -133,9 +136,9 @@ def judge_pass(
     """The same error on all ranks, if what they report is one; None: all did the same."""
     step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
     sites = _where(reports, ranks)
-    forwards = [report.forwards for report in reports]
-    if len(set(forwards)) > 1:
-        return _skipped(step, forwards, reports, ranks, group, sites, this_rank)
+    raised = [report.is_abandoned for report in reports]
+    if any(raised):
+        return None if all(raised) else _raised(step, raised, reports, ranks, group, this_rank)
     surplus = _by_rank([report.surplus for report in reports], ranks)
     if surplus:
         name, (having, _) = next(iter(surplus.items()))
@@ -162,7 +165,8 @@ def judge_pass(
         return UsageError(
             _short(what),
             details=details,
-            hint="find_unused_parameters=True allows it; or leave them out of the model",
+            hint="had they none, find_unused_parameters=True allows it; of several losses, call backward() "
+            "once, on their sum",
         )
     odd = sorted({rank for lacking, having in sides if having for rank in lacking})
     details += _is_odd(odd, this_rank)
@@ -185,32 +189,51 @@ def _unused(lacking: Sequence[int], having: Sequence[int], names: Sequence[str])
     return f"{say_ranks(lacking)} did not use {words}; {say_ranks(having)} did"
 
 
-def _skipped(
+def _raised(
     step: str,
-    forwards: Sequence[int],
+    raised: Sequence[bool],
     reports: Sequence[PassReport],
     ranks: Sequence[int],
     group: str,
-    sites: Sequence[str],
     this_rank: int,
 ) -> MismatchError:
-    fewest = min(forwards)
-    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if count > fewest]
+    odd = [rank for rank, has_raised in zip(ranks, raised, strict=True) if has_raised]
     usual = [rank for rank in ranks if rank not in odd]
     return MismatchError(
-        f"{step}: {say_ranks(odd)} skipped a backward pass; {say_ranks(usual)} did not",
+        f"{step}: {say_ranks(odd)} raised an error in its backward pass; {say_ranks(usual)} did not",
         kind="DDP",
         group=group,
         ranks=odd,
-        sides=_sides(list(forwards), reports, ranks),
-        details=[
-            f"forward passes since the backward pass before: {_counts(forwards, ranks)}",
-            *sites,
-            f"gradients of different steps were added: do not use them; {_USABLE}",
-            *_is_odd(odd, this_rank),
-        ],
-        hint="all ranks must run as many backward passes: see what decides that one is skipped",
+        sides=_sides(list(raised), reports, ranks),
+        details=[f"{_NOT_AVERAGED}; {_USABLE}", *_is_odd(odd, this_rank)],
+        hint=f"see the error of {say_ranks(odd)}; all ranks must leave such a step out",
     )
+
+
+def tell_forwards(reports: Sequence[PassReport], ranks: Sequence[int], group: str) -> str:
+    """A warning where ranks went forward unequally often: legal, and what a skipped pass looks like."""
+    forwards = [report.forwards for report in reports]
+    if len(set(forwards)) == 1:
+        return ""
+    return (
+        f"DDP step {max(report.number for report in reports)} on group '{group}': forward passes since "
+        f"the backward pass before: {_counts(forwards, ranks)}; if one skipped a backward pass, gradients "
+        "of different steps are added"
+    )
+
+
+def is_skipped(error: CollectiveError) -> bool:
+    """Whether a rank has gone forward while others wait in a backward pass."""
+    if not isinstance(error, MismatchError) or isinstance(error, RankLeft):
+        return False
+    return bool(_ranks_in(error.sides, *_BACKWARD) and _ranks_in(error.sides, SKIPPED))
+
+
+def waiting_bucket(error: MismatchError) -> int | None:
+    """The number of the bucket that others have in the op that failed; None: in none yet."""
+    functions = [site["function"] for side in error.sides for site in side["sites"]]
+    found = [match for one in functions if (match := re.search(r"DDP bucket (\d+)", one))]
+    return int(found[0][1]) if found else None
 
 
 def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
