@@ -308,6 +308,23 @@ def errors(rank: int) -> dict[str, str]:
         "group": first_line(lambda: ddp(nn.Linear(2, 2), process_group=object())),
         "hook": first_line(lambda: ddp(nn.Linear(2, 2)).register_comm_hook(None, lambda x: x)),
     }
+
+    def unlike(shape: int = 2, buffer: int = 2, has_gradient: bool = True) -> Any:
+        model = nn.Linear(2, 2)
+        model.extra = nn.Parameter(torch.zeros(shape), requires_grad=False)
+        model.bias.requires_grad_(has_gradient)
+        model.register_buffer("kept", torch.zeros(buffer))
+        return model
+
+    found["frozen"] = first_line(lambda: ddp(unlike(shape=3 if rank == 1 else 2)))
+    found["buffer"] = first_line(lambda: ddp(unlike(buffer=3 if rank == 1 else 2)))
+    found["requires"] = first_line(lambda: ddp(unlike(has_gradient=rank != 1)))
+    with_hook = ddp(nn.Linear(2, 2))
+    found["hooks"] = first_line(
+        lambda: dist.register_ddp_comm_hook(
+            dist.DDPCommHookType.NOOP if rank == 1 else dist.DDPCommHookType.ALLREDUCE, with_hook
+        )
+    )
     model = ddp(Branches())
     inputs = torch.ones(2, 4)
     model(inputs)["out"].sum().backward()

@@ -106,6 +106,13 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
             "MismatchError: DDP on group 'world': models differ: weight: float32[4,4] on ranks 0,2, "
             "float32[5,4] on rank 1"
         )
+        differ = "MismatchError: DDP on group 'world': models differ: "
+        assert said["frozen"].startswith(f"{differ}extra: float32[2] without gradient on ranks 0,2")
+        assert said["buffer"].startswith(f"{differ}kept: buffer float32[2] on ranks 0,2, buffer")
+        assert said["requires"].startswith(
+            f"{differ}bias: float32[2] on ranks 0,2, float32[2] without"
+        )
+        assert said["hooks"].startswith(f"{differ}option comm hook: ")
         assert "the gradient of .weight is sparse" in said["sparse"]
         assert "no parameter with a gradient" in said["nothing"]
         assert "mixed_precision is not supported here" in said["mixed"]

@@ -45,6 +45,7 @@ from distdbg.torch_bridge.data_parallel.joining import (
     agree_on_sync,
     find_common_rank,
 )
+from distdbg.torch_bridge.data_parallel.model import described, parameters_of, states_of
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
 
 _log = get_logger("parallel")
@@ -135,7 +136,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         #: None: the size of the group.
         self.divisor: float | None = None
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        named = _parameters_of(module, self.parameters_to_ignore)
+        named = parameters_of(module, self.parameters_to_ignore)
         self._parameters_list = list(named.values())
         self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
         self.device = self._parameters_list[0].device
@@ -170,10 +171,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             "forward_sync_buffers": self.forward_sync_buffers,
             "init_sync": init_sync,
         }
-        described = tuple((one.name, one.form) for one in parameters)
+        whole = described(self.module, self.parameters_to_ignore, syncs_buffers)
         maker = type(self).__name__
-        agree_on_model(group, Description(described, options, maker, call_site()))
-        states = _states_of(self.module, self.parameters_to_ignore, syncs_buffers)
+        agree_on_model(group, Description(whole, options, maker, call_site()))
+        states = states_of(self.module, self.parameters_to_ignore, syncs_buffers)
         level = level_of(group.world)
         if init_sync:
             compare_values(group, states, level)
@@ -376,14 +377,17 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def sync_states(self, root: int) -> None:
         """Give all ranks the parameters, and the buffers that are synchronized, of group rank `root`."""
-        states = _states_of(self.module, self.parameters_to_ignore, self.forward_sync_buffers)
+        states = states_of(self.module, self.parameters_to_ignore, self.forward_sync_buffers)
         with torch.no_grad():
             broadcast_states(self.process_group, list(states.values()), root)
 
     # -------------------------------------------------------------------------------- hooks
 
     def register_comm_hook(self, state: object, hook: CommHook) -> None:
-        """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages."""
+        """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages.
+
+        A collective: all ranks register the same hook.
+        """
         if not callable(hook):
             raise WrongTypeError("register_comm_hook: the hook must be callable")
         parameters = inspect.signature(hook).parameters
@@ -396,10 +400,20 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                 "register_comm_hook: a hook has the parameters state and bucket, a GradBucket, "
                 f"not ({', '.join(map(str, parameters.values()))})"
             )
+        self._agree_on_hook(hook)
         self.reducer.set_hook(state, hook)
 
+    def _agree_on_hook(self, hook: CommHook) -> None:
+        """MismatchError on all ranks unless all register the same one; a collective."""
+        name = getattr(hook, "__qualname__", type(hook).__name__)
+        mine = Description((), {"comm hook": name}, "register_comm_hook", call_site())
+        with record_comm("DDP comm hook"):
+            agree_on_model(self.process_group, mine)
+
     def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
-        self.reducer.set_hook(self.process_group, builtin_hook(comm_hook_type))
+        hook = builtin_hook(comm_hook_type)
+        self._agree_on_hook(hook)
+        self.reducer.set_hook(self.process_group, hook)
 
     # --------------------------------------------------------------------------------- join
 
@@ -468,43 +482,6 @@ def _group_of(process_group: Any, device_mesh: DeviceMesh | None) -> ProcessGrou
     if group is None:
         raise UsageError("DistributedDataParallel: this rank is not in the given group")
     return group
-
-
-def _parameters_of(module: Any, ignored: set[str]) -> dict[str, Any]:
-    """Those that have gradients, by name; one that several modules share has its first name."""
-    if not isinstance(module, torch.nn.Module):
-        raise WrongTypeError(
-            f"DistributedDataParallel wraps a torch module, not {type(module).__name__}"
-        )
-    found = {}
-    for name, value in module.named_parameters():
-        if not value.requires_grad or name in ignored:
-            continue
-        if isinstance(value, torch.nn.parameter.UninitializedParameter):
-            raise UsageError(
-                f"DistributedDataParallel: {name} has no shape yet",
-                hint="run the module once before it is wrapped",
-            )
-        found[name] = value
-    if not found:
-        raise UsageError("DistributedDataParallel: the module has no parameter with a gradient")
-    for name, part in module.named_modules():
-        kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
-        if isinstance(part, kinds) and part.sparse and f"{name}.weight".lstrip(".") in found:
-            raise UsageError(
-                f"DistributedDataParallel: the gradient of {name}.weight is sparse; only dense ones "
-                "are reduced",
-                hint="make the layer with sparse=False",
-            )
-    return found
-
-
-def _states_of(module: Any, ignored: set[str], with_buffers: bool) -> dict[str, Any]:
-    """All that ranks shall have alike, by name."""
-    found = {name: value.detach() for name, value in module.named_parameters()}
-    if with_buffers:
-        found |= {name: value.detach() for name, value in module.named_buffers()}
-    return {name: value for name, value in found.items() if name not in ignored}
 
 
 def _late(name: str) -> UsageError:
