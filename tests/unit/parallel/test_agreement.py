@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.errors import MismatchError, RankLeft, UsageError
+from distdbg.errors import MismatchError, OpTimeout, RankLeft, UsageError
 from distdbg.runtime.parallel.reducer.agreement import (
     SKIPPED,
     Description,
@@ -145,6 +145,10 @@ def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:
     assert waiting_bucket(error) == 0
     assert (told.seq, told.ranks, told.details[0]) == (9, [1], "op #9 differs")
     assert retell(MismatchError("m", sides=sides[:1]), 3, "b").what == "m"
+
+    late = OpTimeout("all_reduce #9 timed out", group="world", details=["missing: rank 1"])
+    assert retell(late, 3, "DDP bucket 0 of fc") is late
+    assert late.details[0] == "DDP step 3 on group 'world': DDP bucket 0 of fc"
 
     left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
     told = retell(left, 3, "DDP bucket 0 of fc")

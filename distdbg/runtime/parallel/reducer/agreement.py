@@ -14,11 +14,15 @@ from distdbg.errors import (
     CollectiveError,
     DistError,
     MismatchError,
+    PeerLost,
     RankLeft,
     UsageError,
     format_ranks,
 )
 from distdbg.runtime.parallel.reducer.names import list_names
+
+#: An op failed; a rank that was killed is no CollectiveError.
+Failed = CollectiveError | PeerLost
 
 _USABLE = "the group is still usable"
 _NOT_AVERAGED = "the gradients of this pass are not those of all ranks: do not use them"
@@ -222,7 +226,7 @@ def tell_forwards(reports: Sequence[PassReport], ranks: Sequence[int], group: st
     )
 
 
-def is_skipped(error: CollectiveError) -> bool:
+def is_skipped(error: Failed) -> bool:
     """Whether a rank has gone forward while others wait in a backward pass."""
     if not isinstance(error, MismatchError) or isinstance(error, RankLeft):
         return False
@@ -236,7 +240,7 @@ def waiting_bucket(error: MismatchError) -> int | None:
     return int(found[0][1]) if found else None
 
 
-def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
+def retell(error: Failed, step: int, during: str) -> Failed | RankLeft | MismatchError:
     """An error of an op that DDP issued, in DDP's words where its cause is known.
 
     `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'.
@@ -256,6 +260,7 @@ def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
             hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many",
         )
     if not isinstance(error, MismatchError):
+        error.details = [f"{where}: {during}", *error.details]
         return error
     waiting = _ranks_in(error.sides, *_BACKWARD)
     skipping = _ranks_in(error.sides, SKIPPED)

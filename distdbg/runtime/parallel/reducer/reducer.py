@@ -22,13 +22,14 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import CollectiveError, MismatchError, UsageError
+from distdbg.errors import CollectiveError, MismatchError, PeerLost, UsageError
 from distdbg.record.known_marks import STEP
 from distdbg.runtime.collectives import all_reduce, broadcast
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import mark, span
 from distdbg.runtime.objects import all_gather_object
 from distdbg.runtime.parallel.reducer.agreement import (
+    Failed,
     PassReport,
     is_skipped,
     judge_pass,
@@ -342,7 +343,7 @@ class Reducer:
 
         Where a rank has skipped the pass, the others go on to its end as that one does, in rejoin().
         """
-        first: tuple[CollectiveError, str] | None = None
+        first: tuple[Failed, str] | None = None
         during = self.buckets[0].name
         try:
             self._start_complete()
@@ -360,14 +361,14 @@ class Reducer:
             during = _STATUS_NAME
             if status is not None:
                 status.wait()
-        except CollectiveError as error:
+        except (CollectiveError, PeerLost) as error:
             first = first or (error, during)
         finally:
             self._drop_in_flight()
         if first is not None:
             self._raise_told(*first)
 
-    def _raise_told(self, error: CollectiveError, during: str) -> NoReturn:
+    def _raise_told(self, error: Failed, during: str) -> NoReturn:
         told = retell(error, self.passes + 1, during)
         if told is error:
             raise error
