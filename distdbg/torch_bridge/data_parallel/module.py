@@ -6,7 +6,6 @@ callback of its engine. Everything else is the Reducer's.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
 from distdbg.errors import CollectiveError, MismatchError, UsageError, WrongTypeError
 from distdbg.record.known_marks import BACKWARD, FORWARD
-from distdbg.runtime.group import ProcessGroup, resolve
+from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import span
 from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
@@ -45,7 +44,14 @@ from distdbg.torch_bridge.data_parallel.joining import (
     agree_on_sync,
     find_common_rank,
 )
-from distdbg.torch_bridge.data_parallel.model import described, parameters_of, states_of
+from distdbg.torch_bridge.data_parallel.model import (
+    described,
+    group_of,
+    late,
+    parameters_of,
+    states_of,
+    tensors_in,
+)
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
 
 _log = get_logger("parallel")
@@ -116,7 +122,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         for name, value in refused.items():
             if value is not None:
                 raise UsageError(f"DistributedDataParallel: {name} is not supported here")
-        self.process_group = _group_of(process_group, device_mesh)
+        self.process_group = group_of(process_group, device_mesh)
         skip_torch_in(self.process_group.world.recorder, torch)
         self.module = module
         self.dim = dim
@@ -228,7 +234,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         if does_sync:
             self._is_armed = True
             this = weakref.ref(self)
-            for tensor in _tensors_in(output):
+            for tensor in tensors_in(output):
                 if tensor.requires_grad:
                     tensor.register_hook(_backward_hook(this))
         return output
@@ -291,7 +297,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         name = self.reducer.parameters[index].name
         try:
             if running.is_late:
-                raise _late(name)
+                raise late(name)
             if not self.reducer.is_open:
                 self.reducer.open(self.divisor)
             gradient = parameter.grad
@@ -468,30 +474,6 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             handle.remove()
 
 
-def _group_of(process_group: Any, device_mesh: DeviceMesh | None) -> ProcessGroup:
-    if process_group is not None and device_mesh is not None:
-        raise UsageError("DistributedDataParallel: give process_group or device_mesh, not both")
-    if device_mesh is not None:
-        if device_mesh.ndim != 1:
-            raise UsageError(
-                f"DistributedDataParallel: device_mesh has {device_mesh.ndim} dimensions; give one "
-                "of them, such as device_mesh['dp']"
-            )
-        process_group = device_mesh.get_group()
-    group = resolve(process_group, "DistributedDataParallel")
-    if group is None:
-        raise UsageError("DistributedDataParallel: this rank is not in the given group")
-    return group
-
-
-def _late(name: str) -> UsageError:
-    return UsageError(
-        f"DDP: {name} got a gradient after the backward pass of its forward pass; it is not reduced",
-        details=["the first backward pass after a forward pass reduces, and no other"],
-        hint="add the losses up and call backward() once; or go forward again before each backward()",
-    )
-
-
 def _gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any:
     """What autograd calls for one parameter; it does not keep the module alive."""
 
@@ -512,18 +494,3 @@ def _backward_hook(this: weakref.ref[DistributedDataParallel]) -> Any:
             ddp.begin_backward()
 
     return on_output
-
-
-def _tensors_in(output: Any) -> Iterator[Any]:
-    """All tensors in what a module returned."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from _tensors_in(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from _tensors_in(value)
-    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
-        for one in dataclasses.fields(output):
-            yield from _tensors_in(getattr(output, one.name))
