@@ -161,8 +161,50 @@ def compare(steps: int) -> dict[str, Any]:
                 found[f"{who} branches {name}"] = train_branches(wrap, rank, **options)
             found[f"{who} facts"] = facts(wrap)
             found[f"{who} halves"] = halves(wrap, rank)
+            found[f"{who} passes"] = passes(wrap, rank)
     end()
     return found
+
+
+def passes(wrap: Wrap, rank: int) -> dict[str, Any]:
+    """Gradients where forward and backward passes do not simply alternate."""
+
+    def made() -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        model = wrap(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)))
+        return model, torch.arange(8.0).view(2, 4).add(rank).div(8).requires_grad_()
+
+    found = {}
+    model, inputs = made()
+    out = model(inputs).sum()
+    with torch.no_grad():
+        model(inputs)
+    out.backward()
+    found["no grad between"] = gradients_of(model)
+    model, inputs = made()
+    out = model(inputs).sum()
+    with model.no_sync():
+        more = model(inputs * 2).sum()
+    (out + more).backward()
+    found["no sync between"] = gradients_of(model)
+    model, inputs = made()
+    out = model(inputs).sum()
+    (slope,) = torch.autograd.grad(out, inputs, create_graph=True)
+    (out + slope.square().sum()).backward()
+    found["penalty"] = gradients_of(model)
+    model, inputs = made()
+    model.requires_grad_(False)
+    model(inputs).sum().backward()
+    model.requires_grad_(True)
+    for _ in range(rank + 1):  # only backward passes count
+        out = model(inputs).sum()
+    out.backward()
+    found["frozen, then forward twice on rank 1"] = gradients_of(model)
+    return found
+
+
+def gradients_of(model: Any) -> list[Any]:
+    return [one.grad.flatten().tolist() for one in model.parameters()]
 
 
 def facts(wrap: Wrap) -> dict[str, Any]:
@@ -268,6 +310,23 @@ def errors(rank: int) -> dict[str, str]:
         "group": first_line(lambda: ddp(nn.Linear(2, 2), process_group=object())),
         "hook": first_line(lambda: ddp(nn.Linear(2, 2)).register_comm_hook(None, lambda x: x)),
     }
+
+    def unlike(shape: int = 2, buffer: int = 2, has_gradient: bool = True) -> Any:
+        model = nn.Linear(2, 2)
+        model.extra = nn.Parameter(torch.zeros(shape), requires_grad=False)
+        model.bias.requires_grad_(has_gradient)
+        model.register_buffer("kept", torch.zeros(buffer))
+        return model
+
+    found["frozen"] = first_line(lambda: ddp(unlike(shape=3 if rank == 1 else 2)))
+    found["buffer"] = first_line(lambda: ddp(unlike(buffer=3 if rank == 1 else 2)))
+    found["requires"] = first_line(lambda: ddp(unlike(has_gradient=rank != 1)))
+    with_hook = ddp(nn.Linear(2, 2))
+    found["hooks"] = first_line(
+        lambda: dist.register_ddp_comm_hook(
+            dist.DDPCommHookType.NOOP if rank == 1 else dist.DDPCommHookType.ALLREDUCE, with_hook
+        )
+    )
     model = ddp(Branches())
     inputs = torch.ones(2, 4)
     model(inputs)["out"].sum().backward()
@@ -283,24 +342,64 @@ def errors(rank: int) -> dict[str, str]:
         (model(inputs)["out"] + model(inputs)["out"]).sum().backward()
 
     found["twice"] = first_line(twice) + first_line(twice)
+    out = model(inputs)["out"].sum()
+    out.backward(retain_graph=True)
+    found["late"] = first_line(out.backward)
     return found
 
 
-def skip(rank: int) -> list[str]:
-    """Rank 1 skips a backward pass: with buffers in the forward pass, and without."""
+class RaisesOnce(torch.autograd.Function):
+    """Its backward pass raises."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Any) -> Any:
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        raise ValueError("no gradient")
+
+
+def skip(rank: int) -> list[tuple[str, list[Any]]]:
+    """Rank 1 skips a backward pass; raises in one. The error, and gradients of the steps after it."""
     found = []
-    for part in (nn.Identity(), nn.BatchNorm1d(4)):
-        model = dist.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), part))
-        inputs = torch.ones(2, 4)
-        model(inputs).sum().backward()
-        out = model(inputs)
+    for part in (nn.BatchNorm1d(4), nn.Tanh()):
+        is_raising = isinstance(part, nn.Tanh)
+        model = dist.DistributedDataParallel(
+            nn.Sequential(nn.Linear(4, 4), part, nn.Linear(4, 4), nn.Linear(4, 1)),
+            bucket_cap_mb=1e-5,
+        )
+        inputs = torch.arange(8.0).view(2, 4).add(rank)
 
-        def go_on(model: Any = model, inputs: Any = inputs, out: Any = out) -> None:
+        def step(model: Any = model, inputs: Any = inputs) -> None:
+            model.zero_grad()
+            model(inputs).square().sum().backward()
+
+        def go_wrong(
+            step: Any = step,
+            model: Any = model,
+            inputs: Any = inputs,
+            is_raising: bool = is_raising,
+        ) -> None:
             if rank != 1:
-                out.sum().backward()
-            model(inputs).sum().backward()
+                step()
+            elif is_raising:
+                model.module[1].register_forward_hook(lambda *given: RaisesOnce.apply(given[2]))
+                with suppress(ValueError):
+                    step()
+                model.module[1] = nn.Tanh()
+            else:
+                model(inputs)
+                step()
 
-        found.append(first_line(go_on))
+        step()
+        step()
+        said = first_line(go_wrong)
+        after = []
+        for _ in range(3):
+            step()
+            after.append(gradients_of(model))
+        found.append((said, after))
     return found
 
 

@@ -62,6 +62,12 @@ def test_dtypes_are_mixed_as_in_torch(two: list[dict[str, Any]]) -> None:
         assert of_rank["ours halves"] == of_rank["torch halves"]
 
 
+def test_passes_that_do_not_alternate_are_reduced_as_in_torch(two: list[dict[str, Any]]) -> None:
+    for of_rank in two:
+        assert of_rank["ours passes"] == of_rank["torch passes"]
+    assert two[0]["ours passes"] == two[1]["ours passes"]
+
+
 #: Facts of the machine and of torch's own backends; times.
 NOT_COMPARED = {
     "cuda_visible_devices", "gloo_device_transport", "gloo_socket_ifname", "gloo_num_threads",
@@ -100,6 +106,13 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
             "MismatchError: DDP on group 'world': models differ: weight: float32[4,4] on ranks 0,2, "
             "float32[5,4] on rank 1"
         )
+        differ = "MismatchError: DDP on group 'world': models differ: "
+        assert said["frozen"].startswith(f"{differ}extra: float32[2] without gradient on ranks 0,2")
+        assert said["buffer"].startswith(f"{differ}kept: buffer float32[2] on ranks 0,2, buffer")
+        assert said["requires"].startswith(
+            f"{differ}bias: float32[2] on ranks 0,2, float32[2] without"
+        )
+        assert said["hooks"].startswith(f"{differ}option comm hook: ")
         assert "the gradient of .weight is sparse" in said["sparse"]
         assert "no parameter with a gradient" in said["nothing"]
         assert "mixed_precision is not supported here" in said["mixed"]
@@ -111,15 +124,23 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
         )
         assert said["nowhere"].endswith("no rank used branch.weight, branch.bias")
         assert said["after"] == said["twice"] == ""
-        without, with_buffers = of_rank["skip"]
-        assert without == (
-            "MismatchError: DDP step 2 on group 'world': rank 1 skipped a backward pass; "
-            "ranks 0,2 did not"
+        assert said["late"] == (
+            "UsageError: DDP: branch.bias got a gradient after the backward pass of its forward pass; "
+            "it is not reduced"
         )
-        assert with_buffers == (
-            "MismatchError: DDP step 2 on group 'world': rank 1 skipped a backward pass, "
+        (skipped, after_it), (raised, after_that) = of_rank["skip"]
+        assert skipped == (
+            "MismatchError: DDP step 3 on group 'world': rank 1 skipped a backward pass, "
             "in which ranks 0,2 wait"
         )
+        assert raised == (
+            ""  # it has seen its own error
+            if rank == 1
+            else "MismatchError: DDP step 3 on group 'world': rank 1 raised an error in its backward "
+            "pass; ranks 0,2 did not"
+        )
+        assert after_it == found[0]["skip"][0][1]
+        assert after_that == found[0]["skip"][1][1]
     assert found[0]["join"] == found[2]["join"] == pytest.approx([4.0] * 4)
 
 

@@ -259,7 +259,7 @@ class GradientReducer:
             yield
         except BaseException:
             self._given.clear()
-            self._reducer.abandon()
+            self._reducer.drop()
             raise
 
     def _begin(self) -> None:

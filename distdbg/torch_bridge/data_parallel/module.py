@@ -6,11 +6,10 @@ callback of its engine. Everything else is the Reducer's.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -19,14 +18,14 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import MismatchError, UsageError, WrongTypeError
+from distdbg.errors import CollectiveError, MismatchError, UsageError, WrongTypeError
 from distdbg.record.known_marks import BACKWARD, FORWARD
-from distdbg.runtime.group import ProcessGroup, resolve
+from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import span
 from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
 from distdbg.runtime.parallel.join import Join, Joinable
-from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, retell
+from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, is_skipped, retell
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 from distdbg.runtime.parallel.reducer.buckets import Capacity
 from distdbg.runtime.parallel.reducer.construction import (
@@ -45,6 +44,14 @@ from distdbg.torch_bridge.data_parallel.joining import (
     agree_on_sync,
     find_common_rank,
 )
+from distdbg.torch_bridge.data_parallel.model import (
+    described,
+    group_of,
+    late,
+    parameters_of,
+    states_of,
+    tensors_in,
+)
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
 
 _log = get_logger("parallel")
@@ -52,8 +59,23 @@ _autograd: Any = torch.autograd
 _engine = _autograd.Variable._execution_engine
 #: Buffers that a backward pass needs may be written to: torch's DDP does.
 preserve_versions = _autograd._unsafe_preserve_version_counter
+#: The number of the backward pass that this thread runs; -1: none.
+_current_backward: Any = torch._C._current_graph_task_id
 _BUFFERS = "DDP buffers"
 _DENSE = torch.strided
+
+
+class BackwardPass:
+    """What autograd calls at the end of one backward pass, unless that raises."""
+
+    def __init__(self, ddp: DistributedDataParallel, is_late: bool) -> None:
+        self._ddp = ddp
+        #: Whether the forward pass had its backward pass before.
+        self.is_late = is_late
+
+    def __call__(self) -> None:
+        """End it."""
+        self._ddp.end_backward(self.is_late)
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):
@@ -100,7 +122,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         for name, value in refused.items():
             if value is not None:
                 raise UsageError(f"DistributedDataParallel: {name} is not supported here")
-        self.process_group = _group_of(process_group, device_mesh)
+        self.process_group = group_of(process_group, device_mesh)
         skip_torch_in(self.process_group.world.recorder, torch)
         self.module = module
         self.dim = dim
@@ -120,12 +142,15 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         #: None: the size of the group.
         self.divisor: float | None = None
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        named = _parameters_of(module, self.parameters_to_ignore)
+        named = parameters_of(module, self.parameters_to_ignore)
         self._parameters_list = list(named.values())
         self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
         self.device = self._parameters_list[0].device
         self._has_buffers = next(self._buffers_of(), None) is not None
-        self._is_armed = self._is_running = False
+        #: Whether a forward pass with synchronization waits for its backward pass.
+        self._is_armed = False
+        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
+        self._pass: weakref.ref[BackwardPass] | None = None
         self._backward_span: span | None = None
         self._prepare(named, init_sync, syncs_buffers_at_init)
         options = {
@@ -152,10 +177,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             "forward_sync_buffers": self.forward_sync_buffers,
             "init_sync": init_sync,
         }
-        described = tuple((one.name, one.form) for one in parameters)
+        whole = described(self.module, self.parameters_to_ignore, syncs_buffers)
         maker = type(self).__name__
-        agree_on_model(group, Description(described, options, maker, call_site()))
-        states = _states_of(self.module, self.parameters_to_ignore, syncs_buffers)
+        agree_on_model(group, Description(whole, options, maker, call_site()))
+        states = states_of(self.module, self.parameters_to_ignore, syncs_buffers)
         level = level_of(group.world)
         if init_sync:
             compare_values(group, states, level)
@@ -193,6 +218,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the module, and prepare to reduce the gradients of its backward pass."""
         does_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self._settle()
         is_again = self.reducer.forwards > 0  # without a backward pass between
         if does_sync:
             self.reducer.begin_forward()
@@ -205,12 +231,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         with span(FORWARD):
             output = self.module(*inputs, **kwargs)
         self.require_forward_param_sync = does_sync
-        if self.reducer.is_open:
-            self.reducer.abandon()
-        self._is_armed, self._is_running = does_sync, False
         if does_sync:
+            self._is_armed = True
             this = weakref.ref(self)
-            for tensor in _tensors_in(output):
+            for tensor in tensors_in(output):
                 if tensor.requires_grad:
                     tensor.register_hook(_backward_hook(this))
         return output
@@ -225,35 +249,75 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         return self._join_config.enable
 
     def begin_backward(self) -> None:
-        """A backward pass has come to this module; autograd calls it."""
-        if self._is_running or not self._is_armed:
+        """A backward pass has come to an output of this module; autograd calls it."""
+        if self._running() is not None:
             return
-        self._is_running = True
-        self._backward_span = span(BACKWARD)
-        self._backward_span.__enter__()
-        self.reducer.begin_backward()
-        self.reducer.open(self.divisor)
-        _engine.queue_callback(self._end_backward)
+        self._settle()
+        if self._is_armed:
+            self._begin(is_late=False)
+        elif self.require_backward_grad_sync:
+            self._begin(is_late=True)
+
+    def _begin(self, is_late: bool) -> BackwardPass:
+        begun = BackwardPass(self, is_late)
+        _engine.queue_callback(begun)
+        self._pass = weakref.ref(begun)
+        if not is_late:
+            self._backward_span = span(BACKWARD)
+            self._backward_span.__enter__()
+            self.reducer.begin_backward()
+        return begun
+
+    def _running(self) -> BackwardPass | None:
+        return None if self._pass is None else self._pass()
+
+    def _settle(self) -> None:
+        """Before something begins: end a backward pass that has raised, for the ranks that wait in it."""
+        if self._running() is not None and _current_backward() != -1:
+            return
+        self._close()
+        if self.reducer.is_open:
+            self._is_armed = False
+            self.reducer.abandon()
+
+    def _close(self) -> None:
+        self._pass = None
+        begun, self._backward_span = self._backward_span, None
+        if begun is not None:
+            begun.__exit__(None, None, None)
 
     def take_gradient(self, index: int, parameter: Any) -> None:
         """A parameter has its gradient; autograd calls it."""
-        if not self._is_armed:
-            return
-        if not self._is_running:
-            self.begin_backward()
-        gradient = parameter.grad
-        if gradient.layout is not _DENSE:
-            refuse_sparse(self.reducer.parameters[index].name, gradient)
-        self.reducer.ready(index, gradient)
-
-    def _end_backward(self) -> None:
-        self._is_armed = self._is_running = False
+        running = self._running()
+        if running is None:
+            if not self._is_armed:
+                return
+            self._settle()
+            running = self._begin(is_late=False)
+        name = self.reducer.parameters[index].name
         try:
-            with torch.no_grad():
-                self._write_back(self.reducer.finish())
+            if running.is_late:
+                raise late(name)
+            if not self.reducer.is_open:
+                self.reducer.open(self.divisor)
+            gradient = parameter.grad
+            if gradient.layout is not _DENSE:
+                refuse_sparse(name, gradient)
+            self.reducer.ready(index, gradient)
+        except BaseException:
+            self._is_armed = self._is_armed and self.reducer.is_open
+            self._close()  # autograd ends its pass here; a traceback may keep `running`
+            raise
+
+    def end_backward(self, is_late: bool) -> None:
+        """The backward pass is over; without a gradient (torch.autograd.grad) it was none of a model's."""
+        try:
+            if self.reducer.is_open and not is_late:
+                self._is_armed = False
+                with torch.no_grad():
+                    self._write_back(self.reducer.finish())
         finally:
-            if self._backward_span is not None:
-                self._backward_span.__exit__(None, None, None)
+            self._close()
 
     def _write_back(self, used: Sequence[bool] | None) -> None:
         """Give each parameter its average; one that no rank has used keeps what it has."""
@@ -311,18 +375,25 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             told = retell(error, self.reducer.passes + 1, name)
             if told is error:
                 raise
+            if is_again and is_skipped(error):
+                self._is_armed = False
+                with suppress(CollectiveError):  # the first one tells
+                    self.reducer.rejoin(error)
             raise told from error
 
     def sync_states(self, root: int) -> None:
         """Give all ranks the parameters, and the buffers that are synchronized, of group rank `root`."""
-        states = _states_of(self.module, self.parameters_to_ignore, self.forward_sync_buffers)
+        states = states_of(self.module, self.parameters_to_ignore, self.forward_sync_buffers)
         with torch.no_grad():
             broadcast_states(self.process_group, list(states.values()), root)
 
     # -------------------------------------------------------------------------------- hooks
 
     def register_comm_hook(self, state: object, hook: CommHook) -> None:
-        """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages."""
+        """Reduce each bucket by `hook(state, bucket)`, which returns a future of the averages.
+
+        A collective: all ranks register the same hook.
+        """
         if not callable(hook):
             raise WrongTypeError("register_comm_hook: the hook must be callable")
         parameters = inspect.signature(hook).parameters
@@ -337,10 +408,20 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                 "register_comm_hook: a hook has the parameters state and bucket, a GradBucket, "
                 f"not ({', '.join(map(str, parameters.values()))})"
             )
+        self._agree_on_hook(hook)
         self.reducer.set_hook(state, hook)
 
+    def _agree_on_hook(self, hook: CommHook) -> None:
+        """MismatchError on all ranks unless all register the same one; a collective."""
+        name = getattr(hook, "__qualname__", type(hook).__name__)
+        mine = Description((), {"comm hook": name}, "register_comm_hook", call_site())
+        with record_comm("DDP comm hook"):
+            agree_on_model(self.process_group, mine)
+
     def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
-        self.reducer.set_hook(self.process_group, builtin_hook(comm_hook_type))
+        hook = builtin_hook(comm_hook_type)
+        self._agree_on_hook(hook)
+        self.reducer.set_hook(self.process_group, hook)
 
     # --------------------------------------------------------------------------------- join
 
@@ -395,59 +476,6 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             handle.remove()
 
 
-def _group_of(process_group: Any, device_mesh: DeviceMesh | None) -> ProcessGroup:
-    if process_group is not None and device_mesh is not None:
-        raise UsageError("DistributedDataParallel: give process_group or device_mesh, not both")
-    if device_mesh is not None:
-        if device_mesh.ndim != 1:
-            raise UsageError(
-                f"DistributedDataParallel: device_mesh has {device_mesh.ndim} dimensions; give one "
-                "of them, such as device_mesh['dp']"
-            )
-        process_group = device_mesh.get_group()
-    group = resolve(process_group, "DistributedDataParallel")
-    if group is None:
-        raise UsageError("DistributedDataParallel: this rank is not in the given group")
-    return group
-
-
-def _parameters_of(module: Any, ignored: set[str]) -> dict[str, Any]:
-    """Those that have gradients, by name; one that several modules share has its first name."""
-    if not isinstance(module, torch.nn.Module):
-        raise WrongTypeError(
-            f"DistributedDataParallel wraps a torch module, not {type(module).__name__}"
-        )
-    found = {}
-    for name, value in module.named_parameters():
-        if not value.requires_grad or name in ignored:
-            continue
-        if isinstance(value, torch.nn.parameter.UninitializedParameter):
-            raise UsageError(
-                f"DistributedDataParallel: {name} has no shape yet",
-                hint="run the module once before it is wrapped",
-            )
-        found[name] = value
-    if not found:
-        raise UsageError("DistributedDataParallel: the module has no parameter with a gradient")
-    for name, part in module.named_modules():
-        kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
-        if isinstance(part, kinds) and part.sparse and f"{name}.weight".lstrip(".") in found:
-            raise UsageError(
-                f"DistributedDataParallel: the gradient of {name}.weight is sparse; only dense ones "
-                "are reduced",
-                hint="make the layer with sparse=False",
-            )
-    return found
-
-
-def _states_of(module: Any, ignored: set[str], with_buffers: bool) -> dict[str, Any]:
-    """All that ranks shall have alike, by name."""
-    found = {name: value.detach() for name, value in module.named_parameters()}
-    if with_buffers:
-        found |= {name: value.detach() for name, value in module.named_buffers()}
-    return {name: value for name, value in found.items() if name not in ignored}
-
-
 def _gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any:
     """What autograd calls for one parameter; it does not keep the module alive."""
 
@@ -468,18 +496,3 @@ def _backward_hook(this: weakref.ref[DistributedDataParallel]) -> Any:
             ddp.begin_backward()
 
     return on_output
-
-
-def _tensors_in(output: Any) -> Iterator[Any]:
-    """All tensors in what a module returned."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from _tensors_in(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from _tensors_in(value)
-    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
-        for one in dataclasses.fields(output):
-            yield from _tensors_in(getattr(output, one.name))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from distdbg.errors import MismatchError, RankLeft, UsageError
+from distdbg.errors import MismatchError, OpTimeout, RankLeft, UsageError
 from distdbg.runtime.parallel.reducer.agreement import (
     SKIPPED,
     Description,
     PassReport,
     compare_models,
+    is_skipped,
     judge_pass,
     retell,
+    tell_forwards,
+    waiting_bucket,
 )
 
 SITE = "/home/me/train.py:12 (main)"
@@ -107,14 +110,22 @@ def test_a_parameter_that_a_static_graph_did_not_have() -> None:
     assert "rank 0 used a, which no first pass used" in error.what
 
 
-def test_a_skipped_backward_pass() -> None:
-    error = judge_pass(reports({}, {"forwards": 2}, {}), [0, 1, 2], "world", 0)
+def test_a_backward_pass_that_raised_on_one_rank() -> None:
+    error = judge_pass(reports({}, {"is_abandoned": True}, {}), [0, 1, 2], "world", 0)
     assert isinstance(error, MismatchError)
     assert error.ranks == [1]
     assert error.what == (
-        "DDP step 3 on group 'world': rank 1 skipped a backward pass; ranks 0,2 did not"
+        "DDP step 3 on group 'world': rank 1 raised an error in its backward pass; ranks 0,2 did not"
     )
-    assert judge_pass(reports({"forwards": 2}, {"forwards": 2}), [0, 1], "world", 0) is None
+    on_all = reports({"is_abandoned": True}, {"is_abandoned": True})
+    assert judge_pass(on_all, [0, 1], "world", 0) is None
+
+
+def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:
+    uneven = reports({}, {"forwards": 2})
+    assert judge_pass(uneven, [0, 1], "world", 0) is None
+    assert "1 on rank 0, 2 on rank 1" in tell_forwards(uneven, [0, 1], "world")
+    assert tell_forwards(reports({}, {}), [0, 1], "world") == ""
 
 
 def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:
@@ -130,8 +141,14 @@ def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:
     assert told.what == (
         "DDP step 3 on group 'world': rank 1 skipped a backward pass, in which ranks 0,2 wait"
     )
+    assert is_skipped(error)
+    assert waiting_bucket(error) == 0
     assert (told.seq, told.ranks, told.details[0]) == (9, [1], "op #9 differs")
     assert retell(MismatchError("m", sides=sides[:1]), 3, "b").what == "m"
+
+    late = OpTimeout("all_reduce #9 timed out", group="world", details=["missing: rank 1"])
+    assert retell(late, 3, "DDP bucket 0 of fc") is late
+    assert late.details[0] == "DDP step 3 on group 'world': DDP bucket 0 of fc"
 
     left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
     told = retell(left, 3, "DDP bucket 0 of fc")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +14,15 @@ from distdbg.errors import (
     CollectiveError,
     DistError,
     MismatchError,
+    PeerLost,
     RankLeft,
     UsageError,
     format_ranks,
 )
 from distdbg.runtime.parallel.reducer.names import list_names
+
+#: An op failed; a rank that was killed is no CollectiveError.
+Failed = CollectiveError | PeerLost
 
 _USABLE = "the group is still usable"
 _NOT_AVERAGED = "the gradients of this pass are not those of all ranks: do not use them"
@@ -55,6 +60,8 @@ class PassReport:
     surplus: tuple[str, ...] = ()
     #: Why this rank has given up the pass; its gradients are zeros.
     given_up: str = ""
+    #: Whether the pass has raised on this rank.
+    is_abandoned: bool = False
     #: What the user called, and the line.
     function: str = ""
     site: str = ""
@@ -137,9 +144,12 @@ def judge_pass(
     sites = _where(reports, ranks)
     if any(report.given_up for report in reports):
         return _given_up(step, reports, ranks, group, sites, this_rank)
+    raised = [report.is_abandoned for report in reports]
+    if any(raised):
+        return None if all(raised) else _raised(step, raised, reports, ranks, group, this_rank)
     forwards = [report.forwards for report in reports]
-    if len(set(forwards)) > 1:
-        return _skipped(step, forwards, reports, ranks, group, sites, this_rank)
+    if reports[0].function == "reduce" and len(set(forwards)) > 1:
+        return _kept(step, forwards, reports, ranks, group, sites, this_rank)
     surplus = _by_rank([report.surplus for report in reports], ranks)
     if surplus:
         name, (having, _) = next(iter(surplus.items()))
@@ -166,7 +176,8 @@ def judge_pass(
         return UsageError(
             _short(what),
             details=details,
-            hint="find_unused_parameters=True allows it; or leave them out of the model",
+            hint="had they none, find_unused_parameters=True allows it; of several losses, call backward() "
+            "once, on their sum",
         )
     odd = sorted({rank for lacking, having in sides if having for rank in lacking})
     details += _is_odd(odd, this_rank)
@@ -220,7 +231,28 @@ def _given_up(
     )
 
 
-def _skipped(
+def _raised(
+    step: str,
+    raised: Sequence[bool],
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    this_rank: int,
+) -> MismatchError:
+    odd = [rank for rank, has_raised in zip(ranks, raised, strict=True) if has_raised]
+    usual = [rank for rank in ranks if rank not in odd]
+    return MismatchError(
+        f"{step}: {say_ranks(odd)} raised an error in its backward pass; {say_ranks(usual)} did not",
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=_sides(list(raised), reports, ranks),
+        details=[f"{_NOT_AVERAGED}; {_USABLE}", *_is_odd(odd, this_rank)],
+        hint=f"see the error of {say_ranks(odd)}; all ranks must leave such a step out",
+    )
+
+
+def _kept(
     step: str,
     forwards: Sequence[int],
     reports: Sequence[PassReport],
@@ -229,34 +261,53 @@ def _skipped(
     sites: Sequence[str],
     this_rank: int,
 ) -> MismatchError:
+    """Of reducers without forward passes: what counts are the passes within no_sync()."""
     fewest = min(forwards)
     odd = [rank for rank, count in zip(ranks, forwards, strict=True) if count > fewest]
     usual = [rank for rank in ranks if rank not in odd]
-    if reports[0].function == "reduce":  # no forward pass is known: no_sync() counts
-        what = f"{say_ranks(odd)} kept or lost a pass that {say_ranks(usual)} reduced"
-        counted = "passes since the averages before"
-        hint = "all ranks need as many passes within no_sync() before one that is reduced"
-    else:
-        what = f"{say_ranks(odd)} skipped a backward pass; {say_ranks(usual)} did not"
-        counted = "forward passes since the backward pass before"
-        hint = "all ranks must run as many backward passes: see what decides that one is skipped"
     return MismatchError(
-        _short(f"{step}: {what}"),
+        _short(f"{step}: {say_ranks(odd)} kept or lost a pass that {say_ranks(usual)} reduced"),
         kind="DDP",
         group=group,
         ranks=odd,
         sides=_sides(list(forwards), reports, ranks),
         details=[
-            f"{counted}: {_counts(forwards, ranks)}",
+            f"passes since the averages before: {_counts(forwards, ranks)}",
             *sites,
             f"gradients of different steps were added: do not use them; {_USABLE}",
             *_is_odd(odd, this_rank),
         ],
-        hint=hint,
+        hint="all ranks need as many passes within no_sync() before one that is reduced",
     )
 
 
-def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
+def tell_forwards(reports: Sequence[PassReport], ranks: Sequence[int], group: str) -> str:
+    """A warning where ranks went forward unequally often: legal, and what a skipped pass looks like."""
+    forwards = [report.forwards for report in reports]
+    if len(set(forwards)) == 1:
+        return ""
+    return (
+        f"DDP step {max(report.number for report in reports)} on group '{group}': forward passes since "
+        f"the backward pass before: {_counts(forwards, ranks)}; if one skipped a backward pass, gradients "
+        "of different steps are added"
+    )
+
+
+def is_skipped(error: Failed) -> bool:
+    """Whether a rank has gone forward while others wait in a backward pass."""
+    if not isinstance(error, MismatchError) or isinstance(error, RankLeft):
+        return False
+    return bool(_ranks_in(error.sides, *_BACKWARD) and _ranks_in(error.sides, SKIPPED))
+
+
+def waiting_bucket(error: MismatchError) -> int | None:
+    """The number of the bucket that others have in the op that failed; None: in none yet."""
+    functions = [site["function"] for side in error.sides for site in side["sites"]]
+    found = [match for one in functions if (match := re.search(r"DDP bucket (\d+)", one))]
+    return int(found[0][1]) if found else None
+
+
+def retell(error: Failed, step: int, during: str) -> Failed | RankLeft | MismatchError:
     """An error of an op that DDP issued, in DDP's words where its cause is known.
 
     `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'.
@@ -276,6 +327,7 @@ def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
             hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many",
         )
     if not isinstance(error, MismatchError):
+        error.details = [f"{where}: {during}", *error.details]
         return error
     waiting = _ranks_in(error.sides, *_BACKWARD)
     skipping = _ranks_in(error.sides, SKIPPED)

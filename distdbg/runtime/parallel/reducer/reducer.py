@@ -22,13 +22,21 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import CollectiveError, UsageError
+from distdbg.errors import CollectiveError, MismatchError, PeerLost, UsageError
 from distdbg.record.known_marks import STEP
 from distdbg.runtime.collectives import all_reduce, broadcast
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import mark, span
 from distdbg.runtime.objects import all_gather_object
-from distdbg.runtime.parallel.reducer.agreement import PassReport, judge_pass, retell
+from distdbg.runtime.parallel.reducer.agreement import (
+    Failed,
+    PassReport,
+    is_skipped,
+    judge_pass,
+    retell,
+    tell_forwards,
+    waiting_bucket,
+)
 from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
 from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket
 from distdbg.runtime.parallel.reducer.buckets import Buckets, Capacity
@@ -71,7 +79,7 @@ class Reducer:
         self._function = function
         #: Of a parameter without a gradient in this pass: what it has from passes that were not reduced.
         self.kept: Callable[[int], Array | None] = lambda index: None
-        self._is_shadow = False
+        self._is_shadow = self._is_abandoned = False
         #: Why this rank gives up the pass, in which it only fills what is left with zeros.
         self.given_up = ""
         #: The arrays that the gradients are of.
@@ -91,6 +99,8 @@ class Reducer:
         #: Forward passes since the last backward pass, and how many all ranks had before it last.
         self.forwards = 0
         self._usual_forwards = 1
+        #: Until ranks have had different numbers of them, which is legal.
+        self._compares_forwards = True
         self._is_open = False
         self._divisor = float(group.size())
         self._is_ready = bytearray(len(self.parameters))
@@ -155,9 +165,38 @@ class Reducer:
     # ---------------------------------------------------------------------------------- a pass
 
     def abandon(self) -> None:
-        """Forget the gradients of a backward pass that has raised."""
+        """End a pass that has raised on this rank: the others wait for its ops, and are told of it.
+
+        No error here, where what was raised is known; the next pass is one of all ranks again.
+        """
+        self._is_abandoned = self._is_shadow = True
+        try:
+            self.finish()
+        except MismatchError as error:
+            _log.warning("%s", str(error))
+        finally:
+            self._is_abandoned = self._is_shadow = False
+
+    def drop(self) -> None:
+        """Forget a pass on this rank alone: nobody knows what the others wait for."""
         self._is_open = False
         self._drop_in_flight()
+
+    def rejoin(self, error: MismatchError) -> None:
+        """After an op of this rank met a backward pass of the others: end that with them, by zeros."""
+        self._is_open = False
+        begun = waiting_bucket(error)
+        try:
+            if begun is not None:
+                self._clear_pass(1.0)
+                for index in range(len(self.parameters)):
+                    self._arrays.clear(self.views[index])
+                for bucket in self.buckets:
+                    bucket.waits_for = 0
+                self._next = begun + 1
+                self._drain(range(len(self.parameters)))
+        finally:
+            self._end_pass()
 
     def begin_forward(self) -> None:
         """A forward pass begins whose backward pass reduces."""
@@ -177,21 +216,28 @@ class Reducer:
     def open(self, divisor: float | None = None) -> None:
         """Begin a pass; ready() does it with the first gradient. `divisor`: other than the group's size."""
         if self.passes and not self.has_rebuilt and (self.is_static or not self.find_unused):
-            self._rebuild()  # not by finish(): its caller reads the views
+            try:
+                self._rebuild()  # not by finish(): its caller reads the views
+            except CollectiveError:
+                self._end_pass()
+                raise
         self._is_open = True
         size = self.group.size()
-        self._divisor = 1.0 if self._hook is not None else float(divisor or size)
+        self._clear_pass(1.0 if self._hook is not None else float(divisor or size))
+        for bucket in self.buckets:
+            bucket.waits_for = len(bucket.indices)
+        for index in self._lacking or ():
+            self._take_missing(index)
+
+    def _clear_pass(self, divisor: float) -> None:
+        self._divisor = divisor
         self._is_ready = bytearray(len(self.parameters))
         self._count = self._next = 0
         self._in_flight.clear()
         self._surplus.clear()
         self._missing = []
-        if not self.passes:
-            self.order.clear()  # of a first pass that was abandoned
-        for bucket in self.buckets:
-            bucket.waits_for = len(bucket.indices)
-        for index in self._lacking or ():
-            self._take_missing(index)
+        if not self.has_rebuilt:
+            self.order.clear()  # of a pass that was abandoned before its buckets were rebuilt
 
     def ready(self, index: int, gradient: Array) -> None:
         """Take a gradient; start the ops of the buckets that are complete by it."""
@@ -208,7 +254,11 @@ class Reducer:
         bucket = self._bucket_of[index]
         bucket.waits_for -= 1
         if not bucket.waits_for and bucket.index == self._next:
-            self._start_complete()
+            try:
+                self._start_complete()
+            except CollectiveError:
+                self._end_pass()
+                raise
 
     def _take_again(self, index: int) -> None:
         if self._lacking is not None and index in self._lacking:
@@ -274,25 +324,13 @@ class Reducer:
         may_lack = self.find_unused and self._lacking is None
         may_lack = may_lack or (self.is_static and not self.passes)
         self._missing = [] if may_lack or self._is_shadow else lacking
-        during = self.buckets[0].name
-        status: Work | None = None
         try:
-            self._start_complete()
-            status = None if self._is_plain else self._start_status(lacking, may_lack)
-            for bucket, work, future, begun in self._in_flight:
-                during = bucket.name
-                self._wait(bucket, work, future)
-                begun.__exit__(None, None, None)
-            during = _STATUS_NAME
-            if status is not None:
-                status.wait()
-        except CollectiveError as error:
-            self._raise_told(error, during)
-        finally:
-            self._drop_in_flight(status)
+            self._drain(lacking if may_lack else None)
+        except BaseException:
+            self._end_pass()
+            raise
         self.moments.comm_end_ns = _now_ns()
-        self.passes += 1
-        forwards, self.forwards = self.forwards, 0
+        forwards = self._end_pass()
         missing, self._missing = self._missing, []
         if self.buckets[-1].whole[-1] if self._is_plain else self._status[0]:
             self._explain(forwards, missing)
@@ -303,7 +341,44 @@ class Reducer:
             _log.info("DDP step %d: %s", self.passes, self.measures.line())
         return self._used if self.is_static or may_lack else None
 
-    def _raise_told(self, error: CollectiveError, during: str) -> NoReturn:
+    def _end_pass(self) -> int:
+        """It counts on every rank, however it ended; returns how many forward passes it had here."""
+        self.passes += 1
+        forwards, self.forwards = self.forwards, 0
+        return forwards
+
+    def _drain(self, lacking: Sequence[int] | None) -> None:
+        """Start what is left of the pass, and wait for all of it; `lacking`: where that is told.
+
+        Where a rank has skipped the pass, the others go on to its end as that one does, in rejoin().
+        """
+        first: tuple[Failed, str] | None = None
+        during = self.buckets[0].name
+        status: Work | None = None
+        try:
+            self._start_complete()
+            status = None if self._is_plain else self._start_status(lacking)
+            for bucket, work, future, begun in self._in_flight:
+                during = bucket.name
+                try:
+                    self._wait(bucket, work, future)
+                except MismatchError as error:
+                    if not is_skipped(error):
+                        raise
+                    first = first or (error, during)
+                finally:
+                    begun.__exit__(None, None, None)
+            during = _STATUS_NAME
+            if status is not None:
+                status.wait()
+        except (CollectiveError, PeerLost) as error:
+            first = first or (error, during)
+        finally:
+            self._drop_in_flight(status)
+        if first is not None:
+            self._raise_told(*first)
+
+    def _raise_told(self, error: Failed, during: str) -> NoReturn:
         told = retell(error, self.passes + 1, during)
         if told is error:
             raise error
@@ -316,15 +391,15 @@ class Reducer:
 
     def _is_odd(self) -> bool:
         """Whether the others have to be told what is in this pass of this rank."""
-        is_other = self.forwards != self._usual_forwards
-        return bool(self._missing or self._surplus or self.given_up or is_other)
+        is_odd = self._missing or self._surplus or self.given_up or self._is_abandoned
+        return bool(is_odd or (self._compares_forwards and self.forwards != self._usual_forwards))
 
-    def _start_status(self, lacking: Sequence[int], may_lack: bool) -> Work | None:
+    def _start_status(self, lacking: Sequence[int] | None) -> Work | None:
         """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
         status = self._status
         status[0] = self._is_odd()
         sent = status[:1]
-        if may_lack:
+        if lacking is not None:
             sent = status
             status[1:] = 1
             status[[1 + index for index in lacking]] = 0
@@ -356,6 +431,7 @@ class Reducer:
             missing=tuple(names[i] for i in lacking),
             surplus=tuple(names[i] for i in self._surplus),
             given_up=self.given_up,
+            is_abandoned=self._is_abandoned,
             function=self._function,
             site=call_site(),
         )
@@ -366,6 +442,10 @@ class Reducer:
         if error is not None:
             raise recorded(self.group, error)
         self._usual_forwards = forwards
+        told = tell_forwards(everybody, group.ranks, group.label)
+        if told and self._compares_forwards:
+            self._compares_forwards = False
+            _log.warning("%s", told)
 
     def _learn(self, lacking: list[int], may_lack: bool) -> None:
         """After a pass: what was used."""
