@@ -21,10 +21,12 @@ import select
 import signal
 import socket
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 # A script's folder comes first on the path; ours would shadow modules of a test.
 sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(__file__)]
+
+_NEEDS_TORCH: Final = "DistributedDataParallel"
 
 
 def main(descriptor: str, *modules: str) -> None:
@@ -43,7 +45,8 @@ def preload(modules: tuple[str, ...]) -> None:
     import distdbg
 
     for name in distdbg.__all__:
-        getattr(distdbg, name)  # each is loaded at first use
+        if name != _NEEDS_TORCH:  # ranks have torch where they import it
+            getattr(distdbg, name)  # each is loaded at first use
     for name in ("distdbg.testing.rank_process", *modules):
         importlib.import_module(name)
     gc.collect()

@@ -77,7 +77,9 @@ def test_a_deadlock_is_said_once_and_ends_the_job(
     assert done.err.count(line) == 1  # the report alone has it
     words = [text for text in done.out.splitlines() if text.startswith("raised ")]
     assert len(words) == size
-    assert all(f"JobAborted: the job was aborted by the agent: {line}" in text for text in words)
+    # The report has what the records show, which an agent may not have read when it ends the job.
+    aborted = f"JobAborted: the job was aborted by the agent: {line.partition(': ')[0].partition(' (')[0]}"
+    assert all(aborted in text for text in words), (words, line)
     verdict = verdict_of(job)
     [root] = [verdict["findings"][verdict["verdict"]["root"]]]
     assert (root["kind"], root["ranks"]) == ("deadlock", ranks)
