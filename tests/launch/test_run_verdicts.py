@@ -105,6 +105,8 @@ def test_a_stopped_rank_is_named_and_taken_back_when_it_goes_on(start_job: Start
     job.until(lambda: "rank 3 is stopped" in log.read_text(), "the agent says so")
     [pid] = {seen.pid for seen in read_sightings(attempt) if seen.rank == 3}
     os.kill(pid, signal.SIGCONT)
+    job.until(lambda: "rank 3 goes on" in log.read_text(), "the agent says that it goes on")
+    (attempt / "go").touch()
     done = job.wait()
     assert done.code == 0, done
     lines = said(done)

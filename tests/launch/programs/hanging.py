@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -118,7 +119,9 @@ def stop() -> None:
         say("pid", os.getpid())
         os.kill(os.getpid(), signal.SIGSTOP)
     dist.barrier()
-    time.sleep(2.0)  # the rest of the program
+    go, until = Path(os.environ["DISTDBG_RUN_DIR"]) / "go", time.monotonic() + 30
+    while not go.exists() and time.monotonic() < until:
+        time.sleep(0.1)  # the rest of the program
 
 
 def die() -> None:
