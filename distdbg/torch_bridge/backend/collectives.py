@@ -39,7 +39,7 @@ _SUM = ReduceOp.SUM
 _STRIDED = torch.strided
 
 
-class Collectives(_Base):  # type: ignore[misc]  # torch's classes are Any here
+class Collectives(_Base):
     """The part of DistdbgProcessGroup that all ranks call together."""
 
     #: Of our runtime; everything that it can do is done there.

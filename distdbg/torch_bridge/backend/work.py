@@ -22,7 +22,7 @@ _init = _Base.__init__
 _NO_TIMEOUT = timedelta(0)
 
 
-class DistdbgWork(_Base):  # type: ignore[misc]  # torch's classes are Any here
+class DistdbgWork(_Base):
     """One op in flight, or one that has ended."""
 
     def __init__(self, work: Work) -> None:
@@ -79,7 +79,7 @@ class DistdbgWork(_Base):  # type: ignore[misc]  # torch's classes are Any here
         return repr(self._work)
 
 
-class DoneWork(_Base):  # type: ignore[misc]  # torch's classes are Any here
+class DoneWork(_Base):
     """What an op gives that has ended when it returns, well; one serves any number of them."""
 
     def __init__(self, outputs: list[Any] | None = None) -> None:
