@@ -138,6 +138,11 @@ def all_gather_coalesced(
     ]
 
 
+def _is_given(blocks: object) -> bool:
+    """Whether there is a list of blocks; an empty one is none. An array is no list, and has no truth."""
+    return blocks is not None and not (isinstance(blocks, (list, tuple)) and not blocks)
+
+
 def gather(
     size: int,
     rank: int,
@@ -149,7 +154,7 @@ def gather(
     """Collect one block from each rank on the root."""
     root = check_rank("gather", "dst", root, size)
     if rank != root:
-        if outputs:
+        if _is_given(outputs):
             raise UsageError(
                 f"gather: gather_list was given on rank {rank}, but the root is {root}",
                 hint="pass gather_list on the destination rank only",
@@ -176,7 +181,7 @@ def scatter(
     """Give each rank its block of the root's list."""
     root = check_rank("scatter", "src", root, size)
     if rank != root:
-        if inputs:
+        if _is_given(inputs):
             raise UsageError(
                 f"scatter: scatter_list was given on rank {rank}, but the root is {root}",
                 hint="pass scatter_list on the source rank only",

@@ -205,8 +205,7 @@ class GroupMethods:
         outputs, array = _unnest(output_tensors, input_tensors, "gather")
         at = seconds_or_none(timeout) if root is not None else (opts or GatherOptions()).timeout_s
         root = (opts or GatherOptions()).rootRank if root is None else root
-        blocks = outputs if outputs or self.rank() == root else None
-        return self._start(calls.gather(self.size(), self.rank(), array, blocks, root, at))
+        return self._start(calls.gather(self.size(), self.rank(), array, outputs, root, at))
 
     def scatter(
         self,
@@ -223,8 +222,7 @@ class GroupMethods:
         inputs, array = _unnest(input_tensors, output_tensors, "scatter")
         at = seconds_or_none(timeout) if root is not None else (opts or ScatterOptions()).timeout_s
         root = (opts or ScatterOptions()).rootRank if root is None else root
-        blocks = inputs if inputs or self.rank() == root else None
-        return self._start(calls.scatter(self.size(), self.rank(), array, blocks, root, at))
+        return self._start(calls.scatter(self.size(), self.rank(), array, inputs, root, at))
 
     def reduce_scatter(
         self,

@@ -92,6 +92,9 @@ class Group {
   bool run_awake(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
                  std::span<const Region> outputs, const Wait& wait, RecordedOp& recorded,
                  bool& standing);
+  // Of a rank that stands at a gate: sleeps until that opens. False: not within `wait`'s nap, or this thread
+  // must not; `run` then waits there, looks after the peers and says who is missing.
+  bool sleep_at_gate(const Wait& wait);
   // Number of the next collective, as the callers issue them; `run` counts them as they run.
   std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::uint64_t issued() const { return issued_.load(std::memory_order_relaxed); }

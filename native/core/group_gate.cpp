@@ -33,6 +33,20 @@ bool Group::arrive_awake(std::uint64_t number) {
   return true;
 }
 
+bool Group::sleep_at_gate(const Wait& wait) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || links_) return false;
+  Header& header = segment_.header();
+  const auto before = static_cast<std::uint32_t>(gate_);
+  const std::int64_t until = now_ns() + wait.nap_ns(slice_ns);
+  const auto is_shut = [&] { return header.epoch.load(std::memory_order_seq_cst) == before; };
+  header.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  for (std::int64_t now = now_ns(); is_shut() && now < until && !is_broken(); now = now_ns())
+    futex_wait(header.epoch, before, until - now);
+  header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return !is_shut();
+}
+
 // Of a rank that has arrived.
 void Group::await_others(std::uint64_t number, const Wait& wait, bool in_background) {
   await_gate(number, wait, in_background, [&](std::uint32_t r) {

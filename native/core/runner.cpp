@@ -52,7 +52,13 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
   queue_.push_back(std::move(entry));
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
   op->submitted_ns = last_submit_ns_ = now_ns();
-  if (!is_dozing_ || soon_in_row_ < soon_count) is_work_.notify_all();
+  if (!is_dozing_ || soon_score_ < soon_least) {
+    is_work_.notify_all();
+    last_waker_ = std::this_thread::get_id();
+    last_waker_cpu_ns_ = thread_cpu_ns();
+  } else {
+    last_waker_ = {};
+  }
   return op;
 }
 
@@ -80,9 +86,9 @@ bool Runner::carry_out(Entry& entry, Pace pace, std::exception_ptr& error) {
   }
   entry.has_begun = true;
   const Wait wait = group_.wait_until(entry.op->deadline_ns);
-  if (pace == Pace::to_the_end)
-    group_.run(*entry.plan, describe, entry.inputs, entry.outputs, wait, true, entry.recorded,
-               entry.standing);
+  if (pace != Pace::awake)
+    group_.run(*entry.plan, describe, entry.inputs, entry.outputs, wait, pace == Pace::to_the_end,
+               entry.recorded, entry.standing);
   else if (!group_.run_awake(*entry.plan, describe, entry.inputs, entry.outputs, wait,
                              entry.recorded, entry.standing))
     return false;
@@ -138,7 +144,7 @@ void Runner::work() {
 
 // While waits come soon; until there may be something to do.
 void Runner::doze(std::unique_lock<std::mutex>& lock) {
-  const auto is_over = [&] { return is_stopping_ || soon_in_row_ < soon_count; };
+  const auto is_over = [&] { return is_stopping_ || soon_score_ < soon_least; };
   while (!is_over()) {
     is_dozing_ = true;
     is_work_.wait_for(lock, std::chrono::nanoseconds(doze_ns), is_over);
@@ -146,21 +152,47 @@ void Runner::doze(std::unique_lock<std::mutex>& lock) {
     const std::int64_t now = now_ns();
     const bool is_left =
         !is_running_ && !queue_.empty() && now - queue_.front().op->submitted_ns > soon_ns;
-    if (is_left || now - last_submit_ns_ > idle_ns) soon_in_row_ = 0;
+    if (now - last_submit_ns_ > idle_ns) soon_score_ = 0;
+    if (is_left) soon_score_ = std::min(soon_score_, soon_least - 1);
   }
 }
 
-// False: it stayed awake as long as it is worth while.
+bool Runner::is_soon(const Op& op) const {
+  const std::int64_t waited_ns = now_ns() - op.submitted_ns;
+  if (waited_ns < soon_ns) return true;
+  return waited_ns < short_ns && op.submitted_ns == last_submit_ns_ &&
+         last_waker_ == std::this_thread::get_id() &&
+         thread_cpu_ns() - last_waker_cpu_ns_ < soon_cpu_ns;
+}
+
+// Of an op that stands at its first gate, at the front: a short wait for the others is this thread's own.
+// False: the gate is shut still.
+bool Runner::pass_gate(std::unique_lock<std::mutex>& lock) {
+  const Wait wait = group_.wait_until(queue_.front().op->deadline_ns);
+  is_running_ = true;  // no other thread goes on with it meanwhile
+  lock.unlock();
+  const bool is_open = group_.sleep_at_gate(wait);
+  lock.lock();
+  is_running_ = false;
+  return is_open && run_front(lock, Pace::from_the_gate);
+}
+
+// False: it waited as long as it is worth while.
 bool Runner::help(const Op& op, const Wait& wait) {
   // Whoever gives up before the op does leaves it going.
   if (wait.deadline_ns < op.deadline_ns) return true;
   std::unique_lock lock(mutex_);
-  soon_in_row_ = now_ns() - op.submitted_ns < soon_ns ? soon_in_row_ + 1 : 0;
+  if (is_soon(op))
+    soon_score_ = std::min(soon_score_ + 1, soon_most);
+  else
+    soon_score_ -= std::min(soon_score_, late_cost);
   bool is_in_time = true;
-  while (is_in_time && !op.done() && !is_running_ && !queue_.empty())
+  while (is_in_time && !op.done() && !is_running_ && !queue_.empty()) {
     is_in_time = run_front(lock, Pace::awake);
+    if (!is_in_time && queue_.front().standing) is_in_time = pass_gate(lock);
+  }
   if (!queue_.empty() || is_stopping_) {
-    soon_in_row_ = 0;
+    soon_score_ = std::min(soon_score_, soon_least - 1);
     is_work_.notify_all();
   }
   return is_in_time;

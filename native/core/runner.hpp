@@ -1,7 +1,7 @@
 // Runs a group's asynchronous collectives in the order they were submitted, on one thread of its own
 // that is started with the first of them and never takes the GIL. A thread that waits for an op which that
 // thread has not begun runs it itself while it stays awake: two switches between threads cost more than
-// most ops. Where every wait comes right after its op, the thread is not even woken: it looks now and then.
+// most ops. Where waits come right after their ops, the thread is not even woken: it looks now and then.
 #pragma once
 
 #include <condition_variable>
@@ -51,12 +51,19 @@ class Runner {
     bool has_begun = false;
     bool standing = false;  // see Group::run_awake
   };
-  enum class Pace { to_the_end, awake };
-  // A wait that comes so soon after its op was started.
+  // `to_the_end` sleeps at gates, `awake` stops at the first one, `from_the_gate` goes on behind it.
+  enum class Pace { to_the_end, awake, from_the_gate };
+  // A wait that comes so soon after its op was started. Who wakes the thread may lose its core to it and would
+  // come late each time, so what counts there is its own time, if the whole was short.
   static constexpr std::int64_t soon_ns = 20'000;
-  // After so many of them in a row the thread dozes: it looks every so often whether an op was left to it,
-  // and sleeps again when none was started for a while.
-  static constexpr std::uint32_t soon_count = 8;
+  static constexpr std::int64_t soon_cpu_ns = 50'000;
+  static constexpr std::int64_t short_ns = ns_per_ms;
+  // While most are, by `soon_score_`, the thread dozes: it looks every so often whether an op was left to it,
+  // and sleeps again when none was started for a while. A late wait counts for four: on a busy machine a
+  // thread loses its core now and then.
+  static constexpr std::uint32_t soon_least = 8;
+  static constexpr std::uint32_t soon_most = 16;
+  static constexpr std::uint32_t late_cost = 4;
   static constexpr std::int64_t doze_ns = 500'000;
   static constexpr std::int64_t idle_ns = 20 * ns_per_ms;
 
@@ -65,7 +72,9 @@ class Runner {
   bool carry_out(Entry& entry, Pace pace, std::exception_ptr& error);
   void work();
   void doze(std::unique_lock<std::mutex>& lock);
+  bool is_soon(const Op& op) const;
   bool help(const Op& op, const Wait& wait);
+  bool pass_gate(std::unique_lock<std::mutex>& lock);
   template <class Ready>
   void sleep_until(const Wait& wait, Ready&& ready);
 
@@ -77,9 +86,12 @@ class Runner {
   std::vector<Region> being_written_;  // by the op that runs
   bool is_running_ = false;            // an op, on any thread
   bool is_stopping_ = false;
-  bool is_dozing_ = false;         // the thread: an op need not wake it
-  std::uint32_t soon_in_row_ = 0;  // waits
+  bool is_dozing_ = false;        // the thread: an op need not wake it
+  std::uint32_t soon_score_ = 0;  // of waits
   std::int64_t last_submit_ns_ = 0;
+  // Where it woke the thread: who did, and how long that had run.
+  std::thread::id last_waker_;
+  std::int64_t last_waker_cpu_ns_ = 0;
   std::atomic<std::uint64_t> unfinished_{0};
   std::exception_ptr block_error_;  // of the block at hand; of who runs an op
   std::thread thread_;

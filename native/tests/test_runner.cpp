@@ -69,13 +69,15 @@ class Ops {
   Runner runner_;  // the last member: it uses the others
 };
 
-// In each round another rank is late, so that the others stand at the gate and hand the op over.
+// Now and then another rank is late: a little, so that the others sleep at the gate themselves, or so much
+// that they hand the op over.
 void wait_while_ranks_are_late(Group& group) {
   Ops ops(group);
   for (const bool through_slots : {true, false}) {
     ops.set_through_slots(through_slots);
     for (std::uint32_t round = 0; round < 40; ++round) {
-      if (round % 5 == 0 && round / 5 % group.size() == group.rank()) ::usleep(3000);
+      if (round % 5 == 0 && round / 5 % group.size() == group.rank())
+        ::usleep(round % 20 == 0 ? 60'000 : 3000);
       ops.wait_right_after(1);
     }
   }

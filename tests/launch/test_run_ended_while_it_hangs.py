@@ -80,24 +80,26 @@ def root_of(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("number", "told"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C (SIGINT)")]
-)
 def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
-    hang: Callable[..., RunningJob], number: signal.Signals, told: str
+    hang: Callable[..., RunningJob],
 ) -> None:
-    job = hang()
-    await_sleep(job, limit_ns(RankState.ASLEEP) / 1e9 + 1)
-    job.send(number)
-    assert job.wait().code == 128 + number
-    code, document = analyze(job)
-    root = root_of(document)
-    assert root["what"].startswith("ranks 0-1,3 waited 3"), root["what"]
-    assert root["what"].endswith(
-        f" for rank 2, asleep in load() at slp.py:6; then the job was stopped by {told}"
-    )
-    assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
-    assert "stopped" in [one["kind"] for one in root["follows"]]
+    # Both at once: half a minute is what makes a sleep a hang.
+    jobs = {signal.SIGTERM: hang(), signal.SIGINT: hang()}
+    told = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C (SIGINT)"}
+    for job in jobs.values():
+        await_sleep(job, limit_ns(RankState.ASLEEP) / 1e9 + 1)
+    for number, job in jobs.items():
+        job.send(number)
+    for number, job in jobs.items():
+        assert job.wait().code == 128 + number
+        code, document = analyze(job)
+        root = root_of(document)
+        assert root["what"].startswith("ranks 0-1,3 waited 3"), root["what"]
+        assert root["what"].endswith(
+            f" for rank 2, asleep in load() at slp.py:6; then the job was stopped by {told[number]}"
+        )
+        assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
+        assert "stopped" in [one["kind"] for one in root["follows"]]
 
 
 def test_a_job_that_is_ended_soon_was_not_hung(hang: Callable[..., RunningJob]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.names import NAMES
+from tests.net.rooms import ROOMS
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -81,9 +82,9 @@ def over_tcp(*command: str, timeout: float = 250, **more: str) -> subprocess.Com
 
 @pytest.mark.slow
 @pytest.mark.ranks
-@pytest.mark.parametrize("room", ["tests/unit/runtime", "tests/unit/check", "tests/parity"])
+@pytest.mark.parametrize("room", ROOMS)
 def test_a_room_passes_over_tcp(room: str) -> None:
-    done = over_tcp("-m", "pytest", "-q", "-p", "no:cacheprovider", room)
+    done = over_tcp("-m", "pytest", "-q", "-p", "no:cacheprovider", *ROOMS[room])
     assert done.returncode == 0, done.stdout[-4000:]
     assert re.search(r"\d\d+ passed", done.stdout)
 

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.net.rooms import ROOMS
 from tests.net.test_over_tcp import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 TLS = ["tcp", "posix,sysv,self", "all"]
 #: `make stress` runs these as well: each takes a minute.
 STRESS = [
-    ("tests/unit/runtime", "tcp"),
-    ("tests/unit/check", "tcp"),
-    ("tests/unit/check", "posix,sysv,self"),
-    ("tests/parity", "posix,sysv,self"),
+    ("runtime", "tcp"),
+    ("check", "tcp"),
+    ("check", "posix,sysv,self"),
+    ("parity", "posix,sysv,self"),
 ]
 
 
@@ -57,13 +58,13 @@ def run(size: int, program: Path, **more: str) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     ("room", "tls"),
     [
-        ("tests/unit/runtime", "posix,sysv,self"),
-        ("tests/parity", "tcp"),
+        ("runtime", "posix,sysv,self"),
+        ("parity", "tcp"),
         *(STRESS if os.environ.get("STRESS_TRANSPORTS") else ()),
     ],
 )
 def test_a_room_passes_over_ucx(room: str, tls: str) -> None:
-    done = over_ucx("-m", "pytest", "-q", "-p", "no:cacheprovider", room, UCX_TLS=tls)
+    done = over_ucx("-m", "pytest", "-q", "-p", "no:cacheprovider", *ROOMS[room], UCX_TLS=tls)
     assert done.returncode == 0, done.stdout[-4000:]
     assert re.search(r"\d\d+ passed", done.stdout)
 

@@ -140,7 +140,7 @@ def test_a_job_that_hangs_is_seen_mended_and_ends_well(terminal: Terminal, tmp_p
         terminal.see(top, "3 ranks", "3 running")
 
         (tmp_path / "plant").touch()
-        terminal.see(top, "2 waiting", "for rank 2", "asleep")
+        terminal.see(top, "2 waiting", "rank 2 is asleep at job.py:")
 
         (tmp_path / "plant").unlink()
         terminal.type(top, "Home", "a")

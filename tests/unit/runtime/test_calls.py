@@ -46,8 +46,16 @@ WRONG: dict[str, tuple[Callable[[], Call], str]] = {
     "flat dtype": (lambda: calls.all_gather_single(1, 0, i(1), f(1), None, "x"), "one dtype"),
     "gather_list missing": (lambda: calls.gather(2, 0, f(1), None, 0), "missing"),
     "gather_list on another": (lambda: calls.gather(2, 1, f(1), [f(1), f(1)], 0), "the root is 0"),
+    "gather_list an array": (
+        lambda: calls.gather(2, 1, f(1), np.zeros((2, 1)), 0),
+        "the root is 0",
+    ),
     "scatter_list missing": (lambda: calls.scatter(2, 0, f(1), None, 0), "missing"),
     "scatter_list on another": (lambda: calls.scatter(2, 1, f(1), [f(1)], 0), "the root is 0"),
+    "scatter_list an array": (
+        lambda: calls.scatter(2, 1, f(1), np.zeros((2, 1)), 0),
+        "the root is 0",
+    ),
     "scatter sizes": (
         lambda: calls.scatter(2, 0, f(1), [f(1), f(2)], 0),
         r"scatter_list\[1\] has 2 elements, tensor has 1",
