@@ -204,7 +204,8 @@ def _reduce_scatter(room: Room, call: Call, started: Started) -> None:
         return
     whole = apart(mpi, joined(mpi, pieces, started), target, started)
     if len(set(counts)) == 1:
-        request = room.comm.Ireduce_scatter_block(_spec(room, whole), _spec(room, target), op)
+        sends = _even_spec(room, whole, target.count)
+        request = room.comm.Ireduce_scatter_block(sends, _spec(room, target), op)
     else:
         request = room.comm.Ireduce_scatter(_spec(room, whole), _spec(room, target), counts, op)
     started.requests.append(request)
