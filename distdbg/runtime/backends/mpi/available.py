@@ -37,4 +37,6 @@ def why_not() -> str | None:
 
 
 def _one_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    """mpi4py says what it did, and in the lines after it the reason for each place it has tried."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return f"mpi4py {lines[0]}" + (f" ({lines[1]})" if len(lines) == 2 else "")
