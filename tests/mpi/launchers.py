@@ -19,8 +19,6 @@ _OPTIONS = {
     "mpich": (),
     "openmpi": ("--personality", "ompi", "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE"),
 }
-#: Their launchers end a job when one of its ranks dies, at once; with these they let the others go on.
-STAY = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--rtos", "continuous,recoverable")}
 
 
 def find_file(package: str, names: Sequence[str], folder: str | None = None) -> Path:
@@ -68,12 +66,13 @@ def run_script(
     *,
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
+    interpreter: str = sys.executable,
     timeout_s: float = 100.0,
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script on so many ranks, and return how it ended and what it printed."""
     return subprocess.run(
-        [*command_of(library, ranks, options), sys.executable, str(script), *arguments],
+        [*command_of(library, ranks, options), interpreter, str(script), *arguments],
         env=environment_of(library) | variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -42,8 +42,8 @@ def join_over_mpi(
     clock: JobClock,
 ) -> Membership:
     """As `join`, for ranks of MPI."""
-    deadline = time.monotonic() + timeout_s
     library = start(timeout_s, clock, world_size)
+    deadline = time.monotonic() + timeout_s  # to load and start MPI takes seconds by itself
     library.check_place(rank, world_size)
     named = store is not None or init_method is not None or _names_place(os.environ)
     if not named:

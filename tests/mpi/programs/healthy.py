@@ -1,0 +1,101 @@
+"""What ranks of mpiexec can do: `python healthy.py FOLDER`. Each writes what it found there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import exactness
+import numpy as np
+
+import distdbg as dist
+from distdbg.errors import DistError
+from distdbg.testing.conformance.group import Api, run_checks
+
+
+def caught(function: Any) -> list[str]:
+    try:
+        function()
+    except DistError as error:
+        return [type(error).__name__, error.what]
+    return ["nothing", ""]
+
+
+def go_on_without_a_wait(rank: int) -> list[float]:
+    """The message of rank 0 goes while it waits for a key, not for MPI."""
+    big = np.full(1 << 18, 1.0 + rank)
+    assert dist.group.WORLD is not None
+    store = dist.group.WORLD.get_group_store()
+    if rank == 0:
+        work = dist.isend(big, 1)
+        store.wait(["it has come"], timedelta(seconds=20))
+        work.wait()
+    elif rank == 1:
+        dist.recv(big, 0)
+        store.set("it has come", "")
+    return [float(big[0]), float(big[-1])]
+
+
+def find_mismatches(rank: int) -> list[list[str]]:
+    """At DETAIL the group goes on after each but the last, whose message stays in MPI."""
+    x = np.ones(2)
+    found = [
+        caught(lambda: dist.all_reduce(np.ones(3 if rank == 1 else 4))),
+        caught(lambda: dist.broadcast(x, 0) if rank == 1 else dist.all_reduce(x)),
+    ]
+    work = dist.all_reduce(np.ones(3 if rank == 1 else 4), async_op=True)
+    assert work is not None
+    found.append(caught(work.wait))
+    found.append(caught(lambda: dist.send(x, (rank + 1) % dist.get_world_size(), tag=2**40)))
+    y = np.ones(1)
+    dist.all_reduce(y)
+    assert y[0] == dist.get_world_size()
+    return found
+
+
+def message_mismatch(rank: int) -> list[str]:
+    if rank > 1:
+        return ["nothing", ""]
+    pair = dist.new_group([0, 1], use_local_synchronization=True)
+    if rank == 0:
+        found = caught(lambda: (dist.send(np.ones(4), 1, group=pair), dist.barrier(pair)))
+    else:
+        found = caught(lambda: dist.recv(np.zeros(3), 0, group=pair))
+    dist.destroy_process_group(pair)
+    return found
+
+
+def main(folder: str) -> None:
+    dist.init_process_group("mpi", timeout=timedelta(seconds=40))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found: dict[str, Any] = {"rank": rank, "size": size, "backend": dist.get_backend()}
+    found["failures"] = run_checks(Api(dist, np.array, np.ndarray.tolist))
+    found["compared"] = exactness.compare_all()
+    found["goes on"] = go_on_without_a_wait(rank)
+    part = dist.split_group(split_ranks=[[0, 1], list(range(2, size))])
+    assert part is not None
+    x = np.ones(1)
+    dist.all_reduce(x, group=part)
+    found["split"] = [dist.get_backend(part), x[0]]
+    found["mismatches"] = [*find_mismatches(rank), message_mismatch(rank)]
+    dist.monitored_barrier()
+    if rank == 1:
+        time.sleep(1.0)  # it is late
+        found["late"] = []
+    else:
+        found["late"] = caught(lambda: dist.monitored_barrier(timeout=timedelta(seconds=0.5)))
+    dist.destroy_process_group()
+    dist.init_process_group("mpi")  # a second time, with another store
+    dist.barrier()
+    dist.destroy_process_group()
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    assert "DISTDBG_STORE" not in os.environ
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
