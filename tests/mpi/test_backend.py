@@ -37,17 +37,17 @@ def read_all(folder: Path, ranks: list[int]) -> list[Any]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_all_that_groups_do_works_over_mpi(tmp_path: Path, library: str) -> None:
-    done = run_script(library, PROGRAMS / "healthy.py", 4, arguments=[str(tmp_path)])
+    done = run_script(library, PROGRAMS / "healthy.py", 3, arguments=[str(tmp_path)])
     assert done.returncode == 0, done.stdout + done.stderr
-    for rank, found in enumerate(read_all(tmp_path, [0, 1, 2, 3])):
-        assert (found["rank"], found["size"], found["backend"]) == (rank, 4, "mpi")
+    for rank, found in enumerate(read_all(tmp_path, [0, 1, 2])):
+        assert (found["rank"], found["size"], found["backend"]) == (rank, 3, "mpi")
         assert found["failures"] == {}
-        assert min(found["compared"]) > 50
+        assert min(found["compared"]) > 40
         assert found["goes on"] == ([1.0, 1.0] if rank < 2 else [1.0 + rank] * 2)
-        assert found["split"] == ["mpi", 2.0]
+        assert found["split"] == ["mpi", 2.0 if rank < 2 else 1.0]
         shape, kind, later, tag, message = found["mismatches"]
         assert shape[0] == kind[0] == later[0] == "MismatchError"
-        assert "float64[4] on ranks 0,2-3, float64[3] on rank 1" in shape[1]
+        assert "float64[4] on ranks 0,2, float64[3] on rank 1" in shape[1]
         assert "broadcast float64[2] on rank 1" in kind[1]
         assert tag[0] == "UsageError"
         assert "the largest of this MPI" in tag[1]
@@ -56,47 +56,36 @@ def test_all_that_groups_do_works_over_mpi(tmp_path: Path, library: str) -> None
             assert "rank 0 sent 4 float64, rank 1 expects 3 float64" in message[1]
         if rank != 1:
             assert found["late"][0] == "OpTimeout"
-            assert "for rank 1 of 0-3" in found["late"][1]
+            assert "for rank 1 of 0-2" in found["late"][1]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_difference_that_has_begun_ends_the_group_and_the_ranks_leave(
-    tmp_path: Path, library: str
-) -> None:
+def test_what_goes_wrong_is_told_and_the_ranks_leave(tmp_path: Path, library: str) -> None:
+    shell = tmp_path / "stay.sh"
+    shell.write_text(SHELL)
+    program = [sys.executable, str(PROGRAMS / "faulty.py"), str(tmp_path)]
     run_script(
-        library, PROGRAMS / "faulty.py", 3, arguments=["differ", str(tmp_path)], DISTDBG_DEBUG="info"
-    )
-    for first, second in read_all(tmp_path, [0, 1, 2]):
+        library,
+        shell,
+        3,
+        arguments=program,
+        interpreter="sh",
+        FOLDER=str(tmp_path),
+        DISTDBG_DEBUG="info",
+    )  # returns at all: nobody hangs in MPI_Finalize
+    for found in read_all(tmp_path, [0, 2]):
+        first, second = found["differ"]
         assert first[0] == "MismatchError"
         assert "float64[4] on ranks 0,2, float64[3] on rank 1" in first[1]
         assert second[0] == "CollectiveError"
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_late_rank_is_named_and_all_leave(tmp_path: Path, library: str) -> None:
-    run_script(library, PROGRAMS / "faulty.py", 3, arguments=["late", str(tmp_path)])
-    for rank, [(name, what, _)] in enumerate(read_all(tmp_path, [0, 1, 2])):
-        if rank == 2:
-            assert name == "CollectiveError"
-        else:
-            assert name == "OpTimeout"
-            assert "for rank 2 of 0-2" in what
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_rank_that_dies_inside_of_mpi_is_named_and_the_others_leave(
-    tmp_path: Path, library: str
-) -> None:
-    shell = tmp_path / "stay.sh"
-    shell.write_text(SHELL)
-    program = [sys.executable, str(PROGRAMS / "faulty.py"), "die", str(tmp_path)]
-    run_script(
-        library, shell, 3, arguments=program, interpreter="sh", FOLDER=str(tmp_path)
-    )  # returns at all: nobody hangs in MPI_Finalize
-    for [(name, what, waited_s)] in read_all(tmp_path, [0, 2]):
+        name, what, waited_s = found["lost"]
         assert name == "PeerLost"
         assert "rank 1 died (signal 9, SIGKILL)" in what
         assert waited_s < 10
+    on_time, late = read_all(tmp_path, [0, 2])
+    assert on_time["late"][0] == "OpTimeout"
+    assert "for rank 2 of 0-2" in on_time["late"][1]
+    assert late["late"][0] == "CollectiveError"
 
 
 def start_alone(arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -123,8 +112,6 @@ def test_without_mpiexec_there_is_one_rank_and_that_has_to_be_meant(tmp_path: Pa
     assert "this process was not started by mpiexec" in alone.stderr
     meant = start_alone(f"'file://{tmp_path}/store', rank=0, world_size=1")
     assert meant.stdout.split() == ["True", "False", "1"], meant.stderr
-    wrong = start_alone(f"'file://{tmp_path}/store', rank=0, world_size=2")
-    assert "MPI sees one rank alone" in wrong.stderr
     other = start_alone("", OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2")
     assert "Open MPI started 2 ranks, and MPI sees one alone" in other.stderr
 

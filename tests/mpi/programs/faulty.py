@@ -1,6 +1,7 @@
-"""What ranks of mpiexec are told when something goes wrong: `python faulty.py WHAT FOLDER`.
+"""What ranks of mpiexec are told when something goes wrong: `python faulty.py FOLDER`.
 
-Each writes the errors that it got. All of them then leave: that is the other half of the test.
+Each writes the errors that it got: of a group that differed, of one with a late rank, and of all ranks, one
+of which died. Then they leave: that is the other half of the test.
 """
 
 from __future__ import annotations
@@ -35,43 +36,41 @@ def die(*arguments: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def differ_at_info(rank: int) -> list[list[Any]]:
+def differ(rank: int) -> list[list[Any]]:
+    """At INFO, where the op has begun when it is seen."""
+    group = dist.new_group()
+
     def step() -> None:
         for _ in range(2):  # who had all that it needed is told at its next op
-            dist.all_reduce(np.ones(3 if rank == 1 else 4))
+            dist.all_reduce(np.ones(3 if rank == 1 else 4), group=group)
 
-    return [caught(step), caught(lambda: dist.all_reduce(np.ones(4)))]
+    return [caught(step), caught(lambda: dist.all_reduce(np.ones(4), group=group))]
 
 
-def come_late(rank: int, folder: str) -> list[list[Any]]:
+def come_late(rank: int) -> list[Any]:
+    group = dist.new_group()
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
     if rank == 2:
-        deadline = time.monotonic() + 30
-        while not all(Path(folder, f"timed out {each}").exists() for each in (0, 1)):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)  # nothing announces a file
-        return [caught(lambda: dist.all_reduce(np.ones(4)))]
-    found = [caught(lambda: dist.all_reduce(np.ones(4), timeout=timedelta(seconds=0.5)))]
-    Path(folder, f"timed out {rank}").touch()
+        store.wait(["timed out 0", "timed out 1"], timedelta(seconds=30))
+        return caught(lambda: dist.all_reduce(np.ones(4), group=group))
+    limit = timedelta(seconds=0.5)
+    found = caught(lambda: dist.all_reduce(np.ones(4), group=group, timeout=limit))
+    store.set(f"timed out {rank}", "")
     return found
 
 
-def lose_one(rank: int) -> list[list[Any]]:
+def lose_one(rank: int) -> list[Any]:
     """It agrees to the op, and dies before it has called MPI."""
     if rank == 1:
         collectives.start = die  # type: ignore[assignment]
-    return [caught(lambda: dist.all_reduce(np.ones(4)))]
+    return caught(lambda: dist.all_reduce(np.ones(4)))
 
 
-def main(what: str, folder: str) -> None:
+def main(folder: str) -> None:
     dist.init_process_group("mpi", timeout=timedelta(seconds=40))
     rank = dist.get_rank()
     dist.barrier()
-    if what == "differ":
-        found = differ_at_info(rank)
-    elif what == "late":
-        found = come_late(rank, folder)
-    else:
-        found = lose_one(rank)
+    found = {"differ": differ(rank), "late": come_late(rank), "lost": lose_one(rank)}
     dist.destroy_process_group()
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
 

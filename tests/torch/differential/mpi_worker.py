@@ -8,9 +8,8 @@ import sys
 import warnings
 from datetime import timedelta
 
-from differential.interpret import Interpreter
-
 import distdbg as dist
+from differential.interpret import Interpreter
 
 OP_TIMEOUT = timedelta(seconds=20)
 

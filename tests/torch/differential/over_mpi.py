@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO
 
 from differential.pool import Pool
-
 from tests.mpi.launchers import command_of, environment_of
 
 WORKER = Path(__file__).with_name("mpi_worker.py")

@@ -1,8 +1,8 @@
 """A communicator for each group, made by its members alone.
 
-Which MPI ranks the members are is told through the group's store: ranks of a group need not be numbered as MPI
-numbers them. MPI has no form of MPI_Comm_create_group that can be given up, so it is called on a thread where
-MPI allows that.
+Which MPI ranks the members are is told through the group's store: ranks of a group need not be numbered as
+MPI numbers them. MPI has no form of MPI_Comm_create_group that can be given up, so it is called on a thread
+where MPI allows that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How ranks meet over MPI: it says who they are, and carries the address of a store that rank 0 serves.
 
-    init_process_group("mpi")                 neither a place to meet nor a rank was named: all of it over MPI
-    init_process_group("mpi", "tcp://...")    the ranks meet there, as those MPI says they are
+init_process_group("mpi")                 neither a place to meet nor a rank was named: all of it over MPI
+init_process_group("mpi", "tcp://...")    the ranks meet there, as those MPI says they are
 """
 
 from __future__ import annotations

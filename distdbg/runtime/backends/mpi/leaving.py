@@ -1,6 +1,6 @@
 """How a process leaves MPI: with MPI_Finalize where that can end, and without it where it cannot.
 
-MPI_Finalize waits for all ranks, without a limit, and MPI cannot take back a collective that it has. So at exit:
+MPI_Finalize waits for all ranks, without a limit, and MPI cannot take back a collective that it has. At exit:
 
     an op was given up, or this process ends by an exception    no MPI_Finalize: it could not end
     else                         wait until all ranks are here (MPI_Ibarrier on a communicator of our own),

@@ -150,7 +150,9 @@ def _load() -> tuple[Any, bool]:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
         text = str(error).partition("\n")[0]
-        raise BackendMissingError(f"backend 'mpi': MPI cannot be loaded: {text}", hint=INSTALL) from error
+        raise BackendMissingError(
+            f"backend 'mpi': MPI cannot be loaded: {text}", hint=INSTALL
+        ) from error
     if mpi.Is_finalized():
         raise DistBackendError(
             "backend 'mpi': MPI of this process was finalized before, and cannot start again",
@@ -181,9 +183,7 @@ def _check_alone(mpi: Any, expected_size: int) -> None:
         )
 
 
-def _exchange_identities(
-    mpi: Any, world: Any, clock: JobClock, timeout_s: float
-) -> list[Process]:
+def _exchange_identities(mpi: Any, world: Any, clock: JobClock, timeout_s: float) -> list[Process]:
     mine = np.zeros(_IDENTITY_NBYTES, np.uint8)
     text = json.dumps(asdict(identify_self())).encode()
     mine[: len(text)] = np.frombuffer(text, np.uint8)

@@ -1,6 +1,7 @@
 """Progress: a thread that looks after ops that nobody waits for, so that they go on meanwhile.
 
-There is one per process, while there is something to look after. Only where MPI may be called from any thread.
+There is one per process, while there is something to look after, and only where MPI may be called from any
+thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The MPI op for a reduce op and a dtype: MPI's own, or one of ours around the kernels of this package.
 
-Ours where MPI has none: float16, bfloat16, float8. And for MIN and MAX of real floats, since what MPI makes of
-a NaN there depends on the library and on the order of ranks; here a NaN stays.
+Ours where MPI has none: float16, bfloat16, float8. And for MIN and MAX of real floats, since what MPI makes
+of a NaN there depends on the library and on the order of ranks; here a NaN stays.
 
 bool is 0 or 1 in one byte: sums are "or" and products are "and", as in our own engine.
 """
