@@ -4,7 +4,7 @@ MPI_Finalize waits for all ranks, without a limit, and MPI cannot take back a co
 
     an op was given up, or this process ends by an exception    no MPI_Finalize: it could not end
     else                         wait until all ranks are here (MPI_Ibarrier on a communicator of our own),
-                                 and only then call it; when a rank is gone that did not come, leave without
+                                 and only then call it; when one is gone before it was here, leave without
 
 A process that leaves without it is, to mpiexec, one that failed, and mpiexec then ends the job. So it should.
 """
