@@ -22,7 +22,7 @@ from distdbg.runtime.backends.mpi.available import why_not
 from distdbg.runtime.backends.mpi.datatypes import Datatypes
 from distdbg.runtime.backends.mpi.leaving import leave_at_exit
 from distdbg.runtime.backends.mpi.memory import Piece, Started
-from distdbg.runtime.backends.mpi.patience import await_request
+from distdbg.runtime.backends.mpi.patience import SPINS, await_request
 from distdbg.runtime.backends.mpi.progress import Progress
 from distdbg.runtime.backends.mpi.reductions import Reductions
 from distdbg.runtime.rendezvous.detect import detect
@@ -55,6 +55,10 @@ class Library:
         #: Whether MPI may be called from any thread; else each op stays on the thread of its caller.
         self.is_threaded = mpi.Query_thread() >= mpi.THREAD_MULTIPLE
         self.tag_limit = int(world.Get_attr(mpi.TAG_UB))
+        here = processes[self.rank].boot_id
+        ranks_here = sum(process.boot_id == here for process in processes)
+        #: How often a wait looks before it sleeps.
+        self.spins = SPINS if ranks_here <= len(os.sched_getaffinity(0)) else 0
         #: The most elements of one request.
         self.largest = _NO_LIMIT if mpi.Get_version() >= (4, 0) else _INT_LIMIT
         self.datatypes: Final = Datatypes(mpi)

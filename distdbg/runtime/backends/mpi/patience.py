@@ -14,6 +14,8 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError
 from distdbg.record.durations import duration_text
 
+#: Looks one after the other, where each rank has a core.
+SPINS: Final = 100
 #: Looks between which the core is only offered to others.
 _YIELDS: Final = 50
 _FIRST_S: Final = 20e-6
@@ -23,18 +25,19 @@ LONGEST_S: Final = 1e-3
 
 
 class Nap:
-    """Called between two looks: sleeps longer the more often it was called."""
+    """Called between two looks: `spins` times it does nothing, then it sleeps longer each time."""
 
     __slots__ = ("_left", "_next_s")
 
-    def __init__(self) -> None:
-        self._left = _YIELDS
+    def __init__(self, spins: int = 0) -> None:
+        self._left = _YIELDS + spins
         self._next_s = _FIRST_S
 
     def __call__(self) -> None:
         if self._left:
             self._left -= 1
-            time.sleep(0)
+            if self._left < _YIELDS:
+                time.sleep(0)
             return
         time.sleep(self._next_s)
         self._next_s = min(self._next_s * _GROWTH, LONGEST_S)

@@ -68,7 +68,7 @@ class MpiPending:
         started_ns = 0
         while not self.done():
             if nap is None:
-                nap, started_ns = Nap(), clock.now_ns()
+                nap, started_ns = Nap(engine.room.library.spins), clock.now_ns()
             now = clock.now_ns()
             if engine.given_up is not None:
                 self._give_up(
