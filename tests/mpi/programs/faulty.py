@@ -1,7 +1,7 @@
 """What ranks of mpiexec are told when something goes wrong: `python faulty.py FOLDER`.
 
 Each writes the errors that it got: of a group that differed, of one with a late rank, and of all ranks, one
-of which died. Then they leave: that is the other half of the test.
+of which died. Then the others go on without it, and leave: that is the other half of the test.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ def main(folder: str) -> None:
     rank = dist.get_rank()
     dist.barrier()
     found = {"differ": differ(rank), "late": come_late(rank), "lost": lose_one(rank)}
+    dist.shrink_group([1])
+    x = np.ones(1)
+    dist.all_reduce(x)
+    found["goes on"] = [x[0], dist.get_world_size()]
     dist.destroy_process_group()
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
 

@@ -70,6 +70,25 @@ def message_mismatch(rank: int) -> list[str]:
     return found
 
 
+def to_itself(rank: int) -> list[Any]:
+    """Alone it can never complete; with its other side begun before it, it does."""
+    x, y = np.full(2, 3.0), np.zeros(2)
+    found = [caught(lambda: dist.send(x, rank)), caught(lambda: dist.recv(y, rank))]
+    work = dist.irecv(y, rank)
+    assert work is not None
+    dist.send(x, rank)
+    work.wait()
+    work = dist.isend(2 * x, rank, tag=4)
+    assert work is not None
+    dist.recv(y, rank, tag=4)
+    work.wait()
+    anybodys = dist.irecv(y, tag=5)
+    assert anybodys is not None
+    dist.send(3 * x, rank, tag=5)
+    anybodys.wait()
+    return [*found, y.tolist()]
+
+
 def main(folder: str) -> None:
     dist.init_process_group("mpi", timeout=timedelta(seconds=40))
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -81,6 +100,7 @@ def main(folder: str) -> None:
     assert part is not None
     x = np.ones(1)
     dist.all_reduce(x, group=part)
+    found["to itself"] = to_itself(rank)
     found["split"] = [dist.get_backend(part), x[0]]
     found["mismatches"] = [*find_mismatches(rank), message_mismatch(rank)]
     dist.monitored_barrier()

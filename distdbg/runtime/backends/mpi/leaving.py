@@ -2,9 +2,11 @@
 
 MPI_Finalize waits for all ranks, without a limit, and MPI cannot take back a collective that it has. At exit:
 
-    an op was given up, or this process ends by an exception    no MPI_Finalize: it could not end
-    else                         wait until all ranks are here (MPI_Ibarrier on a communicator of our own),
-                                 and only then call it; when one is gone before it was here, leave without
+    an op was given up, or is in flight still, or this
+    process ends by an exception                  no MPI_Finalize: it could not end
+    else                                          wait until all ranks are here (MPI_Ibarrier of our own),
+                                                  and only then call it; when one is gone that was not here
+                                                  yet, leave without
 
 A process that leaves without it is, to mpiexec, one that failed, and mpiexec then ends the job. So it should.
 """
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 #: How often the processes of the other ranks are looked at.
 _LOOK_S: Final = 0.25
+#: How long ops that nobody has waited for may take to end.
+_SETTLE_S: Final = 1.0
 #: After so long it is said what is waited for.
 _PATIENCE_S: Final = 10.0
 #: How long mpi4py's own MPI_Finalize may take where it cannot be kept from it.
@@ -44,12 +48,10 @@ def _leave(library: Library, pid: int) -> None:
     mpi = library.MPI
     if os.getpid() != pid or mpi.Is_finalized():
         return
-    if not library.has_given_up and not _is_failing():
-        can_end = _meet_others(library)
-    else:
-        can_end = False
+    can_end = not library.has_given_up and not _is_failing() and _has_settled(library)
+    can_end = can_end and _meet_others(library)
     library.progress.close()
-    if can_end and not library.in_flight:
+    if can_end:
         if library.finalizes:
             mpi.Finalize()
         return
@@ -63,6 +65,14 @@ def _leave(library: Library, pid: int) -> None:
 def _is_failing() -> bool:
     # At a prompt it may be an old one.
     return not hasattr(sys, "ps1") and getattr(sys, "last_value", None) is not None
+
+
+def _has_settled(library: Library) -> bool:
+    """Whether no op is left in flight, as of a program that has not destroyed its groups; waits a little."""
+    until = time.monotonic() + _SETTLE_S
+    while library.in_flight and time.monotonic() < until:
+        time.sleep(LONGEST_S)
+    return not library.in_flight
 
 
 def _meet_others(library: Library) -> bool:
