@@ -93,6 +93,18 @@ def test_what_goes_wrong_is_told_and_the_ranks_leave(tmp_path: Path, library: st
     assert late["late"][0] == "CollectiveError"
 
 
+def test_a_program_that_started_mpi_itself_for_one_thread(tmp_path: Path) -> None:
+    done = run_script("mpich", PROGRAMS / "bound.py", 3, arguments=[str(tmp_path)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank, found in enumerate(read_all(tmp_path, [0, 1, 2])):
+        if rank < 2:
+            assert "MPI is started by all ranks together, and these are 2 of 3" in found["too few"]
+        assert found["beside"] == ["gloo", "mpi", 3.0]
+        assert found["is threaded"] is False
+        assert found["failures"] == {}
+        assert found["differs"].startswith("MismatchError: all_reduce #")
+
+
 def start_alone(arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     text = (
         "import sys, distdbg as dist\n"
