@@ -6,6 +6,7 @@ What is compared between ranks is put around it, as around any other backend (di
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,6 +64,12 @@ class MpiEngine:
         """Start and wait."""
         pending = self._start(call)
         pending.wait(NO_DEADLINE)
+        return pending.source_rank()
+
+    def run_watched(self, call: Call, watch: Callable[[], None]) -> int:
+        """The same; what `watch` raises while it waits ends the op here."""
+        pending = self._start(call)
+        pending.wait_watched(watch)
         return pending.source_rank()
 
     def submit(self, call: Call) -> Pending:

@@ -7,7 +7,9 @@ any time, and this process leaves without MPI_Finalize (leaving.py).
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import DistBackendError, DistError, InternalError, OpTimeout
 from distdbg.record.durations import duration_text
@@ -16,9 +18,14 @@ from distdbg.runtime.backends.mpi.memory import Started
 from distdbg.runtime.backends.mpi.messages import check_received
 from distdbg.runtime.backends.mpi.patience import Nap
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.mpi.engine import MpiEngine
+
+
+#: How often the check looks after the peers.
+_WATCH_NS: Final = 20_000_000
 
 
 class MpiPending:
@@ -62,14 +69,30 @@ class MpiPending:
 
     def wait(self, deadline_ns: int) -> None:
         """Look until the op has ended; raise its error. At the deadline (job time): OpTimeout."""
+        self._wait(deadline_ns, None)
+
+    def wait_watched(self, watch: Callable[[], None]) -> None:
+        """Look until the op has ended, or until `watch` raises, which is called now and then."""
+        self._wait(NO_DEADLINE, watch)
+
+    def _wait(self, deadline_ns: int, watch: Callable[[], None] | None) -> None:
         engine = self._engine
         clock = engine.clock
         nap: Nap | None = None
-        started_ns = 0
+        started_ns = watched_ns = 0
         while not self.done():
             if nap is None:
-                nap, started_ns = Nap(engine.room.library.spins), clock.now_ns()
+                nap = Nap(engine.room.library.spins)
+                started_ns, watched_ns = clock.now_ns(), time.monotonic_ns()
             now = clock.now_ns()
+            # Not in the time of the job, which may stand.
+            if watch is not None and time.monotonic_ns() - watched_ns > _WATCH_NS:
+                watched_ns = time.monotonic_ns()
+                try:
+                    watch()  # it looks at the job's page as well
+                except DistError as error:
+                    self._give_up(error)
+                    break
             if engine.given_up is not None:
                 self._give_up(
                     DistBackendError(f"{self._what} cannot end: {engine.given_up.splitlines()[0]}")
@@ -81,14 +104,19 @@ class MpiPending:
             elif now >= deadline_ns:
                 raise self._late(now - started_ns, "it continues")
             else:
-                try:
-                    clock.check(kind=self.call.kind.label, group=engine.name, op=self._what)
-                except DistError as error:
-                    engine.give_up(error.what)
-                    self._give_up(error)
+                if watch is None:
+                    self._check_job()
                 nap()
         if self._error is not None:
             raise self._error
+
+    def _check_job(self) -> None:
+        """Give up when the job was ended."""
+        try:
+            self._engine.clock.check(kind=self.call.kind.label, group=self._engine.name)
+        except DistError as error:
+            self._engine.give_up(error.what)
+            self._give_up(error)
 
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from; -1 for other ops."""
