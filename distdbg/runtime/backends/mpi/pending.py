@@ -98,9 +98,9 @@ class MpiPending:
                     DistBackendError(f"{self._what} cannot end: {engine.given_up.splitlines()[0]}")
                 )
             elif now >= self._deadline_ns:
-                error = self._late(self._limit_ns, "MPI did not carry it out")
-                engine.give_up(error.what)
-                self._give_up(error)
+                late = self._late(self._limit_ns, "MPI did not carry it out")
+                engine.give_up(late.what)
+                self._give_up(late)
             elif now >= deadline_ns:
                 raise self._late(now - started_ns, "it continues")
             else:
@@ -154,7 +154,7 @@ class MpiPending:
             self._error = error
         except library.MPI.Exception as error:
             self._error = to_error(error, self._what, library.name)
-            requests.pop(0)  # of the others nothing is known
+            del requests[:1]  # of the others nothing is known
             if self.call.kind < Kind.SEND:
                 self._engine.give_up(self._error.what)
         except Exception as error:  # noqa: BLE001 - raised by whoever waits
