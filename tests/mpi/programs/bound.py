@@ -1,4 +1,4 @@
-"""A program that has started MPI itself, for one thread at a time: `python bound.py FOLDER`.
+"""A program that starts MPI itself, by its import of mpi4py: `python bound.py FOLDER`.
 
 First its ranks are of our own engine, and make a group over MPI beside it.
 """
@@ -9,10 +9,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-
-import mpi4py
-
-mpi4py.rc.thread_level = "serialized"
 
 import numpy as np
 from mpi4py import MPI

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -41,20 +42,54 @@ def go_on_without_a_wait(rank: int) -> list[float]:
     return [float(big[0]), float(big[-1])]
 
 
-def find_mismatches(rank: int) -> list[list[str]]:
-    """At DETAIL the group goes on after each but the last, whose message stays in MPI."""
-    x = np.ones(2)
-    found = [
-        caught(lambda: dist.all_reduce(np.ones(3 if rank == 1 else 4))),
-        caught(lambda: dist.broadcast(x, 0) if rank == 1 else dist.all_reduce(x)),
-    ]
-    work = dist.all_reduce(np.ones(3 if rank == 1 else 4), async_op=True)
-    assert work is not None
-    found.append(caught(work.wait))
-    found.append(caught(lambda: dist.send(x, (rank + 1) % dist.get_world_size(), tag=2**40)))
-    y = np.ones(1)
-    dist.all_reduce(y)
-    assert y[0] == dist.get_world_size()
+def wrong_calls(rank: int) -> dict[str, Callable[[], object]]:
+    """What ranks can have different; rank 1 is the odd one."""
+    is_odd = rank == 1
+    x = np.ones(4)
+    blocks = [np.zeros(4) for _ in range(3)]
+    root = 1 if is_odd else 0
+    splits = [1, 1, 2] if is_odd else [1, 1, 1]
+    narrow = np.ones(3, np.int32 if is_odd else np.float32)
+    several = [np.ones(2), np.ones(3 if is_odd else 4)]
+
+    def wait_later() -> None:
+        work = dist.all_reduce(np.ones(3 if is_odd else 4), async_op=True)
+        assert work is not None
+        work.wait()
+
+    def in_order() -> None:
+        steps = [lambda: dist.all_reduce(x), lambda: dist.broadcast(x, 0)]
+        for step in reversed(steps) if is_odd else steps:
+            step()
+
+    return {
+        "shape": lambda: dist.all_reduce(np.ones(3 if is_odd else 4)),
+        "later": wait_later,
+        "ndim": lambda: dist.all_reduce(np.ones((2, 2)) if is_odd else x),
+        "dtype": lambda: dist.all_reduce(narrow),
+        "kind": lambda: dist.broadcast(x, 0) if is_odd else dist.all_reduce(x),
+        "barrier": lambda: dist.barrier() if is_odd else dist.all_reduce(x),
+        "op": lambda: dist.all_reduce(x, dist.ReduceOp.MAX if is_odd else dist.ReduceOp.SUM),
+        "root": lambda: dist.broadcast(x, root),
+        "reduce dst": lambda: dist.reduce(x, root),
+        "gather dst": lambda: dist.gather(x, blocks if rank == root else None, root),
+        "splits": lambda: dist.all_to_all_single(
+            np.ones(3), np.ones(sum(splits)), [1, 1, 1], splits
+        ),
+        "exchanged dtype": lambda: dist.all_to_all_single(np.ones_like(narrow), narrow),
+        "order": in_order,
+        "coalesced": lambda: dist.all_reduce_coalesced(several),
+    }
+
+
+def find_mismatches(rank: int) -> dict[str, list[str]]:
+    """At DETAIL the group goes on after each."""
+    found = {}
+    for name, call in wrong_calls(rank).items():
+        found[name] = caught(call)
+        y = np.ones(1)
+        dist.all_reduce(y)
+        assert y[0] == dist.get_world_size()
     return found
 
 
@@ -102,7 +137,9 @@ def main(folder: str) -> None:
     dist.all_reduce(x, group=part)
     found["to itself"] = to_itself(rank)
     found["split"] = [dist.get_backend(part), x[0]]
-    found["mismatches"] = [*find_mismatches(rank), message_mismatch(rank)]
+    found["mismatches"] = find_mismatches(rank)
+    found["tag"] = caught(lambda: dist.send(x, (rank + 1) % size, tag=2**40))
+    found["message"] = message_mismatch(rank)
     dist.monitored_barrier()
     if rank == 1:
         time.sleep(1.0)  # it is late
