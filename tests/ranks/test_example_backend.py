@@ -73,6 +73,7 @@ def go_wrong(folder: str) -> list[str]:
     return [differs.what, timeout.what, lost.what]
 
 
+@pytest.mark.slow
 def test_differences_late_ranks_and_dead_ones_are_named(
     ranks: Callable[..., list[Any]], folder: Path
 ) -> None:

