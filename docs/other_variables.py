@@ -20,6 +20,8 @@ READ = (
     ("`TORCH_NCCL_ASYNC_ERROR_HANDLING`", "`distdbg run` sets 1 where it is not set; torch reads it"),
     ("`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `PMIX_RANK`, `PMI_RANK`, `OMPI_COMM_WORLD_RANK`, ...",
      "who a rank of srun or mpiexec is: [under a launcher](../how-to/run-under-a-launcher.md)"),
+    ("`MPI4PY_MPIABI`, `MPI4PY_LIBMPI`",
+     "which MPI library backend `mpi` loads: [over MPI](../how-to/run-over-mpi.md)"),
     ("`OTEL_EXPORTER_OTLP_PROTOCOL`, `OTEL_TRACES_SAMPLER`, ...",
      "where traces go, and how many: [OpenTelemetry](otel.md)"),
     ("`UCX_HANDLE_ERRORS`, `UCX_LOG_FILE`, `UCX_WARN_UNUSED_ENV_VARS`",
@@ -43,7 +45,8 @@ IGNORED = (
      "every run is recorded; `DISTDBG_RECORD_OPS` says how many ops"),
     ("`TORCH_NCCL_DUMP_ON_TIMEOUT`, `TORCH_FR_DUMP_TEMP_FILE`",
      "the record is on disk at any moment; `distdbg export --to torch-fr` writes torch's form"),
-    ("`UCC_*`, `MPICH_*`, `OMPI_MCA_*`", "those libraries carry no op of distdbg"),
+    ("`UCC_*`", "that library carries no op of distdbg"),
+    ("`MPICH_*`, `OMPI_MCA_*`", "MPI reads them itself: [over MPI](../how-to/run-over-mpi.md)"),
 )  # fmt: skip
 
 

@@ -17,7 +17,12 @@ from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError, WrongTypeError
 from distdbg.record.format import Exit
 from distdbg.runtime.agent_start import start_agent
-from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
+from distdbg.runtime.backends.registry import (
+    Backend,
+    BackendConfig,
+    check_available,
+    is_over_mpi,
+)
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
 from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
@@ -98,13 +103,25 @@ def init_process_group(
         _check_store_arguments(init_method, world_size, rank)
     follow_launcher(world)
     try:
-        membership = join(
-            init_method or "env://",
-            rank=rank,
-            world_size=world_size,
-            timeout_s=timeout_s,
-            store=store,
-        )
+        if is_over_mpi(backend_config):
+            from distdbg.runtime.backends.mpi.joining import join_over_mpi
+
+            membership = join_over_mpi(
+                init_method,
+                rank=rank,
+                world_size=world_size,
+                timeout_s=timeout_s,
+                store=store,
+                clock=world.control,
+            )
+        else:
+            membership = join(
+                init_method or "env://",
+                rank=rank,
+                world_size=world_size,
+                timeout_s=timeout_s,
+                store=store,
+            )
     except BaseException:
         unfollow_control(world)
         raise

@@ -30,6 +30,7 @@ from distdbg.errors import DistError, MismatchError
 from distdbg.native import Message, View
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
+from distdbg.runtime.self_messages import is_alone, refuse
 from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Messages:
 
     def run(self, call: Call) -> int:
         """Carry out a blocking send or recv."""
+        if call.peer == self._control.rank:
+            self._refuse_alone(call)
         if call.kind is Kind.SEND:
             self._announce(call)
             return self._engine.carry_out(call, 0)
@@ -176,6 +179,17 @@ class Messages:
     def ignores_tags(self) -> bool:
         """Whether the backend matches messages without their tags."""
         return self._ignores_tags
+
+    def _refuse_alone(self, call: Call) -> None:
+        """Raise where a blocking message to this rank itself can never find its other side."""
+        is_send, tag = call.kind is Kind.SEND, self._tag(call)
+        with self._lock:
+            others = list(self._open.get(tag, ())) if is_send else []
+        if any(other.call.peer < 0 for other in others):
+            return  # a receive from any source, whose header is not asked for yet
+        if not self._control.native.meets_itself(is_send, tag) and is_alone():
+            names = self._control.names
+            raise refuse(is_send, names[self._control.rank], call.tag, self._control.name)
 
     def _announce(self, call: Call) -> None:
         self.announce(call, self._header(call, self._control.call_site()), self._tag(call))

@@ -1,13 +1,14 @@
 """Which backends there are, by name and device, and how an engine is made from a name.
 
-"gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. nccl,
-mpi, ucc and xccl are known names that are not available; a device whose backend is not available
-may still be named beside one that is ("cpu:gloo,cuda:nccl"): only its ops are refused.
+"gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. "mpi" is there
+where mpi4py and an MPI are (backends/mpi). nccl, ucc and xccl are known names that are not available; a
+device whose backend is not available may still be named beside one that is ("cpu:gloo,cuda:nccl"): only its
+ops are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -167,7 +168,7 @@ class BackendConfig:
 def is_backend_available(backend: str) -> bool:
     """Return whether groups can be made with this backend (or all of 'cpu:a,cuda:b')."""
     names = BackendConfig(Backend(backend)).device_backend_map.values()
-    return all(name in OWN or name in Backend.plugins for name in names)
+    return all(_is_here(name) for name in names)
 
 
 def is_gloo_available() -> bool:
@@ -181,7 +182,7 @@ def is_nccl_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """Return whether groups over MPI can be made."""
+    """Return whether mpi4py and an MPI library are here; neither is started."""
     return is_backend_available(Backend.MPI)
 
 
@@ -216,7 +217,9 @@ def check_available(config: BackendConfig) -> None:
             f"unknown backend {unknown[0]!r}; available: {', '.join(_available())}",
             hint="Backend.register_backend adds one",
         )
-    if not any(name in OWN or name in Backend.plugins for name in names):
+    if not any(_is_here(name) for name in names):
+        if names == {Backend.MPI}:
+            raise _no_mpi()
         raise BackendMissingError(
             f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
             hint="use backend='gloo', which moves arrays in host memory",
@@ -228,6 +231,22 @@ def check_available(config: BackendConfig) -> None:
         )
 
 
+def host_backend(config: BackendConfig) -> str:
+    """Return the backend that carries out ops on host arrays: cpu's, or the first that is here."""
+    devices = config.device_backend_map
+    return next(
+        name
+        for name in (devices.get("cpu"), *devices.values())
+        if name is not None and _is_here(name)
+    )
+
+
+def is_over_mpi(config: BackendConfig) -> bool:
+    """Return whether ops on host arrays go over our MPI backend, not one registered as 'mpi'."""
+    name = host_backend(config)
+    return name == Backend.MPI and name not in Backend.plugins
+
+
 def make_engine(
     config: BackendConfig, group: ProcessGroup, store: Store, pg_options: object
 ) -> Engine:
@@ -235,14 +254,13 @@ def make_engine(
 
     Ops run on host arrays so far, so the first available of cpu's backend and the others is it.
     """
-    devices = config.device_backend_map
-    ordered: Sequence[str] = [
-        name
-        for name in (devices.get("cpu"), *devices.values())
-        if name is not None and (name in OWN or name in Backend.plugins)
-    ]
-    name = ordered[0]
+    name = host_backend(config)
     plugin = Backend.plugins.get(name)
+    if plugin is None and name == Backend.MPI:
+        from distdbg.check.foreign.beside import put_beside
+        from distdbg.runtime.backends.mpi.engine import make_engine as make_mpi_engine
+
+        return put_beside(partial(make_mpi_engine, group, store), group, store)
     if plugin is None:
         from distdbg.check.absent import doing, where_is
         from distdbg.check.out_of_batches import tell_out_of_batches
@@ -295,5 +313,27 @@ def _make_foreign(
     return ForeignEngine(made, group.rank(), group.size(), group.timeout_s, group.world.control)
 
 
+def _is_here(name: str) -> bool:
+    if name in OWN or name in Backend.plugins:
+        return True
+    return name == Backend.MPI and _why_no_mpi() is None
+
+
+def _why_no_mpi() -> str | None:
+    from distdbg.runtime.backends.mpi.available import why_not
+
+    return why_not()
+
+
+def _no_mpi() -> BackendMissingError:
+    from distdbg.runtime.backends.mpi.available import INSTALL
+
+    return BackendMissingError(
+        f"backend 'mpi' is not available here: {_why_no_mpi()}; available: {', '.join(_available())}",
+        hint=INSTALL,
+    )
+
+
 def _available() -> list[str]:
-    return [*OWN, *Backend.plugins]
+    mpi = [Backend.MPI] if Backend.MPI not in Backend.plugins and _is_here(Backend.MPI) else []
+    return [*OWN, *mpi, *Backend.plugins]

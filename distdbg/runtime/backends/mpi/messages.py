@@ -1,0 +1,57 @@
+"""Starts MPI's non-blocking sends and receives for our Calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distdbg.errors import DistBackendError, UsageError
+from distdbg.runtime.backends.mpi import wide
+from distdbg.runtime.backends.mpi.collectives import Room, give, take
+from distdbg.runtime.backends.mpi.memory import Piece, Started, bytes_of
+from distdbg.runtime.buffers import as_output
+from distdbg.runtime.call import Call, Kind
+
+
+def check_tag(call: Call, limit: int) -> None:
+    """Raise when MPI has no such tag; nothing was sent."""
+    if call.tag > limit:
+        raise UsageError(
+            f"{call.name or call.kind.label}: tag {call.tag} is above {limit}, the largest of this MPI"
+        )
+
+
+def start(room: Room, call: Call) -> Started:
+    """Start the message; raises MPI's Exception."""
+    started = Started([])
+    if call.kind is Kind.SEND:
+        [piece] = take(call.inputs, started)
+        request = room.comm.Isend(_spec(room, piece, started), dest=call.peer, tag=call.tag)
+    else:
+        [piece] = give(call.outputs, started)
+        source = call.peer if call.peer >= 0 else room.library.MPI.ANY_SOURCE
+        request = room.comm.Irecv(_spec(room, piece, started), source=source, tag=call.tag)
+    started.requests.append(request)
+    return started
+
+
+def check_received(room: Room, call: Call, status: Any) -> None:
+    """Raise when a shorter message has come than the array has room for."""
+    buffer = as_output(call.outputs[0])
+    expected = Piece.of(buffer).count
+    if room.library.is_too_many(expected):
+        return  # counted in whole blocks
+    count = status.Get_count(room.library.datatypes.of(buffer.dtype))
+    if count != expected:
+        raise DistBackendError(
+            f"recv: a message of {count} elements has come, the array has {expected}",
+            details=[f"it came from group rank {status.Get_source()} with tag {call.tag}"],
+        )
+
+
+def _spec(room: Room, piece: Piece, started: Started) -> list[Any]:
+    library = room.library
+    if library.is_too_many(piece.count):
+        block = wide.block_type(library, piece)
+        started.finish.append(block.Free)
+        return [library.MPI.BOTTOM, 1, block]
+    return [bytes_of(library.MPI, piece), piece.count, library.datatypes.of(piece.dtype)]

@@ -1,0 +1,70 @@
+"""Progress: a thread that looks after ops that nobody waits for, so that they go on meanwhile.
+
+There is one per process, while there is something to look after, and only where MPI may be called from any
+thread.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from distdbg.runtime.backends.mpi.patience import Nap
+from distdbg.runtime.backends.mpi.pending import MpiPending
+
+_IDLE_S = 1.0
+
+
+class Progress:
+    """The ops that were started and not yet seen to end."""
+
+    def __init__(self) -> None:
+        #: Protects the rest.
+        self._changed = threading.Condition()
+        self._pendings: list[MpiPending] = []
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._has_more = False
+
+    def add(self, pending: MpiPending) -> None:
+        """Look after it from now on."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._pendings.append(pending)
+            self._has_more = True
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="distdbg-mpi-progress", daemon=True
+                )
+                self._thread.start()
+            else:
+                self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread and wait for it: MPI is about to be left."""
+        with self._changed:
+            self._is_closed = True
+            self._pendings.clear()
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        nap = Nap()
+        while True:
+            with self._changed:
+                if not self._pendings and not self._is_closed:
+                    self._changed.wait_for(lambda: self._pendings or self._is_closed, _IDLE_S)
+                if not self._pendings:
+                    self._thread = None
+                    return
+                pendings = list(self._pendings)
+                if self._has_more:
+                    self._has_more, nap = False, Nap()
+            ended = {id(pending) for pending in pendings if pending.done()}
+            if ended:
+                with self._changed:
+                    self._pendings = [each for each in self._pendings if id(each) not in ended]
+            del pendings  # and the arrays they hold
+            nap()

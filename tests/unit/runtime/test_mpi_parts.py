@@ -1,0 +1,65 @@
+"""The parts of the MPI backend that need no MPI: which op, which memory, in how many parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg import _native
+from distdbg.runtime.backends.mpi.memory import Piece
+from distdbg.runtime.backends.mpi.patience import LONGEST_S, Nap
+from distdbg.runtime.backends.mpi.reductions import name_of
+from distdbg.runtime.backends.mpi.wide import parts
+from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.reduce_op import RedOpType
+
+
+def test_every_reduction_that_is_defined_has_an_op() -> None:
+    for dtype in Dtype:
+        for kind in RedOpType:
+            if kind is not RedOpType.PREMUL_SUM and _native.supports(kind, dtype):
+                name_of(kind, dtype)  # a KeyError where the table lacks one
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "name"),
+    [
+        (RedOpType.SUM, Dtype.float32, "SUM"),
+        (RedOpType.AVG, Dtype.int64, "SUM"),
+        (RedOpType.SUM, Dtype.bool_, "LOR"),
+        (RedOpType.MIN, Dtype.bool_, "LAND"),
+        (RedOpType.MAX, Dtype.int8, "MAX"),
+        (RedOpType.MAX, Dtype.float64, None),
+        (RedOpType.SUM, Dtype.bfloat16, None),
+        (RedOpType.SUM, Dtype.complex64, "SUM"),
+    ],
+)
+def test_mpi_reduces_what_it_can(kind: RedOpType, dtype: Dtype, name: str | None) -> None:
+    assert name_of(kind, dtype) == name
+
+
+def test_a_piece_is_cut_at_elements() -> None:
+    piece = Piece(1000, 6, int(Dtype.float64))
+    assert piece.nbytes == 48
+    assert piece.cut([1, 0, 5]) == [
+        Piece(1000, 1, piece.dtype),
+        Piece(1008, 0, piece.dtype),
+        Piece(1008, 5, piece.dtype),
+    ]
+    assert piece.overlaps(Piece(1040, 1, piece.dtype))
+    assert not piece.overlaps(Piece(1048, 1, piece.dtype))
+    assert not piece.overlaps(Piece(1000, 0, piece.dtype))
+
+
+def test_more_than_a_request_can_have_goes_in_parts() -> None:
+    piece = Piece(0, 7, int(Dtype.int16))
+    assert [(part.address, part.count) for part in parts(piece, 3)] == [(0, 3), (6, 3), (12, 1)]
+    assert parts(piece, 7) == [piece]
+    nothing = Piece(0, 0, int(Dtype.int16))
+    assert parts(nothing, 3) == [nothing]
+
+
+def test_a_nap_grows_to_its_longest() -> None:
+    nap = Nap()
+    for _ in range(80):
+        nap()
+    assert nap._next_s == LONGEST_S
