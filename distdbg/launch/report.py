@@ -20,6 +20,7 @@ from typing import Final
 from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
+from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
@@ -58,6 +59,8 @@ class Outcome:
     run_folder: str = ""
     attempt: int = 0
     max_restarts: int = 0
+    before: Sequence[Cause] = ()
+    """Of the attempts that failed before this one."""
     interrupted: int | None = None
     stopped_by: str = ""
     """The user who asked for that by `distdbg stop`."""
@@ -77,6 +80,8 @@ class Outcome:
     """Where ranks were, as the agent of this host saw them last: 'asleep in load() at slp.py:7'."""
     hang: str = ""
     """What a job hung in when a signal ended it: 'ranks 0-1 waited 99 s for rank 2, asleep ...'."""
+    waited: str = ""
+    """The same of waits that were too short for that: 'ranks 0-1 had waited 2.1 s in ...'."""
     diagnosis: Diagnosis | None = None
     """What the records show of a deadlock, or of ranks that left while others waited for them."""
     memory_limit: str = ""
@@ -105,10 +110,38 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     """
     found = find_root_cause(outcome.evidence)
     word = _word(outcome, found)
+    lines, hint = _lines(outcome, found, word)
+    if not lines:
+        return ""
+    if outcome.interrupted is not None and _had_failed(outcome, found):
+        lines += [*_interrupted(outcome, outcome.interrupted)]
+    lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
+    if hint:
+        lines.append(f"hint: {hint}")
+    if outcome.run_folder:
+        lines.append(f"run folder: {outcome.run_folder}")
+    if outcome.analyze:
+        lines.append(f"next: distdbg analyze {outcome.analyze}")
+    return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
+
+
+def cause_of(outcome: Outcome) -> Cause | None:
+    """The same in short, of an attempt after which there is another one; None: nothing failed."""
+    found = find_root_cause(outcome.evidence)
+    word = _word(outcome, found)
+    lines, hint = _lines(outcome, found, word)
+    return make_cause(word, lines, hint, outcome.attempt + 1) if lines else None
+
+
+def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[str], str]:
+    """What failed, the root cause first, and the hint; nothing where nothing has."""
     hint = ""
     if outcome.interrupted is not None and not _had_failed(outcome, found):
         lines = [*_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
-        lines += [] if outcome.hang else outcome.doing
+        if outcome.waited:
+            lines.append(f"when it was ended {outcome.waited}")
+        elif not outcome.hang:
+            lines += outcome.doing
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -116,7 +149,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         hint = (better.advice if better is not None else "") or outcome.verdict.hint
     elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
-            return ""
+            return [], ""
         lines = [*_ended(outcome, found)]
         if found is not None and not _was_elsewhere(outcome, found):
             hint = hint_of(found)
@@ -125,16 +158,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         hint = outcome.diagnosis.advice or hint_of(found)
     else:
         lines, hint = [*_failed(found, outcome, word)], hint_of(found)
-    if outcome.interrupted is not None and _had_failed(outcome, found):
-        lines += [*_interrupted(outcome, outcome.interrupted)]
-    lines += [*_restarts(outcome)]
-    if hint:
-        lines.append(f"hint: {hint}")
-    if outcome.run_folder:
-        lines.append(f"run folder: {outcome.run_folder}")
-    if outcome.analyze:
-        lines.append(f"next: distdbg analyze {outcome.analyze}")
-    return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
+    return lines, hint
 
 
 def _had_failed(outcome: Outcome, found: RootCause | None) -> bool:
@@ -418,9 +442,12 @@ def _meanwhile(found: RootCause | None) -> Iterator[str]:
         yield f"before, {_who(found.first)} {_how(found)}"
 
 
-def _restarts(outcome: Outcome) -> Iterator[str]:
+def _restarts(outcome: Outcome, found: RootCause | None, last: Cause) -> Iterator[str]:
     if outcome.max_restarts or outcome.attempt:
         yield f"restarts used: {outcome.attempt} of {outcome.max_restarts}"
+    if outcome.before:
+        has_failed = outcome.interrupted is None or _had_failed(outcome, found)
+        yield from say_attempts([*outcome.before, *([last] if has_failed else [])])
 
 
 # ------------------------------------------------------------------------------------------ words

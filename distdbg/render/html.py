@@ -129,7 +129,7 @@ def _session_line(session: Session) -> str:
     if len(hosts) > 1:
         parts.append(f"{len(hosts)} hosts")
     if session.attempts > 1:
-        parts.append(f"start {session.attempt + 1} of {session.attempts}")
+        parts.append(f"attempt {session.attempt + 1} of {session.attempts}")
     if session.is_live:
         parts.append("live: the job still runs")
     return " \N{MIDDLE DOT} ".join(parts)

@@ -20,8 +20,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from distdbg.diagnose.alike import is_alike
 from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.errors import format_ranks
 from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
@@ -89,14 +91,14 @@ def print_verdict(
 
 
 def session_line(session: Session) -> str:
-    """'run 20261122-..., 8 ranks on 2 hosts, start 2 of 3, torch flight recorder, live: ...'."""
+    """'run 20261122-..., 8 ranks on 2 hosts, attempt 2 of 3, torch flight recorder, live: ...'."""
     hosts = {log.host for log in session.ranks.values() if log.host}
     count = session.world_size or len(session.ranks)
     parts = [f"run {session.run}" if session.run else session.source]
     on = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
     parts.append(f"{count} rank{'s' * (count != 1)}{on}")
     if session.attempts > 1:
-        parts.append(f"start {session.attempt + 1} of {session.attempts}")
+        parts.append(f"attempt {session.attempt + 1} of {session.attempts}")
     if session.format != "distdbg":
         parts.append(session.format)
     if session.is_live:
@@ -348,8 +350,30 @@ def _section(console: Console, title: str, rows: Sequence[RenderableType]) -> No
         console.print(Padding(row, (0, 0, 0, 2), expand=False))
 
 
-def start_line(session: Session, verdict: Verdict) -> Text:
-    """An earlier start of the job."""
-    style = _STYLES[verdict.root.severity] if verdict.root else "green"
-    line = Text(f"start {session.attempt + 1} of {session.attempts}: ", style=f"bold {style}")
-    return line.append(safe(verdict.what), style="default not bold")
+def attempt_lines(earlier: Sequence[tuple[Session, Verdict]], last: Verdict) -> Iterator[Text]:
+    """The attempts before the last one, those that failed alike in one line; and whether it failed so too."""
+    groups: list[list[tuple[Session, Verdict]]] = []
+    for one in earlier:
+        known = next((group for group in groups if _is_same(group[0][1], one[1])), None)
+        if known is None:
+            groups.append([one])
+        else:
+            known.append(one)
+    for group in groups:
+        session, verdict = group[-1]
+        numbers = [one.attempt for one, _ in group]
+        style = _STYLES[verdict.root.severity] if verdict.root else "green"
+        which = f"attempt{'s' * (len(numbers) > 1)} {format_ranks(n + 1 for n in numbers)}"
+        options = f"--attempt {numbers[-1]}"
+        line = Text(f"{which} of {session.attempts} ({options}): ", style=f"bold {style}")
+        line.append(safe(verdict.what), style="default not bold")
+        if _is_same(verdict, last):
+            line.append("; the last one: the same cause", style="bold")
+        yield line
+
+
+def _is_same(one: Verdict, other: Verdict) -> bool:
+    """Whether two attempts failed alike; well is not alike."""
+    if one.root is None or other.root is None:
+        return False
+    return one.root.kind is other.root.kind and is_alike(one.what, other.what)
