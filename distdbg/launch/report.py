@@ -86,6 +86,8 @@ class Outcome:
     """What the records show of a deadlock, or of ranks that left while others waited for them."""
     memory_limit: str = ""
     """Of the ranks of this host: '2.0 GiB (cgroup)'."""
+    losses: str = ""
+    """Which files could not be written: 'not written since 13:05:01: ...'."""
     analyze: str = ""
     """What `distdbg analyze` is to be called with: the run's name, or its folder."""
 
@@ -116,6 +118,8 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     if outcome.interrupted is not None and _had_failed(outcome, found):
         lines += [*_interrupted(outcome, outcome.interrupted)]
     lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
+    if outcome.losses:
+        lines.append(outcome.losses)
     if hint:
         lines.append(f"hint: {hint}")
     if outcome.run_folder:

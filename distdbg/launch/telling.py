@@ -53,6 +53,8 @@ class Telling:
 
     def succeeded(self, restarts: int) -> None:
         """After failures only: by now they are far above, behind the output of the ranks."""
+        if losses := self._here.losses():
+            self.tell(losses)
         if not self._failed:
             return
         self.tell(f"{self.number(restarts)} succeeded")
@@ -89,6 +91,7 @@ class Telling:
         outcome = replace(
             outcome,
             before=tuple(self._failed),
+            losses=self._here.losses(),
             stopped_by="" if outcome.interrupted is None else self._who_asked(),
             analyze=self._run_to_analyze() if outcome.run_folder else "",
         )
