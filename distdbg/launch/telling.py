@@ -111,7 +111,8 @@ class Telling:
         """Only where processes alone do not show the cause, and all records are on this host."""
         found = find_root_cause(evidence)
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
-        if found is None or not (is_deadlock or found.part is Part.LEAVER):
+        is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
+        if found is None or not (is_deadlock or is_mismatch or found.part is Part.LEAVER):
             return None
         if len(running.round.nodes) > 1:
             return None

@@ -93,6 +93,9 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += list(meant.values())
+    elsewhere = _meant_elsewhere(session, calls, meant)
+    if elsewhere and first.what:
+        evidence.append(as_told(first.what))
     skipped = _went_on(session, matched, calls, odd, first.seq)
     went_on = all(error.went_on for error in errors)
     for line in first.details:
@@ -103,7 +106,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
-        what=skipped.what if skipped else fit(first.what or _unsaid(first)),
+        what=skipped.what if skipped else elsewhere or fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
         group=first.group,
@@ -115,6 +118,27 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         else skipped.advice
         if skipped
         else first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
+    )
+
+
+def _meant_elsewhere(
+    session: Session, calls: Mapping[int, OpRef], meant: Mapping[int, Evidence]
+) -> str:
+    """'rank 2 called all_reduce on group 'dp' at a.py:9 (f); rank 3 waited for it on group 'tp''."""
+    if len(meant) != 1:
+        return ""
+    [(rank, waited)] = meant.items()
+    if waited.op is None:
+        return ""
+    mine, other = (
+        session.groups[session.ranks[op.rank].ops.group[op.at]].label
+        for op in (calls[rank], waited.op)
+    )
+    if mine == other:
+        return ""
+    return fit(
+        f"rank {rank} called {session.kind_of(calls[rank])} on group '{mine}' at "
+        f"{site_of(session, calls[rank])}; rank {waited.op.rank} waited for it on group '{other}'"
     )
 
 
