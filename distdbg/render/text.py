@@ -24,11 +24,12 @@ from distdbg.diagnose.alike import is_alike
 from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.errors import format_ranks
+from distdbg.record.entries import Frame
 from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.printed import printed_last
-from distdbg.render.source_line import SourceLines, source_of
+from distdbg.render.source_line import SourceLines, lines_of, source_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, ago_text, story_of
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
@@ -75,6 +76,8 @@ def print_verdict(
     root = verdict.root
     if root is not None:
         _section(console, "Why", _facts(root, _ALL if verbose else _MOST_FACTS))
+        if not has_place(root):
+            _section(console, "The lines", _lines(console, session, root, folder))
         if has_place(root) or verbose:
             for part in _where(console, session, verdict, root, verbose, folder):
                 console.print(part)
@@ -224,6 +227,21 @@ def _where(
                 yield Padding(row, (0, 0, 0, 2), expand=False)
 
 
+def _lines(console: Console, session: Session, root: Finding, folder: str) -> list[RenderableType]:
+    """What is written where a finding points to that has no stacks: a straggler's line, a leaked work's."""
+    rows: list[RenderableType] = []
+    source = source_of(session, folder)
+    for frame, text in lines_of(session, root, source, console.width - 4):
+        rows.append(Text(safe(_near(frame, folder)), overflow="fold"))
+        rows.append(Padding(Text(text, style="dim"), (0, 0, 0, 2), expand=False))
+    return rows
+
+
+def _near(frame: Frame, folder: str) -> str:
+    """A file below the reader's folder is named as from there."""
+    return str(frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame)
+
+
 def _members(session: Session, root: Finding) -> Iterator[RenderableType]:
     """Of the groups of a deadlock: a table of one of them would show who waits in another as a culprit."""
     groups = groups_of_deadlock(session, root)
@@ -271,8 +289,7 @@ def _stack(
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
     frames = stack.frames if most == _ALL else own_frames(stack.frames)
     for frame in frames[:most]:
-        near = frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame
-        line = Text(safe(str(near)), overflow="fold")
+        line = Text(safe(_near(frame, folder)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
         text = source.text_of(frame, width)
         if text:
