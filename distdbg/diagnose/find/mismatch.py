@@ -15,7 +15,7 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere
+from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
@@ -88,12 +88,12 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     members = {error.rank for error in errors} | set(calls) | set(first.named)
     # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
-    meant = calls_meant_elsewhere(session, matched, calls) if first.seq and not odd else {}
+    meant = callssay_elsewhere(session, matched, calls) if first.seq and not odd else {}
     odd = odd or set(meant)
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += list(meant.values())
-    elsewhere = _meant_elsewhere(session, calls, meant)
+    elsewhere = say_elsewhere(session, calls, meant)
     if elsewhere and first.what:
         evidence.append(as_told(first.what))
     skipped = _went_on(session, matched, calls, odd, first.seq)
@@ -118,27 +118,6 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         else skipped.advice
         if skipped
         else first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
-    )
-
-
-def _meant_elsewhere(
-    session: Session, calls: Mapping[int, OpRef], meant: Mapping[int, Evidence]
-) -> str:
-    """'rank 2 called all_reduce on group 'dp' at a.py:9 (f); rank 3 waited for it on group 'tp''."""
-    if len(meant) != 1:
-        return ""
-    [(rank, waited)] = meant.items()
-    if waited.op is None:
-        return ""
-    mine, other = (
-        session.groups[session.ranks[op.rank].ops.group[op.at]].label
-        for op in (calls[rank], waited.op)
-    )
-    if mine == other:
-        return ""
-    return fit(
-        f"rank {rank} called {session.kind_of(calls[rank])} on group '{mine}' at "
-        f"{site_of(session, calls[rank])}; rank {waited.op.rank} waited for it on group '{other}'"
     )
 
 
@@ -188,7 +167,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     sides = _sides(comparer, ops.at(seq))
     calls = {op.rank: op for side in sides for op in side}
     odd = _odd(sides)
-    meant = {} if odd else calls_meant_elsewhere(session, matched, calls)
+    meant = {} if odd else callssay_elsewhere(session, matched, calls)
     odd = odd or tuple(sorted(meant))
     slip = _slip(session, comparer, ops, sides, seq)
     numbers = {"sides": float(len(sides))}
