@@ -88,7 +88,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     members = {error.rank for error in errors} | set(calls) | set(first.named)
     # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
-    meant = callssay_elsewhere(session, matched, calls) if first.seq and not odd else {}
+    meant = calls_meant_elsewhere(session, matched, calls) if first.seq and not odd else {}
     odd = odd or set(meant)
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
@@ -167,7 +167,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     sides = _sides(comparer, ops.at(seq))
     calls = {op.rank: op for side in sides for op in side}
     odd = _odd(sides)
-    meant = {} if odd else callssay_elsewhere(session, matched, calls)
+    meant = {} if odd else calls_meant_elsewhere(session, matched, calls)
     odd = odd or tuple(sorted(meant))
     slip = _slip(session, comparer, ops, sides, seq)
     numbers = {"sides": float(len(sides))}
