@@ -31,6 +31,7 @@ from distdbg.diagnose.find import (
     missing,
     nan_source,
     no_gradient,
+    not_joined,
     order_inversion,
     out_of_batches,
     slow_link,
@@ -56,6 +57,7 @@ Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Findi
 FINDERS: Final[tuple[Finder, ...]] = (
     mismatch.find,
     dead.find,
+    not_joined.find,
     nan_source.find,
     diverged.find,
     failed_op.find,

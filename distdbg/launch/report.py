@@ -18,6 +18,7 @@ from typing import Final
 
 from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
+from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
@@ -213,7 +214,16 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
     was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
     if was_aborted and AGENT not in first.reason:
         return headline.STOPPED  # by a person, whose words follow
+    if _is_missing(found):
+        return headline.HUNG
     return _word_of_end(first)
+
+
+def _is_missing(found: RootCause) -> bool:
+    """Whether a rank never came to the making of the first group."""
+    first = found.first[0]
+    is_meeting = first.error_type == "RendezvousError" and bool(first.waits_for)
+    return is_meeting and found.part is Part.SUSPECT
 
 
 # ------------------------------------------------------------------------------- the agents' verdict
@@ -310,6 +320,10 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     shown = _shown_mismatch(outcome, found)
     if shown is not None:
         what = cut_reason(shown.what)
+    if _is_missing(found):
+        names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
+        noun, it = ("rank", "it") if is_one else ("ranks", "them")
+        yield f"{noun} {names} never joined; {say_who(found.first)} waited for {it}"
     place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
     late = [rank for rank in sorted(found.blamed) if rank in outcome.seen]
     if found.part is Part.SUSPECT and late:

@@ -627,3 +627,15 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
     assert lines[2:4] == [f"  {said}", f"  {shown.evidence[0]}"]
     assert f"  hint: {shown.advice}" in lines
     assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")
+
+
+def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
+    text = "RendezvousError: 3 of 4 ranks joined 'x' within 8.0 s; missing rank 3 (this is rank {})"
+    gave_up = [
+        Evidence(end=ended(rank, exit_code=1), error=error(text.format(rank), waits_for=(3,)))
+        for rank in range(3)
+    ]
+    lines = told(*gave_up, terminated(3)).splitlines()
+    assert lines[0] == "HUNG: rank 3 never joined; ranks 0-2 waited for it"
+    assert lines[1] == f"  ranks 0-2 raised {text.format(0)}"
+    assert not any("failed as well" in line for line in lines)
