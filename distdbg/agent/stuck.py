@@ -22,11 +22,15 @@ from typing import Final
 
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
+from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import OTHER_THREAD
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3
 _IDLE: Final = 0.05
+#: Threads that are named beside the main one.
+_MOST_OTHERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,9 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
             return Judgement(RankState.BUSY, why, site, is_busy, unseen)
         return Judgement(RankState.RUNNING, "on CPU, in C code", site, is_busy, unseen)
     if burn <= _IDLE and first.letter == second.letter == "S":
-        return Judgement(RankState.ASLEEP, _sleep(first, second), site)
+        why = _sleep(first, second)
+        why += _others(first, second, own_package) if why.startswith("in a lock") else ""
+        return Judgement(RankState.ASLEEP, why, site)
     return Judgement(RankState.RUNNING, "at work in its own code", site)
 
 
@@ -160,6 +166,25 @@ def _is_holder_unseen(first: Look, second: Look) -> bool:
     if before is None or now is None or before.python != now.python:
         return False
     return _holder(first) is None or _holder(second) is None
+
+
+def _others(first: Look, second: Look, own_package: str) -> str:
+    """'; its thread 'saver' is at b.py:3 (save)': threads that wait in lines of the program themselves.
+
+    One of them may hold the lock, and wait for another one. A thread that waits in a library, for its queue
+    say, has nothing to do.
+    """
+    before = {} if first.stacks is None else {one.thread_id: one for one in first.stacks.threads}
+    found = []
+    for thread in () if second.stacks is None else second.stacks.threads:
+        earlier = before.get(thread.thread_id)
+        is_idle = not (thread.is_main or thread.holds_gil or thread.is_active)
+        if not is_idle or earlier is None or not thread.python or _line(earlier) != _line(thread):
+            continue
+        frame = thread.python[0]
+        if not frame.file.startswith(own_package) and not is_library(frame.file):
+            found.append(f"{OTHER_THREAD}{(thread.name or str(thread.thread_id))!r} is at {frame}")
+    return "".join(found[:_MOST_OTHERS])
 
 
 def _sleep(first: Look, second: Look) -> str:

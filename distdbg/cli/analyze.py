@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: On fewer columns each letter would be a line.
 _LEAST_WIDTH: Final = 40
-#: A session and what is wrong with it; earlier starts of the same job are one line each.
+#: A session and what is wrong with it; earlier attempts of the same job are one line each.
 Diagnosed = tuple["Session", "Verdict"]
 
 
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="distdbg analyze",
         description=__doc__,
-        epilog="Exit code 0: nothing was found; 1: something was. With several starts of a job the last "
+        epilog="Exit code 0: nothing was found; 1: something was. With several attempts of a job the last "
         "one is shown in full, and decides.",
     )
     parser.add_argument(
@@ -80,7 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     parser.add_argument("--html", metavar="FILE", help="write a page with timeline and graphs too")
-    parser.add_argument("--attempt", type=int, metavar="N", help="this start of the job, from 0")
+    parser.add_argument(
+        "--attempt",
+        type=int,
+        metavar="N",
+        help="this attempt of a job that was restarted, from 0; not given: the last",
+    )
     parser.add_argument(
         "--rank",
         action="append",
@@ -170,7 +175,7 @@ def _print_json(jobs: Sequence[Job]) -> None:
 def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
     from rich.console import Console
 
-    from distdbg.render.text import print_verdict, start_line
+    from distdbg.render.text import attempt_lines, print_verdict
 
     console = Console(highlight=False)
     console.width = max(console.width, _LEAST_WIDTH)
@@ -179,8 +184,8 @@ def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
         for index, job in enumerate(jobs):
             if index:
                 console.print()
-            for session, verdict in job.earlier:
-                console.print(start_line(session, verdict))
+            for line in attempt_lines(job.earlier, job.last[1]):
+                console.print(line)
             print_verdict(console, *job.last, verbose=verbose, folder=folder)
     text = captured.get()
     if not console.is_terminal:  # rich fills lines up

@@ -200,7 +200,7 @@ class _Printer:
     def begin(self, attempt: int) -> None:
         """What comes now is of another start of the job."""
         if self._has_begun and not self._choice.is_json:
-            sys.stdout.write(f"-- start {attempt + 1} of the job --\n")
+            sys.stdout.write(f"-- attempt {attempt + 1} of the job --\n")
         self._has_begun = True
         self._attempt = attempt
 

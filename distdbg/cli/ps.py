@@ -139,7 +139,7 @@ def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _title(run: dict[str, Any]) -> str:
     parts = [f"run {run['run']} on {run['host']}"]
     if run["attempt"]:
-        parts.append(f"start {run['attempt'] + 1}")
+        parts.append(f"attempt {run['attempt'] + 1}")
     parts.append(f"agent {run['pid']}" if run["pid"] else "no agent answers")
     if run["launcher_pid"]:
         parts.append(f"launcher {run['launcher_pid']}")

@@ -142,6 +142,8 @@ def _part(end: RankEnd | None, reason: str, error: Failure | None) -> Part:
     name = reason.partition(":")[0].strip().rpartition(".")[2]
     if name in _PARTS:
         return _PARTS[name]
+    if name == "RendezvousError" and "; missing rank" in reason:
+        return Part.SUSPECT
     if reason and _LOST_CONNECTION.search(reason):
         return Part.SUSPECT
     # It caught the error of an op, did nothing more, and gave up in words or a code of its own.

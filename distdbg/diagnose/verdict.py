@@ -31,6 +31,7 @@ from distdbg.diagnose.find import (
     missing,
     nan_source,
     no_gradient,
+    not_joined,
     order_inversion,
     out_of_batches,
     slow_link,
@@ -39,6 +40,7 @@ from distdbg.diagnose.find import (
     straggler,
     stuck,
     suspicion,
+    thread_error,
 )
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
@@ -55,6 +57,7 @@ Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Findi
 FINDERS: Final[tuple[Finder, ...]] = (
     mismatch.find,
     dead.find,
+    not_joined.find,
     nan_source.find,
     diverged.find,
     failed_op.find,
@@ -131,6 +134,7 @@ def diagnose(session: Session) -> Verdict:
     found = [no_gradient.tell_no_gradient(finding, session) for finding in found]
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
+    found = [thread_error.tell_thread_error(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)
     root = _root(tops)

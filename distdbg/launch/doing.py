@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -26,26 +27,38 @@ _MOST_LINES: Final = 8
 _ENDED_NS: Final = 2_000_000_000
 #: From this on a wait is reported as a hang, where a signal ends the job and nobody saw what is waited for.
 _HANG_NS: Final = thresholds.limit_ns(None)
+#: A shorter wait is that of any step.
+_WAIT_S: Final = 1.0
+_MOST_LATE: Final = 3
 _AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\b")
 
 
-def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...], str]:
-    """One line for all ranks that do the same, the most of them first; and what they hang in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """What the ranks of this host do at one moment."""
 
-    Nothing without records. The second is '' where no rank has waited for long.
-    """
+    lines: tuple[str, ...] = ()
+    """One for all ranks that do the same, the most of them first."""
+    hang: str = ""
+    """What they hang in; '' where no rank has waited for long."""
+    waited: str = ""
+    """Who waits for whom, where that is not for long."""
+
+
+def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
+    """By their records, and what the agent has seen; nothing without records."""
     paths = {rank: folder / record_name(rank) for rank in pids}
     if not any(map(os.path.exists, paths.values())):
-        return (), ""
+        return Doing()
     try:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
         from distdbg.record.reader import RecordFile
-        from distdbg.record.whereabouts import Clock, describe, read_boot_id, waits_since
+        from distdbg.record.whereabouts import Clock, describe, op_text, op_waited_in, read_boot_id
     except (OSError, ImportError):
         # No file can be opened any more, or the package was replaced while the job ran.
-        return (), ""
+        return Doing()
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
-    words = {}
+    words, places, ops = {}, {}, {}
     waited_s: dict[int, float] = {}
     limits_ns: dict[int, int] = {}
     seen: list[Sighting] = []
@@ -56,15 +69,46 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
             with RecordFile(paths[rank], salvage=True) as record:
                 if record.header.pid == pid:
                     words[rank] = describe(record, Clock(record.header, now_ns, boot_id)) or ""
-                    if (since_ns := waits_since(record, now_ns - _ENDED_NS)) is not None:
-                        waited_s[rank] = (now_ns - since_ns) / 1e9
+                    if (op := op_waited_in(record, now_ns - _ENDED_NS)) is not None:
+                        waited_s[rank] = (now_ns - op.issued_ns) / 1e9
+                        ops[rank] = op_text(op)
                     elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
                         limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
                         if place := phrase_of(now):
+                            places[rank] = place
                             words[rank] += f"; {place}" if words[rank] else place
         except RecordError:
             continue
-    return fold(words), name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
+    hang = name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
+    waited = "" if hang else name_waits(words, waited_s, ops, places)
+    return Doing(lines=fold(words), hang=hang, waited=waited)
+
+
+def name_waits(
+    words: Mapping[int, str],
+    waited_s: Mapping[int, float],
+    ops: Mapping[int, str],
+    places: Mapping[int, str],
+) -> str:
+    """'ranks 0-1,3 had waited 2.1 s in all_reduce #5 (x.py:12) for rank 2, asleep in load() at x.py:7'. Pure.
+
+    '' where nobody waits for another one, or not for longer than a slow step takes, or in several ops: then a
+    line for each says more. `places` are of the ranks that are in no op.
+    """
+    late = sorted(set(words) - set(waited_s))
+    if not late or not waited_s or min(waited_s.values()) < _WAIT_S or len(set(ops.values())) > 1:
+        return ""
+    who = f"rank{'s' if len(waited_s) > 1 else ''} {format_ranks(waited_s)}"
+    op = next(iter(ops.values()))
+    line = f"{who} had waited {duration_text(min(waited_s.values()))} in {op}"
+    line += f" for rank{'s' if len(late) > 1 else ''} {format_ranks(late)}"
+    known = {rank: places.get(rank) or words[rank] for rank in late}
+    if len(set(known.values())) == 1:
+        text = known[late[0]]
+        place = f", {text}" if late[0] in places else f" ({text})"
+        return f"{line}{place}" if text else line
+    each = [f"rank {rank} {text}" for rank, text in known.items() if text]
+    return f"{line}: {'; '.join(each[:_MOST_LATE])}{'; ...' if len(each) > _MOST_LATE else ''}"
 
 
 def name_hang(

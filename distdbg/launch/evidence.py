@@ -40,6 +40,8 @@ class RecordFacts:
     error_type: str = ""
     """Of the last error that one of its ops had, with the ranks of it."""
     error_ranks: tuple[int, ...] = ()
+    thread_error: str = ""
+    """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from typing import Final
+
 from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.ends import MORE_MEMORY
+
+#: Of ranks that others wait for.
+STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
+THREAD_RAISED: Final = (
+    "see why that thread raised: what it made, or was to do, does not come any more"
+)
+#: A full disk, or a quota that is used up.
+_NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 
 
 def hint_of(found: RootCause) -> str:
@@ -17,6 +29,8 @@ def hint_of(found: RootCause) -> str:
         return next(filter(None, hints), "")
     if first.reason.startswith("MemoryError"):
         return MORE_MEMORY
+    if _NO_SPACE.match(first.reason):
+        return "free space there; what a rank prints does not fail so with --tee, which shows it all the same"
     if first.crash:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"

@@ -5,29 +5,21 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from distdbg.command import say
-from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
 from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.console import LOOK_S, Console
 from distdbg.launch.decide import Action, Decision, Situation, decide
-from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
-from distdbg.launch.doing import what_ranks_do
+from distdbg.launch.doing import Doing, what_ranks_do
 from distdbg.launch.events import EventLog
-from distdbg.launch.evidence import Evidence
-from distdbg.launch.first_failure import hosts_of_others
-from distdbg.launch.last_seen import read_last_seen
 from distdbg.launch.meeting import C10D, STATIC
-from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.ports import HeldPort
@@ -41,20 +33,17 @@ from distdbg.launch.rendezvous.round import (
     Round,
 )
 from distdbg.launch.rendezvous.settings import Settings
-from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.report_layout import wants_colour, width_of
-from distdbg.launch.root_cause import Part, find_root_cause
+from distdbg.launch.report import Outcome, exit_code
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.stopped_ranks import StoppedRanks
+from distdbg.launch.telling import Telling
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket, record_name
 from distdbg.record.holes import give_back
-from distdbg.record.printable import printable
-from distdbg.record.stop_order import read_stop_order
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
@@ -82,6 +71,7 @@ class Job:
         self._here = OwnHost(options, warden, stack)
         self._events = EventLog(options.event_log_handler, say, time.time_ns)
         self._restarts = 0
+        self._telling = Telling(options, self._here)
         is_ours = options.rdzv_backend in (STATIC, C10D)
         conf = options.rdzv_conf if is_ours else {}
         #: After which another launcher is known to be dead.
@@ -120,11 +110,17 @@ class Job:
                 except RendezvousInterrupted:
                     folder = "" if self._here.run_folder is None else str(self._here.run_folder)
                     number = self._signals.received[0]
-                    return self._say(Outcome(interrupted=number, run_folder=folder))
+                    stopped = Outcome(
+                        interrupted=number,
+                        run_folder=folder,
+                        attempt=self._restarts,
+                        max_restarts=self._options.max_restarts,
+                    )
+                    return self._telling.report(stopped)
                 except RendezvousClosedError:
                     closing = rendezvous.closing()
                     if closing is not None and closing.is_well:
-                        self._tell(f"not needed: {closing.reason}")
+                        self._telling.tell(f"not needed: {closing.reason}")
                         return 0
                     raise
                 takes_part = True
@@ -133,6 +129,9 @@ class Job:
                 if decision.action is not Action.RESTART:
                     return self._end(rendezvous, running, decision)
                 self._stop(running, signal.SIGTERM)
+                if decision.uses_restart:
+                    code = _code_of_failure(rendezvous, running)
+                    self._telling.failed(running, decision.reason, self._restarts, code)
                 self._restarts += decision.uses_restart
                 self._events.tell(
                     "restart",
@@ -140,12 +139,13 @@ class Job:
                     used=self._restarts,
                     of=self._options.max_restarts,
                 )
-                count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
-                self._tell(f"{decision.reason}; restarting all ranks{count}")
-                # Nobody reports it any more: ranks print one line, and the agent that it aborts.
-                verdict = running.read_verdict(self._here.name)
-                for line in verdict.details if verdict is not None else ():
-                    say(f"  {printable(line)}")
+                count = f"{self._restarts} of {self._options.max_restarts} restarts used"
+                if decision.uses_restart:
+                    self._telling.tell(
+                        f"restarting all ranks ({self._telling.number(self._restarts)})"
+                    )
+                else:
+                    self._telling.tell(f"{decision.reason}; restarting all ranks ({count})")
         except DistError as error:
             if takes_part:  # the others would wait for the ranks here
                 rendezvous.close(error.what)
@@ -274,7 +274,9 @@ class Job:
             return False
         if not running.is_kept:
             running.is_kept = True
-            self._tell(f"{decision.reason}; no rank is terminated while one is in a debugger")
+            self._telling.tell(
+                f"{decision.reason}; no rank is terminated while one is in a debugger"
+            )
         return True
 
     def _situation(self, rendezvous: Rendezvous, running: Running) -> Situation:
@@ -344,81 +346,30 @@ class Job:
             # Before its ranks are gone: the others would look for why theirs fail.
             running.notes.write(Note(kind="leaving", what=decision.reason))
         received = self._signals.received
-        doing, hang = what_ranks_do(running.folder, running.attempt.pids) if received else ((), "")
+        doing = what_ranks_do(running.folder, running.attempt.pids) if received else Doing()
         self._stop(running, received[0] if received else signal.SIGTERM)
         if decision.action is Action.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
+            self._telling.succeeded(self._restarts)
             return 0
         if decision.action is Action.LEAVE_WELL:
+            self._telling.succeeded(self._restarts)
             return 0
-        evidence = running.gather()
-        verdict = running.read_verdict(self._here.name)
-        outcome = Outcome(
-            evidence=evidence,
-            run_folder=str(self._here.run_folder or ""),
-            attempt=self._restarts,
-            max_restarts=self._options.max_restarts,
+        code = _code_of_failure(rendezvous, running)
+        outcome = replace(
+            self._telling.outcome(running, decision.reason, self._restarts, code),
             interrupted=received[0] if received else None,
-            stopped_by=self._who_asked() if received else "",
-            doing=doing,
-            because="" if running.failure is not None else decision.reason,
-            is_elsewhere=len(running.round.nodes) > 1,
-            verdict=verdict,
-            seen=read_last_seen(running.folder, running.attempt.pids),
-            hang=hang,
-            diagnosis=self._diagnose(running, evidence, verdict),
-            memory_limit=memory_limit(),
-            hosts=hosts_of_others(running.round),
-            code=_code_of_failure(rendezvous, running),
+            doing=doing.lines,
+            hang=doing.hang,
+            waited=doing.waited,
         )
-        return self._say(outcome)
-
-    def _diagnose(
-        self, running: Running, evidence: Sequence[Evidence], verdict: AbortWords | None
-    ) -> Diagnosis | None:
-        """Only where processes alone do not show the cause, and all records are on this host."""
-        found = find_root_cause(evidence)
-        is_deadlock = verdict is not None and verdict.type == DEADLOCK
-        if found is None or not (is_deadlock or found.part is Part.LEAVER):
-            return None
-        if len(running.round.nodes) > 1:
-            return None
-        return diagnose_run(str(self._here.run_folder or ""), running.folder, running.attempt.pids)
-
-    def _who_asked(self) -> str:
-        folder = self._here.run_folder
-        return "" if folder is None else read_stop_order(folder)
-
-    def _say(self, outcome: Outcome) -> int:
-        run_folder = outcome.run_folder
-        if run_folder:
-            by_name = self._options.run_dir is None and self._here.run
-            outcome = replace(outcome, analyze=self._here.run if by_name else run_folder)
-        is_terminal = _is_terminal()
-        text = report(
-            outcome,
-            width=width_of(is_terminal, shutil.get_terminal_size().columns),
-            is_coloured=wants_colour(is_terminal, os.environ),
-        )
-        if text:
-            say(text.rstrip("\n"))
-        return exit_code(outcome)
-
-    def _tell(self, line: str) -> None:
-        say(f"distdbg run: {line}")
+        return self._telling.report(outcome)
 
     def _address(self) -> str:
         """Where the ranks of other hosts reach this one."""
         if self._options.local_addr:
             return self._options.local_addr
         return "127.0.0.1" if self._options.standalone else socket.getfqdn()
-
-
-def _is_terminal() -> bool:
-    try:
-        return os.isatty(2)
-    except OSError:
-        return False
 
 
 def _code_of_failure(rendezvous: Rendezvous, running: Running) -> int:

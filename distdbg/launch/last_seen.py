@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.record.sightings import Sighting, phrase_of, read_sightings
+from distdbg.record.sightings import Sighting, other_thread_of, phrase_of, read_sightings
 
 
 def read_last_seen(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
@@ -22,7 +22,7 @@ def last_seen(sightings: Iterable[Sighting], pids: Mapping[int, int]) -> dict[in
     found = {}
     for one in sightings:
         if pids.get(one.rank) == one.pid and (phrase := phrase_of(one)):
-            found[one.rank] = phrase
+            found[one.rank] = phrase + other_thread_of(one)
     return found
 
 

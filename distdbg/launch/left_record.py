@@ -6,6 +6,7 @@ Imported when there is a record to read: a launcher starts without the reader of
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from distdbg.launch.evidence import RecordFacts
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Finding
 from distdbg.record.format import Exit
+from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.record.reader import RecordFile
 from distdbg.record.whereabouts import Clock, describe, read_boot_id
 
@@ -41,6 +43,7 @@ def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
                 raised_wall_ns=record.header.to_wall_ns(state.exit_ns) if raised else 0,
                 error_type=kind,
                 error_ranks=ranks,
+                thread_error=_thread_error(record),
             )
     except RecordError:
         return None
@@ -50,12 +53,24 @@ def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
     last = record.state().last_number
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
-        if isinstance(event, Finding):
-            words = _words(event.text)
+        words = _words(event.text) if isinstance(event, Finding) else {}
+        if isinstance(event, Finding) and words.get("type") != THREAD_ERROR:
             ranks = words.get("ranks")
             named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
             return str(words.get("type", "")), tuple(named)
     return "", ()
+
+
+def _thread_error(record: RecordFile) -> str:
+    last = record.state().last_number
+    for number in range(last, max(0, last - _MOST_NOTES), -1):
+        event = record.event(number)
+        words = _words(event.text) if isinstance(event, Finding) else {}
+        if words.get("type") == THREAD_ERROR:
+            details = words.get("details")
+            where = str(details[0]) if isinstance(details, list) and details else ""
+            return f"{words.get('what')}{f' at {os.path.basename(where)}' if where else ''}"
+    return ""
 
 
 def _words(text: str | None) -> dict[str, object]:

@@ -22,6 +22,7 @@ from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices
 from distdbg.launch.outputs.folders import make_logs_folder
+from distdbg.launch.outputs.losses import say_losses
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.own_environment import own_environment
 from distdbg.launch.running import Running
@@ -156,6 +157,10 @@ class OwnHost:
         """Show the last lines of ranks that have ended."""
         if self._outputs is not None:
             self._outputs.drain(time.monotonic_ns() + int(_DRAIN_S * 1e9))
+
+    def losses(self) -> str:
+        """Which files could not be written, in one line; '' for none."""
+        return "" if self._outputs is None else say_losses(self._outputs.losses())
 
     # --------------------------------------------------------------------------------------- agent
 

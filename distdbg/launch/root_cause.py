@@ -28,6 +28,9 @@ _LOST_CONNECTION = re.compile(
     re.IGNORECASE,
 )
 
+#: What each rank says of itself in words that are alike else.
+_ITSELF = re.compile(r" \(this is rank \d+\)$")
+
 
 class Part(StrEnum):
     """What a rank that is gone has to do with the failure of the job."""
@@ -139,7 +142,8 @@ def _failed_before_asked(one: Evidence, first_own_ns: int | None) -> bool:
 
 def _is_same(one: Evidence, other: Evidence) -> bool:
     # 'exited with code 1' is too little to be called the same.
-    return bool(one.reason) and one.reason == other.reason
+    mine, its = (_ITSELF.sub("", each.reason) for each in (one, other))
+    return bool(mine) and mine == its
 
 
 def _in_time(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:

@@ -20,7 +20,7 @@ from typing import Final
 from distdbg import config
 from distdbg.diagnose import headline
 from distdbg.errors import DistError
-from distdbg.launch.doing import what_ranks_do
+from distdbg.launch.doing import Doing, what_ranks_do
 from distdbg.launch.report_layout import lay_out, wants_colour, width_of
 from distdbg.record.folders import list_runs, record_name, user_folder
 from distdbg.record.header import read_opening
@@ -80,8 +80,7 @@ def print_stop(error: BaseException, pids: Mapping[int, int]) -> None:
         folder = _find_folder(pids)
         if folder is None:
             return
-        doing, hang = what_ranks_do(folder, pids)
-        word, lines = _say(how, doing, hang, _where(folder))
+        word, lines = _say(how, what_ranks_do(folder, pids), _where(folder))
         is_terminal = sys.stderr.isatty()
         text = lay_out(
             word,
@@ -106,11 +105,12 @@ def _where(folder: Path) -> tuple[str, ...]:
     return f"run folder: {folder}", f"next: distdbg analyze {name}"
 
 
-def _say(how: str, doing: Sequence[str], hang: str, ends: Sequence[str]) -> tuple[str, list[str]]:
+def _say(how: str, doing: Doing, ends: Sequence[str]) -> tuple[str, list[str]]:
     """The first word, and the lines. Pure."""
-    if hang:
-        return headline.HUNG, [hang, f"interrupted by {how}", *ends]
-    return headline.STOPPED, [f"interrupted by {how}", *doing, *ends]
+    if doing.hang:
+        return headline.HUNG, [doing.hang, f"interrupted by {how}", *ends]
+    waited = [f"when it was ended {doing.waited}"] if doing.waited else doing.lines
+    return headline.STOPPED, [f"interrupted by {how}", *waited, *ends]
 
 
 def _find_folder(pids: Mapping[int, int]) -> Path | None:

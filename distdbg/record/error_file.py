@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from distdbg import config
-from distdbg.errors import DebuggerQuit, DistError, JobAborted, OpTimeout, PeerLost, format_error
+from distdbg.errors import (
+    DebuggerQuit,
+    DistError,
+    JobAborted,
+    OpTimeout,
+    PeerLost,
+    RendezvousError,
+    format_error,
+)
 from distdbg.record.host import host_name
 from distdbg.record.regular_file import open_regular
 
@@ -169,8 +177,10 @@ def because_of(error: BaseException) -> tuple[int, ...]:
 
 def waits_for(error: BaseException) -> tuple[int, ...]:
     """The ranks that did not come in time."""
-    late = next((one for one in _causes(error) if isinstance(one, OpTimeout)), None)
-    return tuple(late.missing) if late is not None else ()
+    for one in _causes(error):
+        if isinstance(one, (OpTimeout, RendezvousError)):
+            return tuple(one.missing)
+    return ()
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -23,3 +23,5 @@ JOINED: Final = "joined"
 NO_GRADIENT: Final = "no gradient: "
 #: Then the dimensions of a device mesh and the group of each.
 MESH: Final = "mesh: "
+#: The type of the finding that a rank writes of a thread that has ended by an exception.
+THREAD_ERROR: Final = "ThreadError"

@@ -67,6 +67,16 @@ _DOING: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+#: In the reason of a rank in a lock: behind it comes a thread that may hold the lock, and where that is.
+OTHER_THREAD: Final = "; its thread "
+
+
+def other_thread_of(seen: Sighting) -> str:
+    """'; its thread 'saver' is at b.py:3 (save)'; '' where there is none."""
+    _, found, tail = seen.why.partition(OTHER_THREAD)
+    return found + tail
+
+
 def phrase_of(seen: Sighting) -> str:
     """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""

@@ -123,8 +123,8 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
     return words
 
 
-def waits_since(record: RecordFile, failed_since_ns: int | None = None) -> int | None:
-    """When the op began in which a thread of the rank waits now; None: it is in none.
+def op_waited_in(record: RecordFile, failed_since_ns: int | None = None) -> Op | None:
+    """The op in which a thread of the rank waits now; None: it is in none.
 
     An op that has failed since then counts as well: Ctrl-C ends it before anybody can look.
     """
@@ -132,12 +132,18 @@ def waits_since(record: RecordFile, failed_since_ns: int | None = None) -> int |
     last, unended = record.survey()
     op = _find_last_op(record, last) if failed_since_ns is not None else None
     if op is not None and op.status and op.ended_ns and op.ended_ns >= (failed_since_ns or 0):
-        return op.issued_ns
+        return op
     if record.state().exit is not None:
         return None
     ops = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
     waiting = [op for op in ops if not op.is_async or op.number in waits]
-    return waiting[-1].issued_ns if waiting else None
+    return waiting[-1] if waiting else None
+
+
+def op_text(op: Op) -> str:
+    """'all_reduce #12 on group 'dp' (train.py:80)'."""
+    site = "" if op.site is None else f" ({os.path.basename(op.site.file)}:{op.site.line})"
+    return f"{_name(op)}{site}"
 
 
 def _find_last_op(record: RecordFile, last: int) -> Op | None:

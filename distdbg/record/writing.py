@@ -29,6 +29,7 @@ from distdbg.errors import (
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
 from distdbg.record.host import host_name
+from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.record.libraries import is_library
 
 #: How an op ended that raised; the first that fits.
@@ -79,6 +80,19 @@ def write_finding(recorder: Recorder, group: int, seq: int, facts: dict[str, obj
     """Add what a check found that is no error of an op."""
     text = recorder.add_text(bounded_json(facts))
     recorder.note(int(EventType.FINDING), group, seq, 0, None, text)
+
+
+def write_thread_error(recorder: Recorder, error: BaseException, thread: str) -> None:
+    """Add that a thread of this rank has ended by an exception, which nobody else may notice."""
+    said = format_error(error).splitlines()[0][:300]
+    what = f"thread {thread!r} raised {said}"
+    where = _raised_at(error)
+    facts: dict[str, object] = {
+        "type": THREAD_ERROR,
+        "what": what,
+        "details": [where][: bool(where)],
+    }
+    write_finding(recorder, 0, 0, facts)
 
 
 def write_error(

@@ -26,7 +26,7 @@ from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meeting
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
-from distdbg.render.source_line import SourceLines, source_of
+from distdbg.render.source_line import SourceLines, lines_of, source_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
@@ -129,7 +129,7 @@ def _session_line(session: Session) -> str:
     if len(hosts) > 1:
         parts.append(f"{len(hosts)} hosts")
     if session.attempts > 1:
-        parts.append(f"start {session.attempt + 1} of {session.attempts}")
+        parts.append(f"attempt {session.attempt + 1} of {session.attempts}")
     if session.is_live:
         parts.append("live: the job still runs")
     return " \N{MIDDLE DOT} ".join(parts)
@@ -187,8 +187,10 @@ def _facts(finding: Finding) -> str:
 
 def _where(session: Session, verdict: Verdict, folder: str) -> str:
     root = verdict.root
-    if root is None or not has_place(root):
+    if root is None:
         return ""
+    if not has_place(root):
+        return _told_lines(session, root, folder)
     parts = []
     place = place_of_finding(session, root)
     if root.kind is Kind.DEADLOCK:
@@ -212,6 +214,15 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
         columns = f'<div class="two">{left}{right}</div>'
     body = "".join(parts) + columns
     return f'<section id="where"><h2>Where it happened</h2>{body}</section>' if body else ""
+
+
+def _told_lines(session: Session, root: Finding, folder: str) -> str:
+    """What is written where a finding points to that has no stacks."""
+    lines = "\n".join(
+        f"{text_of(str(frame))}\n    {text_of(line)}"
+        for frame, line in lines_of(session, root, source_of(session, folder), _MOST_SOURCE)
+    )
+    return f'<section id="where"><h2>The lines</h2><pre>{lines}</pre></section>' if lines else ""
 
 
 def _members(session: Session, root: Finding) -> str:

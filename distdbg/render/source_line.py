@@ -11,17 +11,21 @@ All else has no text. What is shown is one printable line.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import short_site
 from distdbg.record.entries import Frame
 from distdbg.record.printable import printable, shorten
 from distdbg.record.regular_file import open_regular
 
 _MOST_NBYTES: Final = 1 << 20
 _MOST_FILES: Final = 64
+_MOST_LINES: Final = 3
 #: File systems count coarser than clocks.
 _GRAIN_NS: Final = 10**7
 
@@ -71,6 +75,25 @@ def source_of(session: Session, folder: str) -> SourceLines:
         session.time_ns(log.rank, log.began_ns) for log in session.ranks.values() if log.began_ns
     ]
     return SourceLines(folder, min(began, default=session.now_ns))
+
+
+def lines_of(
+    session: Session, finding: Finding, source: SourceLines, width: int
+) -> Iterator[tuple[Frame, str]]:
+    """The lines that a finding names and that have a text, each once, in the order of its evidence.
+
+    For findings without stacks to be shown. A place that two files could be is none.
+    """
+    wanted = dict.fromkeys(fact.site for fact in finding.evidence if fact.site)
+    frames: dict[str, set[Frame]] = {site: set() for site in wanted}
+    for stack in session.stacks if wanted else ():
+        for frame in stack:
+            known = frames.get(short_site(str(frame)))
+            if known is not None:
+                known.add(frame)
+    told = (found for found in frames.values() if len(found) == 1)
+    lines = ((frame, source.text_of(frame, width)) for found in told for frame in found)
+    yield from islice(((frame, text) for frame, text in lines if text), _MOST_LINES)
 
 
 def with_whole_name(frame: Frame, known: Iterable[Frame]) -> Frame:

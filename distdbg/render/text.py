@@ -20,13 +20,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from distdbg.diagnose.alike import is_alike
 from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.errors import format_ranks
+from distdbg.record.entries import Frame
 from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.printed import printed_last
-from distdbg.render.source_line import SourceLines, source_of
+from distdbg.render.source_line import SourceLines, lines_of, source_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, ago_text, story_of
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
@@ -73,6 +76,8 @@ def print_verdict(
     root = verdict.root
     if root is not None:
         _section(console, "Why", _facts(root, _ALL if verbose else _MOST_FACTS))
+        if not has_place(root):
+            _section(console, "The lines", _lines(console, session, root, folder))
         if has_place(root) or verbose:
             for part in _where(console, session, verdict, root, verbose, folder):
                 console.print(part)
@@ -89,14 +94,14 @@ def print_verdict(
 
 
 def session_line(session: Session) -> str:
-    """'run 20261122-..., 8 ranks on 2 hosts, start 2 of 3, torch flight recorder, live: ...'."""
+    """'run 20261122-..., 8 ranks on 2 hosts, attempt 2 of 3, torch flight recorder, live: ...'."""
     hosts = {log.host for log in session.ranks.values() if log.host}
     count = session.world_size or len(session.ranks)
     parts = [f"run {session.run}" if session.run else session.source]
     on = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
     parts.append(f"{count} rank{'s' * (count != 1)}{on}")
     if session.attempts > 1:
-        parts.append(f"start {session.attempt + 1} of {session.attempts}")
+        parts.append(f"attempt {session.attempt + 1} of {session.attempts}")
     if session.format != "distdbg":
         parts.append(session.format)
     if session.is_live:
@@ -222,6 +227,21 @@ def _where(
                 yield Padding(row, (0, 0, 0, 2), expand=False)
 
 
+def _lines(console: Console, session: Session, root: Finding, folder: str) -> list[RenderableType]:
+    """What is written where a finding points to that has no stacks: a straggler's line, a leaked work's."""
+    rows: list[RenderableType] = []
+    source = source_of(session, folder)
+    for frame, text in lines_of(session, root, source, console.width - 4):
+        rows.append(Text(safe(_near(frame, folder)), overflow="fold"))
+        rows.append(Padding(Text(text, style="dim"), (0, 0, 0, 2), expand=False))
+    return rows
+
+
+def _near(frame: Frame, folder: str) -> str:
+    """A file below the reader's folder is named as from there."""
+    return str(frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame)
+
+
 def _members(session: Session, root: Finding) -> Iterator[RenderableType]:
     """Of the groups of a deadlock: a table of one of them would show who waits in another as a culprit."""
     groups = groups_of_deadlock(session, root)
@@ -269,8 +289,7 @@ def _stack(
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
     frames = stack.frames if most == _ALL else own_frames(stack.frames)
     for frame in frames[:most]:
-        near = frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame
-        line = Text(safe(str(near)), overflow="fold")
+        line = Text(safe(_near(frame, folder)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
         text = source.text_of(frame, width)
         if text:
@@ -348,8 +367,30 @@ def _section(console: Console, title: str, rows: Sequence[RenderableType]) -> No
         console.print(Padding(row, (0, 0, 0, 2), expand=False))
 
 
-def start_line(session: Session, verdict: Verdict) -> Text:
-    """An earlier start of the job."""
-    style = _STYLES[verdict.root.severity] if verdict.root else "green"
-    line = Text(f"start {session.attempt + 1} of {session.attempts}: ", style=f"bold {style}")
-    return line.append(safe(verdict.what), style="default not bold")
+def attempt_lines(earlier: Sequence[tuple[Session, Verdict]], last: Verdict) -> Iterator[Text]:
+    """The attempts before the last one, those that failed alike in one line; and whether it failed so too."""
+    groups: list[list[tuple[Session, Verdict]]] = []
+    for one in earlier:
+        known = next((group for group in groups if _is_same(group[0][1], one[1])), None)
+        if known is None:
+            groups.append([one])
+        else:
+            known.append(one)
+    for group in groups:
+        session, verdict = group[-1]
+        numbers = [one.attempt for one, _ in group]
+        style = _STYLES[verdict.root.severity] if verdict.root else "green"
+        which = f"attempt{'s' * (len(numbers) > 1)} {format_ranks(n + 1 for n in numbers)}"
+        options = f"--attempt {numbers[-1]}"
+        line = Text(f"{which} of {session.attempts} ({options}): ", style=f"bold {style}")
+        line.append(safe(verdict.what), style="default not bold")
+        if _is_same(verdict, last):
+            line.append("; the last one: the same cause", style="bold")
+        yield line
+
+
+def _is_same(one: Verdict, other: Verdict) -> bool:
+    """Whether two attempts failed alike; well is not alike."""
+    if one.root is None or other.root is None:
+        return False
+    return one.root.kind is other.root.kind and is_alike(one.what, other.what)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TextIO
 
+from distdbg.record.error_file import find_known
 from distdbg.record.traceback_text import (
     as_block,
     format_trimmed,
@@ -75,12 +76,25 @@ def _print_in_thread(args: threading.ExceptHookArgs) -> None:
     if error is None or isinstance(error, SystemExit):
         threading.__excepthook__(args)
         return
+    name = args.thread.name if args.thread is not None else "?"
+    _record(error, name)
     try:
-        text = text_of(error, args.thread.name if args.thread is not None else "?")
+        text = text_of(error, name)
     except Exception:  # noqa: BLE001 - as above
         threading.__excepthook__(args)
         return
     _write(text)
+
+
+def _record(error: BaseException, thread: str) -> None:
+    """Whoever finds this rank waiting for that thread is to know; errors of ops are in the record already."""
+    with suppress(Exception):
+        from distdbg.record.writing import write_thread_error
+        from distdbg.runtime.world import observed
+
+        recorder = observed().recorder
+        if recorder is not None and find_known(error) is None:
+            write_thread_error(recorder, error, thread)
 
 
 def _write(text: str) -> None:

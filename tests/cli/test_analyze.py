@@ -103,10 +103,10 @@ def test_earlier_starts_are_a_line_each_and_can_be_asked_for(
     write_run(attempt_folder(tmp_path / "run", 1), is_fine=True)
     assert main(["analyze", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("start 1 of 2: ")
-    assert "start 2 of 2" in said
+    assert said.startswith("attempt 1 of 2 (--attempt 0): ")
+    assert "attempt 2 of 2" in said
     assert main(["analyze", "--attempt", "0", str(tmp_path / "run")]) == 1
-    assert "start 1 of 2" in capsys.readouterr().out
+    assert "attempt 1 of 2" in capsys.readouterr().out
     assert main(["analyze", "--attempt", "7", str(tmp_path / "run")]) == 2
     assert "no start number 7" in capsys.readouterr().err
 

@@ -116,7 +116,7 @@ def test_each_start_of_the_job_comes_after_the_one_before(
 ) -> None:
     put(tmp_path / "logs", 0, [(5, "again")], attempt=1)
     put(tmp_path / "logs", 0, [(1, "first")])
-    assert logs(capsys, tmp_path) == ["[10] first", "-- start 2 of the job --", "[10] again"]
+    assert logs(capsys, tmp_path) == ["[10] first", "-- attempt 2 of the job --", "[10] again"]
 
 
 def test_later_lines_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,10 +91,12 @@ def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
         assert [launcher.wait() for launcher in both] == [0, 0]
         for launcher in both:
             assert launcher.lines("restarts") == [f"{count} {hosts.port}" for count in (0, 0, 1, 1)]
-            assert (
-                "rank 3 on host 127.0.0.3 failed first: it exited with code 7; "
-                "restarting all ranks (1 of 2 restarts used)"
-            ) in launcher.err
+            assert "restarting all ranks (attempt 2 of 3)" in launcher.err
+        first = (
+            "attempt 1 of 3: FAILED: rank 3 on host 127.0.0.3 failed first: it exited with code 7"
+        )
+        assert first in both[0].err
+        assert "attempt 1 of 3: FAILED: rank 3 exited with code 7" in both[1].err
         [run_folder] = hosts.run_folders
         assert len(folders.attempts(run_folder)) == 2
 

@@ -95,7 +95,8 @@ LEAVERS = {
         "    with dist.span('step'):\n"
         "        if (rank, i) != (1, 3):\n"
         "            dist.all_reduce(x)\n",
-        "rank 1 skipped one call after #3; it left while ranks 0,2-3 waited for it in all_reduce #9",
+        "rank 1 skipped one call after #3; it left while ranks 0,2-3 waited for it in all_reduce #9 on group "
+        "'world'",
         1,
     ),
     "a recv from any rank that takes the message of another": (

@@ -54,9 +54,14 @@ def test_a_rank_that_fails_once_fails_nobody(
         records = sorted(path.name for path in (run / f"attempt_{number}").glob("*.ddr"))
         assert records == ["rank00000.ddr", "rank00001.ddr"]
     assert done.report == []
-    assert done.err.splitlines()[-1] == (
-        "distdbg run: rank 1 exited with code 4; restarting all ranks (1 of 3 restarts used)"
-    )
+    assert done.err.splitlines()[-6:] == [
+        "distdbg run: attempt 1 of 4: FAILED: rank 1 exited with code 4",
+        "  hint: @distdbg.record on main() brings its traceback here",
+        "distdbg run: restarting all ranks (attempt 2 of 4)",
+        "distdbg run: attempt 2 of 4 succeeded",
+        "  attempt 1 failed: FAILED: rank 1 exited with code 4",
+        f"  next: distdbg analyze --attempt 0 {run.name}",
+    ], done.err
 
 
 def test_ranks_start_anew_when_the_folder_of_the_run_is_gone(

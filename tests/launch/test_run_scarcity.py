@@ -33,30 +33,54 @@ def test_a_run_folder_that_cannot_be_made_is_named(
     assert "hint: --run-dir names another one" in done.err
 
 
-def test_a_full_disk_is_said_and_what_ranks_do_goes_on(
-    start_job: StartJob, write_script: WriteScript, tmp_path: Path
-) -> None:
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         whose = "this kernel lets nobody" if os.getuid() == 0 else "this user may not"
         pytest.skip(f"{whose} mount a file system")
-    try:
-        script = write_script(
-            "import distdbg as dist, os\n"
-            "dist.init_process_group()\n"
-            "dist.barrier()\n"
-            "print('x' * 200_000, flush=True) if dist.get_rank() else print('fine')\n"
-        )
-        done = start_job(
-            "--nproc-per-node=2", "--redirects=1:1", f"--run-dir={folder}", script
-        ).wait()
-        assert "No space left on device" in done.err
-        assert done.code in (0, 1)
-        assert "fine" in done.out
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+PRINTS = (
+    "import distdbg as dist, os\n"
+    "dist.init_process_group()\n"
+    "dist.barrier()\n"
+    "print('x' * 200_000, flush=True) if dist.get_rank() else print('fine')\n"
+)
+
+
+def test_a_rank_that_writes_onto_a_full_disk_fails_and_the_report_says_where(
+    start_job: StartJob, write_script: WriteScript, full_disk: Path
+) -> None:
+    script = write_script(PRINTS)
+    job = start_job("--nproc-per-node=2", "--redirects=1:1", f"--run-dir={full_disk}", script)
+    done = job.wait()
+    assert done.code == 1
+    assert "this rank continues without a record" in done.err
+    assert done.report[0].startswith(
+        "FAILED: rank 1 "
+    )  # there was no room for its error file either
+    assert any(line.startswith("  not written since ") for line in done.report), done.report
+    assert "fine" in done.out
+
+
+def test_output_that_is_shown_as_well_costs_the_file_alone(
+    start_job: StartJob, write_script: WriteScript, full_disk: Path
+) -> None:
+    script = write_script(PRINTS)
+    flags = ("--nproc-per-node=2", "--tee=1", f"--log-dir={full_disk}")
+    done = start_job(*flags, script).wait()
+    assert done.code == 0, done.err
+    assert sorted(done.out.splitlines()) == ["[default0]:fine", f"[default1]:{'x' * 200_000}"]
+    last = done.err.splitlines()[-1]
+    assert last.startswith("distdbg run: not written since "), done.err
+    assert "(No space left on device); 1" in last  # of one file, or of both
+    assert " KiB of output are missing in " in last
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def test_a_failure_on_any_host_uses_up_one_restart_of_all(start: Start, tmp_path
     codes = {host.ranks[0][0]: host.end() for host in hosts}
     assert codes == {"0": 3, "1": 3}
     for host in hosts:
-        assert host.output.count("restarting all ranks (1 of 1 restarts used)") == 1
+        assert host.output.count("restarting all ranks (attempt 2 of 2)") == 1
         assert host.output.count("exited with code 3") >= 2  # why it started anew, and why it ended
 
 

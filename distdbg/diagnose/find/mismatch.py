@@ -15,7 +15,7 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere
+from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
@@ -93,6 +93,9 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += list(meant.values())
+    elsewhere = say_elsewhere(session, calls, meant)
+    if elsewhere and first.what:
+        evidence.append(as_told(first.what))
     skipped = _went_on(session, matched, calls, odd, first.seq)
     went_on = all(error.went_on for error in errors)
     for line in first.details:
@@ -103,7 +106,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
-        what=skipped.what if skipped else fit(first.what or _unsaid(first)),
+        what=skipped.what if skipped else elsewhere or fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
         group=first.group,

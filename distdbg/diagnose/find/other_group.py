@@ -9,7 +9,7 @@ from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_op
+from distdbg.diagnose.wording import fit, say_op, site_of
 from distdbg.record.format import Flag, Status
 
 ADVICE = "see how that line chooses the group: all ranks of a group must call the same ops on it"
@@ -29,6 +29,27 @@ def calls_meant_elsewhere(
             text = f"rank {waiting.rank} waited for the same call of rank {rank} in "
             found[rank] = called(session, waiting, text + say_op(session, waiting))
     return found if len(found) < len(calls) else {}
+
+
+def say_elsewhere(
+    session: Session, calls: Mapping[int, OpRef], meant: Mapping[int, Evidence]
+) -> str:
+    """'rank 2 called all_reduce on group 'dp' at a.py:9 (f); rank 3 waited for it on group 'tp''."""
+    if len(meant) != 1:
+        return ""
+    [(rank, waited)] = meant.items()
+    if waited.op is None:
+        return ""
+    mine, other = (
+        session.groups[session.ranks[op.rank].ops.group[op.at]].label
+        for op in (calls[rank], waited.op)
+    )
+    if mine == other:
+        return ""
+    return fit(
+        f"rank {rank} called {session.kind_of(calls[rank])} on group '{mine}' at "
+        f"{site_of(session, calls[rank])}; rank {waited.op.rank} waited for it on group '{other}'"
+    )
 
 
 def _who_waits(session: Session, matched: Matched, call: OpRef) -> OpRef | None:

@@ -25,6 +25,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
 from distdbg.record.format import Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import OTHER_THREAD
 from distdbg.record.thresholds import measure_of
 
 _IS: Final = {
@@ -159,6 +160,8 @@ def _advice(state: RankState, why: str, *, is_past: bool) -> str:
             "it may have been at work: next time take its stacks twice before you stop the job "
             "(distdbg stacks)"
         )
+    if OTHER_THREAD in why:
+        return "two of its threads may wait for each other's locks: compare in which order they take them"
     if state is RankState.ASLEEP and "sleep" in why:
         return "see why it sleeps there: time.sleep, or a wait with a time limit"
     return _ADVICE.get(state, "")

@@ -19,7 +19,7 @@ from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.crash_file import read_crash
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.format import Exit
-from distdbg.record.printed_stack import read_stack
+from distdbg.record.printed_stack import own_frame, read_stack
 
 _CRASHES: Final = ("signal",)
 _STDERR: Final = "stderr.log"
@@ -28,12 +28,15 @@ _STDERR: Final = "stderr.log"
 def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
     """Fill `RankLog.left_stack` of those that raised or crashed."""
     raised = {rank for rank, log in session.ranks.items() if log.exit is Exit.RAISED}
-    for path in error_files(folders, session.attempt) if raised else ():
+    silent = {rank for rank, log in session.ranks.items() if _is_silent(log)}
+    for path in error_files(folders, session.attempt) if raised or silent else ():
         facts = read_error_file(path)
-        if facts is None or facts.rank not in raised or facts.rank is None:
+        if facts is None or facts.rank is None or facts.rank not in raised | silent:
             continue
         log = session.ranks[facts.rank]
-        if _is_of(facts, log):
+        if facts.rank in silent:
+            _take_over(facts, log)
+        if log.exit is Exit.RAISED and _is_of(facts, log):
             log.left_stack = read_stack(facts.traceback)
     for rank, log in session.ranks.items():
         if log.end is None or log.end.cause not in _CRASHES or log.exit is Exit.RAISED:
@@ -43,6 +46,21 @@ def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
             one.text for one in session.lines if one.rank == rank and one.source.startswith(_STDERR)
         ]
         log.left_stack = read_stack(next(filter(None, texts), "\n".join(printed)))
+
+
+def _is_silent(log: RankLog) -> bool:
+    """Whether it failed by itself and has no record that says why: before it had a group, say."""
+    return log.exit is None and log.end is not None and log.end.cause == "exited" and log.has_failed
+
+
+def _take_over(facts: ErrorFacts, log: RankLog) -> None:
+    """What the rank said to its launcher, as if it stood in a record."""
+    assert log.end is not None
+    if facts.pid not in (None, log.end.pid):
+        return  # of another start
+    own = own_frame(read_stack(facts.traceback))
+    log.exit, log.exit_what = Exit.RAISED, facts.first_line
+    log.exit_where = "" if own is None else str(own)
 
 
 def _is_of(facts: ErrorFacts, log: RankLog) -> bool:

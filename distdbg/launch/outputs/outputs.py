@@ -30,9 +30,11 @@ from distdbg.launch.outputs.folders import (
     rank_folder,
 )
 from distdbg.launch.outputs.lines import Lines
+from distdbg.launch.outputs.losses import Loss
 from distdbg.launch.outputs.pipe_tail import PipeTail
 from distdbg.launch.outputs.sinks import Console, LineFile, Sink
 from distdbg.launch.outputs.tail import Tail
+from distdbg.launch.outputs.tee_pipe import TeePipe
 from distdbg.launch.std import Std
 from distdbg.record.folders import attempt_folder
 from distdbg.record.line_times import LOOK_NS, LineTimesWriter
@@ -64,6 +66,10 @@ class Outputs:
         #: Protects the tails, the line files and the positions in all of them.
         self._lock = threading.Lock()
         self._tails: list[Tail] = []
+        #: Of streams that are kept and shown.
+        self._tees: list[TeePipe] = []
+        #: What could not be written, by the file's name.
+        self._losses: dict[Path, Loss] = {}
         #: Of ranks whose stderr goes straight to the console.
         self._pipes: list[PipeTail] = []
         #: By rank, what faulthandler printed of a crash in native code on such a pipe.
@@ -75,7 +81,6 @@ class Outputs:
         self._wake_fds = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._is_closing = False
         self._is_closed = False
-        self._is_trouble_said = False
         self._disk_due_ns = 0
         self._thread: threading.Thread | None = None
         self._is_started = False
@@ -116,6 +121,11 @@ class Outputs:
             return None
         return rank_folder(self._logs, attempt, local_rank) / LOG_NAMES[stream]
 
+    def losses(self) -> list[Loss]:
+        """What could not be written so far: files; a folder only where no file is known."""
+        files = [loss for path, loss in self._losses.items() if path != self._logs]
+        return files or list(self._losses.values())
+
     def _open(self, stream: Std, local_rank: int, rank: int, attempt: int) -> int | None:
         place = self._choices.place(local_rank, stream)
         if place is Place.INHERITED and stream is Std.ERR:
@@ -125,19 +135,40 @@ class Outputs:
         path = self.log_file(local_rank, attempt, stream)
         if place is Place.NOWHERE or path is None:
             return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        # Appending, so that children of the rank do not write over each other's lines.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(path, flags, 0o600)
+        if self._choices.is_teed(local_rank, stream):
+            fd = self._open_tee(path, stream, self._choices.prefix(local_rank, rank), attempt)
+        else:
+            # Appending, so that children of the rank do not write over each other's lines.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+            fd = os.open(path, flags, 0o600)
         try:
             with self._lock:
                 self._times.append(LineTimesWriter(path, rank))
             self._run_thread()
-            if self._choices.is_teed(local_rank, stream):
-                self._follow(path, stream, self._choices.prefix(local_rank, rank), attempt)
         except BaseException:
             os.close(fd)
             raise
         return fd
+
+    def _open_tee(self, path: Path, stream: Std, prefix: str, attempt: int) -> int:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reading, False)
+        tails: list[Tail] = []
+        try:
+            tee = TeePipe(reading, path, tails, self._on_loss)
+        except BaseException:
+            os.close(reading)
+            os.close(writing)
+            raise
+        with self._lock:
+            self._tees.append(tee)
+        try:
+            tails += self._follow(path, stream, prefix, attempt)
+        except BaseException:
+            os.close(writing)
+            raise
+        self._wake_up()
+        return writing
 
     def _open_pipe(self, rank: int) -> int:
         """What ranks print at once must not be torn within a line."""
@@ -148,7 +179,7 @@ class Outputs:
         self._run_thread()
         return fd
 
-    def _follow(self, path: Path, stream: Std, prefix: str, attempt: int) -> None:
+    def _follow(self, path: Path, stream: Std, prefix: str, attempt: int) -> list[Tail]:
         start = prefix.encode(errors="surrogateescape")
         needles = [text.encode(errors="surrogateescape") for text in self._choices.filters(stream)]
         read_only = os.O_RDONLY | os.O_CLOEXEC
@@ -157,15 +188,16 @@ class Outputs:
             self._tails += tails
             if needles:
                 sink = self._line_file(attempt, stream)
-                self._tails.append(Tail(os.open(path, read_only), Lines(start, needles), sink))
-        self._run_thread()
+                tails.append(Tail(os.open(path, read_only), Lines(start, needles), sink))
+                self._tails += tails[1:]
+        return tails
 
     def _line_file(self, attempt: int, stream: Std) -> LineFile:
         assert self._logs is not None  # without files nothing is followed
         key = (attempt, stream)
         if key not in self._line_files:
             path = attempt_folder(self._logs, attempt) / FILTERED_NAMES[stream]
-            self._line_files[key] = LineFile(path, self._on_trouble)
+            self._line_files[key] = LineFile(path, lambda error: self._on_loss(path, error, 0))
         return self._line_files[key]
 
     # ------------------------------------------------------------------------------- for the launcher
@@ -181,6 +213,7 @@ class Outputs:
         Whether all of it went out by the deadline (monotonic); a console that nobody reads may refuse.
         What was opened before is not followed any further.
         """
+        self._disk_due_ns = 0
         self._watch_disk()
         is_late = False
         is_finished = False
@@ -217,6 +250,7 @@ class Outputs:
                 for tail in self._tails:
                     tail.close()
                 self._tails.clear()
+                self._close_tees()
                 self._close_pipes(is_late=True)
                 self._close_times()
                 self._close_line_files()
@@ -232,7 +266,7 @@ class Outputs:
     # ------------------------------------------------------------------------------- moving lines
 
     def _run_thread(self) -> None:
-        is_needed = self._tails or self._times or self._pipes
+        is_needed = self._tails or self._tees or self._times or self._pipes
         if self._is_started and is_needed and self._thread is None and not self._is_closing:
             # A daemon: a console that blocks for good must not keep the launcher.
             self._thread = threading.Thread(target=self._loop, name="distdbg-outputs", daemon=True)
@@ -243,11 +277,12 @@ class Outputs:
             with self._lock:
                 moved = self._step()
                 self._look_at_lengths()
-                pipes = [pipe.fileno() for pipe in self._pipes if not pipe.is_over]
                 is_full = not self._consoles[Std.ERR].flush(0)
+                pipes = [pipe.fileno() for pipe in self._pipes if not (pipe.is_over or is_full)]
+                pipes += [tee.fileno() for tee in self._tees if not (tee.is_over or tee.is_full)]
             self._watch_disk()
             if not moved:
-                self._wait([] if is_full else pipes)
+                self._wait(pipes)
 
     def _wait(self, pipes: list[int]) -> None:
         """Until a rank prints on its pipe, or some time has passed."""
@@ -265,7 +300,7 @@ class Outputs:
     def _step(self) -> bool:
         """One chunk of each stream whose sink has room; whether anything moved."""
         room = {id(sink): sink.flush(0) for sink in self._sinks()}
-        moved = False
+        moved = sum(tee.step() for tee in self._tees) > 0
         tails: list[Tail | PipeTail] = [*self._tails, *self._pipes]
         for tail in tails:
             if room[id(tail.sink)] and tail.step():
@@ -292,6 +327,9 @@ class Outputs:
         return [*self._consoles.values(), *self._line_files.values()]
 
     def _finish(self, *, is_late: bool) -> None:
+        for tee in self._tees:
+            while tee.step():  # into the file also where the console takes nothing more
+                pass
         for tail in self._tails:
             if isinstance(tail.sink, LineFile):
                 while tail.step():  # the console may be behind; this file need not be
@@ -300,6 +338,7 @@ class Outputs:
                 tail.finish()
             tail.close()
         self._tails.clear()
+        self._close_tees()
         self._close_pipes(is_late=is_late)
         self._close_times()
         self._close_line_files()
@@ -313,6 +352,11 @@ class Outputs:
             pipe.close()
         self._pipes.clear()
         self._consoles[Std.ERR].put(self._alike.finish())
+
+    def _close_tees(self) -> None:
+        for tee in self._tees:
+            tee.close()
+        self._tees.clear()
 
     def _close_times(self) -> None:
         self._look_at_lengths(is_last=True)
@@ -328,20 +372,25 @@ class Outputs:
     def _watch_disk(self) -> None:
         """Ranks get an error of their own when the disk is full; this says what it means, once."""
         now_ns = time.monotonic_ns()
-        if self._logs is None or self._is_trouble_said or now_ns < self._disk_due_ns:
+        if self._logs is None or self._losses or now_ns < self._disk_due_ns:
             return
         self._disk_due_ns = now_ns + int(_DISK_S * 1e9)
         with suppress(OSError):
             about = os.statvfs(self._logs)
             free = about.f_bavail if os.geteuid() else about.f_bfree  # the rest is root's
             if about.f_blocks and not free:
-                self._on_trouble(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._logs)))
+                error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._on_loss(self._logs, error, 0)
 
-    def _on_trouble(self, error: OSError) -> None:
-        if not self._is_trouble_said:
-            self._is_trouble_said = True
-            where = error.filename or self._logs
-            _log.warning("%s: %s; what ranks print may be lost", where, error.strerror)
+    def _on_loss(self, path: Path, error: OSError, nbytes: int) -> None:
+        """A file did not take what belongs into it: said at once for the first, and at the end for all."""
+        if not self._losses:
+            _log.warning("%s: %s; what ranks print may be lost there", path, error.strerror)
+        loss = self._losses.get(path)
+        if loss is None:
+            why = error.strerror or str(error)
+            loss = self._losses[path] = Loss(path=path, why=why, since_wall_ns=time.time_ns())
+        loss.nbytes += nbytes
 
 
 def _hint(number: int | None) -> str:

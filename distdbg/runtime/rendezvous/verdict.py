@@ -134,7 +134,8 @@ def explain(verdict: Verdict, me: Member, where: str) -> RendezvousError:
             details.append(f"until then {_ranks(joined)} of {verdict.world_size} had joined")
             hint = "give every process its own rank, and every run its own place to meet"
         case "sizes":
-            what = f"the ranks at {where} do not agree on the world size: {_sizes(verdict.members)}"
+            what = f"the ranks do not agree on the world size: {_sizes(verdict.members)}"
+            details.append(f"they met at {where}")
             hint = "start all ranks with the same WORLD_SIZE or world_size="
         case "died":
             rank = verdict.culprits[0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -204,3 +205,24 @@ def test_collecting_garbage_is_work() -> None:
     )
     found = judged(look(0, main, letter="R"), look(1, main, cpu_s=1, letter="R"))
     assert (found.state, found.why) == (RankState.RUNNING, "collects garbage")
+
+
+def test_a_thread_of_the_program_beside_a_lock_is_named() -> None:
+    def others(line: int, *, active: bool = False) -> tuple[ThreadStack, ...]:
+        library = StackFrame("wait", threading.__file__, 320)
+        return (
+            thread(py("save", 21)),
+            ThreadStack(
+                (py("log", line), py("run", 5)), name="logger", thread_id=2, is_active=active
+            ),
+            ThreadStack((library, py("read", 9)), name="loader", thread_id=3, is_active=False),
+        )
+
+    lock = {"wchan": "futex_wait"}
+    found = judged(look(0, *others(13), **lock), look(1, *others(13), **lock))
+    assert (found.state, found.site) == (RankState.ASLEEP, "train.py:21 (save)")
+    assert found.why == "in a lock; its thread 'logger' is at train.py:13 (log)"
+    moved = judged(look(0, *others(12), **lock), look(1, *others(13), **lock))
+    assert moved.why == "in a lock"
+    busy = judged(look(0, *others(13), **lock), look(1, *others(13, active=True), **lock))
+    assert busy.why == "in a lock"

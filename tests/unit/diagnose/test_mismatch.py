@@ -208,6 +208,8 @@ def test_a_call_that_others_wait_for_on_another_group_is_the_wrong_one(is_said: 
         "rank 0 waited for the same call of rank 2 in all_reduce #2 on group 'dp' at a.py:9 (f)"
         in texts(finding)
     )
+    led = "rank 2 called all_reduce on group 'tp' at a.py:7 (f); rank 0 waited for it on group 'dp'"
+    assert (finding.what == led) == is_said
     assert "no side has a majority" not in texts(finding)
     assert finding.advice.startswith("see how that line chooses the group")
     finding = find_one(mixed_up(is_said=is_said, waits=False))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.launch.memory_limit import name_limit
 from distdbg.record.rank_state import RankState
@@ -17,6 +19,13 @@ def test_the_last_sighting_of_the_same_process_counts() -> None:
     seen = [sighting("stopped"), sighting("running"), sighting("stopped", pid=8)]
     assert last_seen(seen, {2: 9}) == {2: "in load() at slp.py:7"}
     assert last_seen(seen, {1: 9}) == {}
+
+
+def test_a_thread_that_may_hold_the_lock_is_named_beside_it() -> None:
+    why = "in a lock; its thread 'saver' is at b.py:3 (save)"
+    assert last_seen([replace(sighting("asleep"), why=why)], {2: 9}) == {
+        2: "asleep in load() at slp.py:7; its thread 'saver' is at b.py:3 (save)"
+    }
 
 
 def test_where_a_rank_is_now_was_seen_since_it_moved_last() -> None:

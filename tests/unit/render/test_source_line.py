@@ -10,6 +10,8 @@ import pytest
 import render_examples as examples
 from rich.console import Console
 
+from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity, Verdict
+from distdbg.diagnose.session import Session
 from distdbg.record.entries import Frame
 from distdbg.render.html import to_html
 from distdbg.render.source_line import SourceLines, with_whole_name
@@ -109,3 +111,24 @@ def test_it_stands_below_its_place_in_the_text_and_on_the_page(program) -> None:
     )
     assert "\n    dist.recv(x, 1)" in to_html(session, verdict, folder=folder)
     assert "dist.recv" not in to_html(session, verdict)
+
+
+def test_a_finding_without_stacks_shows_the_lines_that_it_names(program) -> None:
+    session = Session(source="x", now_ns=LATER_NS)
+    session.stacks.append((Frame(str(program), 2, "step"), Frame("/lib/b.py", 3, "other")))
+    sites = ("a.py:2 (step)", "a.py:2 (step)", "b.py:3 (other)", "c.py:1 (nobody)")
+    evidence = tuple(Evidence(text="rank 0 comes late", site=site) for site in sites)
+    root = Finding(
+        kind=Kind.STRAGGLER, severity=Severity.WARNING, what="x", ranks=(0,), evidence=evidence
+    )
+    verdict = Verdict(what="x", root=root, findings=(root,), roles={}, lacks=())
+    out = io.StringIO()
+    folder = str(program.parent)
+    print_verdict(Console(file=out, width=80), session, verdict, folder=folder)
+    shown = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    assert shown.endswith("The lines\n  a.py:2 (step)\n    dist.recv(x, 1)\n")
+    page = to_html(session, verdict, folder=folder)
+    assert "<h2>The lines</h2>" in page
+    assert "dist.recv(x, 1)" in page
+    session.stacks.append((Frame("/elsewhere/a.py", 2, "step"),))  # which of the two is not known
+    assert "dist.recv" not in to_html(session, verdict, folder=folder)

@@ -11,7 +11,7 @@ import render_examples as examples
 from rich.console import Console
 
 from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
-from distdbg.render.text import print_verdict, session_line, start_line
+from distdbg.render.text import attempt_lines, print_verdict, session_line
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -77,10 +77,22 @@ def test_much_evidence_is_cut_and_verbose_shows_it() -> None:
 
 
 def test_a_session_says_what_it_is() -> None:
-    session, verdict = examples.missing_rank()
+    session, _ = examples.missing_rank()
     session.ranks[0].host = "n02"
     session.attempt, session.attempts, session.is_live = 1, 3, True
     assert session_line(session) == (
-        "run example, 4 ranks on 2 hosts, start 2 of 3, live: the job still runs"
+        "run example, 4 ranks on 2 hosts, attempt 2 of 3, live: the job still runs"
     )
-    assert start_line(session, verdict).plain == f"start 2 of 3: {verdict.what}"
+
+
+def test_attempts_that_failed_alike_are_one_line() -> None:
+    session, verdict = examples.missing_rank()
+    sessions = [replace(session, attempt=n, attempts=4) for n in range(3)]
+    other = replace(verdict, root=None)
+    said = attempt_lines(
+        [(sessions[0], verdict), (sessions[1], other), (sessions[2], verdict)], verdict
+    )
+    assert [line.plain for line in said] == [
+        f"attempts 1,3 of 4 (--attempt 2): {verdict.what}; the last one: the same cause",
+        f"attempt 2 of 4 (--attempt 1): {other.what}",
+    ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distdbg.diagnose.load.run_folder import load_run
 from distdbg.errors import PeerLost
+from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.runtime.uncaught import print_in_blocks, text_of
 
 if TYPE_CHECKING:
@@ -84,3 +87,23 @@ def test_what_is_raised_in_a_thread_is_one_block(monkeypatch: pytest.MonkeyPatch
     assert lines[-1].startswith("[rank 1] ZeroDivisionError")
     assert all(line.startswith("[rank 1]") for line in lines)
     assert os.path.basename(__file__) in stream.getvalue()
+
+
+def test_a_thread_that_raises_is_in_the_record(tmp_path: Path) -> None:
+    code = (
+        "import threading, distdbg as dist\n"
+        "def read():\n"
+        "    raise OSError('bad shard')\n"
+        "dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())\n"
+        "threading.Thread(target=read, name='loader').start()\n"
+    )
+    script = tmp_path / "a.py"
+    script.write_text(code)
+    environ = {**os.environ, "DISTDBG_RUN_DIR": str(tmp_path / "run"), "DISTDBG_AGENT": "0"}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environ, capture_output=True, timeout=60, check=True
+    )
+    assert b"OSError: bad shard" in done.stderr
+    [found] = load_run(tmp_path / "run").ranks[0].found
+    assert found.what == "thread 'loader' raised OSError: bad shard"
+    assert (found.type, found.details) == (THREAD_ERROR, (f"{script}:3 (read)",))

@@ -78,3 +78,25 @@ def test_the_traceback_of_an_exception_is_that_of_what_the_record_says(
     assert [site.partition(" (")[0] for site in stack(session, 0)] == (
         [f"{__file__}:{line}"] if is_same else []
     )
+
+
+@pytest.mark.parametrize("pid", [1, 2])
+def test_a_rank_without_a_record_is_told_by_its_error_file(
+    tmp_path: Path, session: Session, pid: int
+) -> None:
+    ended = RankEnd(rank=0, pid=1, host="n01", ended_ns=2, wall_ns=2, cause="exited", exit_code=1)
+    session.ranks[0].end = ended
+    local = tmp_path / "logs" / "attempt_0" / "0"
+    local.mkdir(parents=True)
+    try:
+        raise ValueError("another world size")
+    except ValueError as error:
+        (local / "error.json").write_text(to_json(error, {"RANK": "0"}, pid=pid, wall_ns=9))
+    add_left_stacks(session, [tmp_path])
+    log = session.ranks[0]
+    if pid == 2:  # of another start
+        assert (log.exit, log.exit_what) == (None, "")
+        return
+    assert (log.exit, log.exit_what) == (Exit.RAISED, "ValueError: another world size")
+    assert os.path.basename(log.exit_where).startswith("test_left_stacks.py:")
+    assert "test_left_stacks.py" in stack(session, 0)[0]

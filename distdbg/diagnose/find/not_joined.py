@@ -1,0 +1,81 @@
+"""Ranks that never reached the making of the first group, while the others waited there for them.
+
+They have no record and no op; those that gave up name them in words alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from distdbg.diagnose.endings import Ending, Part, endings_of
+from distdbg.diagnose.failures import failures_of
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import fit, known_ns, say_ranks
+from distdbg.record.rank_list import read_ranks
+
+_MISSING: Final = re.compile(
+    r"^RendezvousError: \d+ of (\d{1,7}) ranks joined .{0,300}? within ([\d.a-z ]{1,40}); "
+    r"missing ranks? ([\d,-]{1,80}\d|\d)"
+)
+_MOST: Final = 8
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    """One finding for all that miss the same ranks."""
+    endings = endings_of(session, failures_of(session))
+    alike: dict[str, list[Ending]] = defaultdict(list)
+    said: dict[str, re.Match[str]] = {}
+    for one in endings.values():
+        words = _MISSING.match(one.reason)
+        if words is not None and one.part is Part.SUSPECT:
+            alike[words[3]].append(one)
+            said.setdefault(words[3], words)
+    return [
+        _finding(said[text], gave_up, endings)
+        for text, gave_up in alike.items()
+        if _ranks_in(said[text])
+    ]
+
+
+def _ranks_in(words: re.Match[str]) -> tuple[int, ...]:
+    try:
+        return tuple(rank for rank in read_ranks(words[3]) if rank < int(words[1]))
+    except ValueError:  # of a record that is no record of ours
+        return ()
+
+
+def _finding(words: re.Match[str], gave_up: list[Ending], endings: Mapping[int, Ending]) -> Finding:
+    missing = _ranks_in(words)
+    victims = tuple(one.rank for one in gave_up)
+    first = min(gave_up, key=lambda one: (one.at_ns == NEVER, one.at_ns, one.rank))
+    evidence = [
+        Evidence(text=f"rank {rank} {endings[rank].how}", rank=rank)
+        for rank in missing[:_MOST]
+        if rank in endings
+    ]
+    evidence += [
+        Evidence(text=f"rank {one.rank} raised {one.reason}", rank=one.rank, site=one.where)
+        for one in gave_up[:_MOST]
+    ]
+    it = "it" if len(missing) == 1 else "them"
+    return Finding(
+        kind=Kind.MISSING_RANK,
+        severity=Severity.ERROR,
+        what=fit(
+            f"{say_ranks(missing)} never joined; {say_ranks(victims)} waited {words[2]} for {it}",
+            f" at {first.where}" if first.where else "",
+        ),
+        ranks=missing,
+        victims=victims,
+        at_ns=known_ns(first.at_ns),
+        evidence=tuple(evidence),
+        advice=f"see what {say_ranks(missing)} did before init_process_group, or why it did not start",
+    )

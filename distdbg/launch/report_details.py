@@ -1,0 +1,170 @@
+"""What a launcher's report says below its first lines: of the cause, whom it names, and its victims. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from distdbg.errors import format_ranks
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.last_frames import last_frames, last_line
+from distdbg.launch.root_cause import Part, RootCause
+from distdbg.record.entries import Frame
+from distdbg.record.error_file import ErrorFacts
+from distdbg.record.format import Exit
+
+MOST_DETAILS: Final = 8
+_MOST_REASON: Final = 240
+_MOST_FRAMES: Final = 3
+#: Errors that only say what another rank did.
+_KNOWN: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout"))
+#: What the end of the job makes of no interest.
+_UNUSABLE: Final = ("the group is unusable", "no data was exchanged")
+#: Clocks of different hosts are not trusted to be closer.
+_SKEW_NS: Final = 10**9
+
+
+def all_details(
+    found: RootCause, hosts: Mapping[int, str], shown: Sequence[str] = ()
+) -> Iterator[str]:
+    """`shown` is what the records show of its error, in place of what the error says."""
+    first = found.first[0]
+    error = first.error
+    if error is not None:
+        # Of our own errors the details say it; of others the rest of a text of several lines.
+        shown = [line for line in shown if not line.startswith(_UNUSABLE)]
+        yield from (shown or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]
+        if not error.details:
+            frames = last_frames(error.traceback)
+            # What was on the console already stands here as one line.
+            yield from frames if first.stderr_file else last_line(frames)
+    elif first.crash:
+        yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
+        if first.record is not None and first.record.doing:
+            yield first.record.doing.replace(" ago, ", " before, ", 1)
+    elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:
+        doing = first.record.doing
+        yield doing if first.reason else f"at its end: {doing.replace(' ago, ', ' before, ', 1)}"
+    if error is None and first.stderr_tail:
+        yield "the end of its stderr:"
+        yield from (f"  {line}" for line in first.stderr_tail)
+    yield from _of_blamed(found, hosts)
+    if first.error_file:
+        yield f"error file: {first.error_file}"
+    if first.stderr_file:
+        yield f"stderr: {first.stderr_file}"
+    yield from fold("failed as well", found.others)
+    yield from fold("failed because of it", found.victims, is_brief=True)
+    yield from _of_victims(found)
+    yield from _clocks(found)
+
+
+def _site(frame: Frame) -> str:
+    return f"{os.path.basename(frame.file)}:{frame.line} ({frame.function})"
+
+
+def _own_details(error: ErrorFacts) -> list[str]:
+    if error.details:
+        return [line for line in error.details if not line.startswith(_UNUSABLE)]
+    said_later = f"hint: {error.hint}"
+    return [line for line in error.text.splitlines()[1:] if line.strip() != said_later]
+
+
+def _shared_details(evidence: Sequence[Evidence]) -> list[str]:
+    """What all of them say below their first line: not 'this rank is the odd one'."""
+    all_details = [one.error.details for one in evidence if one.error is not None]
+    return [
+        line
+        for line in all_details[0]
+        if all(line in details for details in all_details) and not line.startswith(_UNUSABLE)
+    ]
+
+
+def _of_victims(found: RootCause) -> Iterator[str]:
+    """For a rank that left and has no word for it: what the first of its victims says."""
+    victim = next((one.error for one in found.victims if one.error is not None), None)
+    if found.part is Part.LEAVER and victim is not None:
+        details = [line for line in victim.details if not line.startswith(_UNUSABLE)]
+        yield from details[:MOST_DETAILS]
+
+
+def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
+    """What is known of the ranks that the first ones name."""
+    known = {e.rank: e for e in (*found.victims, *found.ended, *found.others)}
+    for rank in sorted(found.blamed)[:MOST_DETAILS]:
+        one = known.get(rank)
+        if one is None:
+            where = hosts.get(rank)
+            yield (
+                f"rank {rank} was on host {where}; see the output of the launcher there"
+                if where
+                else f"rank {rank}: how it ended is not known here; it may be on another host"
+            )
+        elif one.record is not None and one.record.doing:
+            end = "terminated by the launcher" if one.end.was_asked else f"it {one.how}"
+            if not _has_last_op(found, rank):
+                yield f"rank {rank}: {one.record.doing}; {end}"
+            elif not one.end.was_asked:
+                yield f"rank {rank}: {end}"
+
+
+def thread_error(found: RootCause, rank: int) -> str:
+    """What a rank waits for may be a thread that is gone."""
+    known = {one.rank: one.record for one in (*found.victims, *found.ended, *found.others)}
+    record = known.get(rank)
+    return "" if record is None else record.thread_error
+
+
+def _has_last_op(found: RootCause, rank: int) -> bool:
+    """Whether the error itself has the last op of a rank that it names."""
+    error = found.first[0].error
+    details = () if error is None else error.details
+    return any(line.startswith(f"rank {rank} ") and "last op " in line for line in details)
+
+
+def fold(title: str, evidence: Sequence[Evidence], *, is_brief: bool = False) -> Iterator[str]:
+    """Failures with equal words in one line: 'ranks 0-1,3 failed because of it: PeerLost: ...'."""
+    by_words: dict[str, list[Evidence]] = {}
+    for one in evidence:
+        # Of errors of ours the root cause says the rest.
+        how = one.reason.partition(":")[0] if is_brief and one.error_type in _KNOWN else one.how
+        by_words.setdefault(how, []).append(one)
+    for how, several in list(by_words.items())[:MOST_DETAILS]:
+        yield f"{say_who(several)} {title}: {cut_reason(how)}"
+    hidden = list(by_words.values())[MOST_DETAILS:]
+    if hidden:
+        ranks = format_ranks(one.rank for several in hidden for one in several)
+        yield f"ranks {ranks} {title}, in {len(hidden)} other ways"
+
+
+def _clocks(found: RootCause) -> Iterator[str]:
+    """Who else may have been first, since hosts do not agree on the time."""
+    first = found.first[0]
+    near = [
+        one
+        for one in found.others
+        if one.end.host != first.end.host and one.failed_wall_ns - first.failed_wall_ns < _SKEW_NS
+    ]
+    if near:
+        yield (
+            f"{say_who(near)} failed on {'another host' if len(near) == 1 else 'other hosts'} "
+            "within a second: clocks of hosts differ, so that may have been first"
+        )
+
+
+def say_who(evidence: Iterable[Evidence]) -> str:
+    ranks = [one.rank for one in evidence]
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+
+
+def say_count(count: int, which: str = "") -> str:
+    return f"{count} {which}rank{'' if count == 1 else 's'}"
+
+
+def were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def cut_reason(text: str) -> str:
+    return text if len(text) <= _MOST_REASON else text[:_MOST_REASON] + "..."

@@ -1,0 +1,135 @@
+"""What a launcher says of attempts that have failed: in short while others follow, in full at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distdbg.command import say
+from distdbg.control.words import AbortWords
+from distdbg.diagnose.headline import FAILED
+from distdbg.launch.cause import Cause, say_attempts
+from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.first_failure import hosts_of_others
+from distdbg.launch.last_seen import read_last_seen
+from distdbg.launch.memory_limit import memory_limit
+from distdbg.launch.options import RunOptions
+from distdbg.launch.own_host import OwnHost
+from distdbg.launch.report import Outcome, cause_of, exit_code, report
+from distdbg.launch.report_layout import wants_colour, width_of
+from distdbg.launch.root_cause import Part, find_root_cause
+from distdbg.launch.running import Running
+from distdbg.record.printable import printable
+from distdbg.record.stop_order import read_stop_order
+
+
+class Telling:
+    """Of one launcher; `restarts` is how many are used up."""
+
+    def __init__(self, options: RunOptions, here: OwnHost) -> None:
+        self._options = options
+        self._here = here
+        self._failed: list[Cause] = []
+        #: The number in the name of the last one's folder: starts for other reasons have one as well.
+        self._last_folder = 0
+
+    def tell(self, line: str) -> None:
+        say(f"distdbg run: {line}")
+
+    def failed(self, running: Running, reason: str, restarts: int, code: int) -> None:
+        """An attempt has failed, and another one follows."""
+        cause = cause_of(self.outcome(running, reason, restarts, code))
+        if cause is None:  # nothing failed here, and of the other hosts only the reason is known
+            cause = Cause(word=FAILED, what=reason, attempt=restarts + 1)
+        self._failed.append(cause)
+        self._last_folder = running.number
+        first, *others = cause.lines
+        self.tell(printable(f"{self.number(restarts)}: {first}"))
+        for line in others:
+            say(f"  {printable(line)}")
+
+    def succeeded(self, restarts: int) -> None:
+        """After failures only: by now they are far above, behind the output of the ranks."""
+        if losses := self._here.losses():
+            self.tell(losses)
+        if not self._failed:
+            return
+        self.tell(f"{self.number(restarts)} succeeded")
+        for line in say_attempts(self._failed):
+            say(f"  {printable(line)}")
+        if run := self._run_to_analyze():
+            say(f"  next: distdbg analyze --attempt {self._last_folder} {run}")
+
+    def number(self, restarts: int) -> str:
+        """'attempt 2 of 3': starts that use up no restart are not counted."""
+        return f"attempt {restarts + 1} of {self._options.max_restarts + 1}"
+
+    def outcome(self, running: Running, reason: str, restarts: int, code: int) -> Outcome:
+        """What is known of a start whose ranks are gone."""
+        evidence = running.gather()
+        verdict = running.read_verdict(self._here.name)
+        return Outcome(
+            evidence=evidence,
+            run_folder=str(self._here.run_folder or ""),
+            attempt=restarts,
+            max_restarts=self._options.max_restarts,
+            because="" if running.failure is not None else reason,
+            is_elsewhere=len(running.round.nodes) > 1,
+            verdict=verdict,
+            seen=read_last_seen(running.folder, running.attempt.pids),
+            diagnosis=self._diagnose(running, evidence, verdict),
+            memory_limit=memory_limit(),
+            hosts=hosts_of_others(running.round),
+            code=code,
+        )
+
+    def report(self, outcome: Outcome) -> int:
+        """The launcher's last words; returns the exit code."""
+        outcome = replace(
+            outcome,
+            before=tuple(self._failed),
+            losses=self._here.losses(),
+            stopped_by="" if outcome.interrupted is None else self._who_asked(),
+            analyze=self._run_to_analyze() if outcome.run_folder else "",
+        )
+        is_terminal = _is_terminal()
+        text = report(
+            outcome,
+            width=width_of(is_terminal, shutil.get_terminal_size().columns),
+            is_coloured=wants_colour(is_terminal, os.environ),
+        )
+        if text:
+            say(text.rstrip("\n"))
+        return exit_code(outcome)
+
+    def _diagnose(
+        self, running: Running, evidence: Sequence[Evidence], verdict: AbortWords | None
+    ) -> Diagnosis | None:
+        """Only where processes alone do not show the cause, and all records are on this host."""
+        found = find_root_cause(evidence)
+        is_deadlock = verdict is not None and verdict.type == DEADLOCK
+        is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
+        if found is None or not (is_deadlock or is_mismatch or found.part is Part.LEAVER):
+            return None
+        if len(running.round.nodes) > 1:
+            return None
+        return diagnose_run(str(self._here.run_folder or ""), running.folder, running.attempt.pids)
+
+    def _who_asked(self) -> str:
+        folder = self._here.run_folder
+        return "" if folder is None else read_stop_order(folder)
+
+    def _run_to_analyze(self) -> str:
+        """What `distdbg analyze` is to be called with."""
+        by_name = self._options.run_dir is None and self._here.run
+        return self._here.run if by_name else str(self._here.run_folder or "")
+
+
+def _is_terminal() -> bool:
+    try:
+        return os.isatty(2)
+    except OSError:
+        return False
