@@ -97,7 +97,9 @@ def _group(failed: Sequence[Cause]) -> list[list[Cause]]:
 def _short(cause: Cause) -> str:
     """'FAILED: rank 1 raised ValueError: no data, at train.py:80'."""
     site = cause.site
-    at = f", at {site}" if site and site not in cause.what else ""
+    # Where its last op was called is not where it died.
+    word = "last op at" if cause.places and "last op " in cause.places[0] else "at"
+    at = f", {word} {site}" if site and site not in cause.what else ""
     return f"{cause.word}: {cause.what}{at}"
 
 

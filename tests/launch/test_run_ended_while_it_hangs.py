@@ -106,7 +106,13 @@ def test_a_job_that_is_ended_soon_was_not_hung(hang: Callable[..., RunningJob]) 
     job = hang()
     await_sleep(job)
     job.send(signal.SIGTERM)
-    job.wait()
+    done = job.wait()
+    assert done.report[0].startswith("STOPPED: interrupted by SIGTERM"), done.err
+    [waited] = [line for line in done.report if line.startswith("  when it was ended ")]
+    assert waited.startswith("  when it was ended ranks 0-1,3 had waited ")
+    assert waited.endswith(
+        "in all_reduce #2 on group 'world' (slp.py:12) for rank 2, asleep in load() at slp.py:6"
+    )
     code, document = analyze(job)
     root = root_of(document)
     assert root["what"].startswith("the job was stopped by SIGTERM; ranks 0-1,3 had waited ")

@@ -42,6 +42,15 @@ def test_equal_causes_are_one_line_whatever_their_numbers() -> None:
     ]
 
 
+def test_the_line_of_a_last_op_is_not_that_of_the_end() -> None:
+    last = failed(
+        1, "rank 0 was killed by SIGKILL", "at its end: last op barrier #1, called at a.py:3 (f)"
+    )
+    assert [*say_attempts([last])] == [
+        "attempt 1 failed: FAILED: rank 0 was killed by SIGKILL, last op at a.py:3"
+    ]
+
+
 def test_the_same_line_on_other_ranks_is_said_to_be_so() -> None:
     causes = [failed(n, f"rank {n} raised ValueError: no data", "at a.py:3 (f)") for n in (1, 2)]
     assert [*say_attempts(causes)] == [
