@@ -21,7 +21,7 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import MismatchError, UsageError, WrongTypeError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import torch_arrays
 from distdbg.runtime.collectives import broadcast
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, from_numpy
@@ -187,23 +187,11 @@ class GradientReducer:
         What is left of the pass is reduced with zeros, so that no rank waits or is a pass behind. Ranks that
         go on to reduce() or finish() get MismatchError with the reason.
         """
-        try:
-            self._give_up(reason)
-        except MismatchError as error:
-            if error.kind != "DDP":
-                raise
-
-    def _give_up(self, reason: str) -> None:
-        reducer = self._reducer
         self._given.clear()
         self._kept.clear()
-        if not reducer.is_open:
+        if not self._reducer.is_open:
             self._begin()
-        reducer.given_up = reason
-        try:
-            reducer.finish()
-        finally:
-            reducer.given_up = ""
+        self._reducer.give_up(reason or "no reason was given")
 
     @contextmanager
     def _given_up_by_an_error(self) -> Iterator[None]:
@@ -213,7 +201,7 @@ class GradientReducer:
         except Exception as error:
             first_line = str(error).partition("\n")[0]
             with suppress(Exception):  # this rank's own error says more
-                self._give_up(f"{type(error).__name__}: {first_line}")
+                self.abandon(f"{type(error).__name__}: {first_line}")
             raise
 
     def _check_all(self, gradients: Any) -> dict[str, Array]:

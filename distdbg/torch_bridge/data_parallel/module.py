@@ -278,7 +278,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._close()
         if self.reducer.is_open:
             self._is_armed = False
-            self.reducer.abandon()
+            self.reducer.give_up("its backward pass raised an error")
 
     def _close(self) -> None:
         self._pass = None

@@ -110,15 +110,23 @@ def test_a_parameter_that_a_static_graph_did_not_have() -> None:
     assert "rank 0 used a, which no first pass used" in error.what
 
 
-def test_a_backward_pass_that_raised_on_one_rank() -> None:
-    error = judge_pass(reports({}, {"is_abandoned": True}, {}), [0, 1, 2], "world", 0)
+def test_a_pass_that_some_ranks_give_up() -> None:
+    raised = {"given_up": "its backward pass raised an error"}
+    error = judge_pass(reports({}, raised, {}), [0, 1, 2], "world", 0)
     assert isinstance(error, MismatchError)
     assert error.ranks == [1]
     assert error.what == (
-        "DDP step 3 on group 'world': rank 1 raised an error in its backward pass; ranks 0,2 did not"
+        "DDP step 3 on group 'world': rank 1 gave up the pass: its backward pass raised an error"
     )
-    on_all = reports({"is_abandoned": True}, {"is_abandoned": True})
-    assert judge_pass(on_all, [0, 1], "world", 0) is None
+    assert "hint: see the error of rank 1; all ranks are at the end of this pass" in str(error)
+    other = {"given_up": "ValueError: " + "no data " * 20, "missing": ("a",)}
+    error = judge_pass(reports(other, raised, {}), [0, 1, 2], "world", 0)
+    assert isinstance(error, MismatchError)
+    assert error.ranks == [0, 1]
+    assert len(error.what) <= 120
+    assert error.details[0] == f"rank 0 gave up the pass: {other['given_up']}"
+    assert error.details[1] == f"rank 1 gave up the pass: {raised['given_up']}"
+    assert judge_pass(reports(raised, raised), [0, 1], "world", 0) is None
 
 
 def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:

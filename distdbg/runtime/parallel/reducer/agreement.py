@@ -28,6 +28,8 @@ _USABLE = "the group is still usable"
 _NOT_AVERAGED = "the gradients of this pass are not those of all ranks: do not use them"
 #: What an op is called when this rank goes forward again without having gone backward.
 SKIPPED = "no backward pass since the forward pass before"
+#: What the op at the end of a pass is called, where it is one of its own.
+STATUS = "DDP status"
 #: Ops of a backward pass.
 _BACKWARD = ("DDP bucket", "DDP order")
 _MOST_LINE = 118
@@ -58,10 +60,8 @@ class PassReport:
     missing: tuple[str, ...] = ()
     #: Those that had none in the first pass, with static_graph, and have one now.
     surplus: tuple[str, ...] = ()
-    #: Why this rank has given up the pass; its gradients are zeros.
+    #: Why this rank has given up the pass; what was left of it is zeros.
     given_up: str = ""
-    #: Whether the pass has raised on this rank.
-    is_abandoned: bool = False
     #: What the user called, and the line.
     function: str = ""
     site: str = ""
@@ -142,11 +142,9 @@ def judge_pass(
     """The same error on all ranks, if what they report is one; None: all did the same."""
     step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
     sites = _where(reports, ranks)
-    if any(report.given_up for report in reports):
-        return _given_up(step, reports, ranks, group, sites, this_rank)
-    raised = [report.is_abandoned for report in reports]
-    if any(raised):
-        return None if all(raised) else _raised(step, raised, reports, ranks, group, this_rank)
+    given_up = [report.given_up for report in reports]
+    if any(given_up):  # all: each knows why
+        return None if all(given_up) else _given_up(step, reports, ranks, group, sites, this_rank)
     forwards = [report.forwards for report in reports]
     if reports[0].function == "reduce" and len(set(forwards)) > 1:
         return _kept(step, forwards, reports, ranks, group, sites, this_rank)
@@ -213,42 +211,23 @@ def _given_up(
         if report.given_up:
             reasons[report.given_up].append(rank)
     odd = sorted(rank for of in reasons.values() for rank in of)
-    others = [rank for rank in ranks if rank not in odd]
-    rest = f"; {say_ranks(others)} did not" if others else ""
+    lines = [f"{say_ranks(of)} gave up the pass: {reason}" for reason, of in reasons.items()]
+    what = f"{step}: {lines[0]}"
     return MismatchError(
-        f"{step}: {say_ranks(odd)} gave up the pass{rest}",
+        _short(what),
         kind="DDP",
         group=group,
         ranks=odd,
         sides=_sides([report.given_up for report in reports], reports, ranks),
         details=[
-            *few([f"{say_ranks(of)}: {reason}" for reason, of in reasons.items()]),
+            *([lines[0]] if len(what) > _MOST_LINE else []),
+            *few(lines[1:]),
             *sites,
             f"{_NOT_AVERAGED}; {_USABLE}",
             *_is_odd(odd, this_rank),
         ],
-        hint="all ranks are at the end of this pass: skip its step on all, or end the program",
-    )
-
-
-def _raised(
-    step: str,
-    raised: Sequence[bool],
-    reports: Sequence[PassReport],
-    ranks: Sequence[int],
-    group: str,
-    this_rank: int,
-) -> MismatchError:
-    odd = [rank for rank, has_raised in zip(ranks, raised, strict=True) if has_raised]
-    usual = [rank for rank in ranks if rank not in odd]
-    return MismatchError(
-        f"{step}: {say_ranks(odd)} raised an error in its backward pass; {say_ranks(usual)} did not",
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=_sides(list(raised), reports, ranks),
-        details=[f"{_NOT_AVERAGED}; {_USABLE}", *_is_odd(odd, this_rank)],
-        hint=f"see the error of {say_ranks(odd)}; all ranks must leave such a step out",
+        hint=f"see the error of {say_ranks(odd)}; all ranks are at the end of this pass: leave its step out "
+        "on all",
     )
 
 
@@ -298,6 +277,15 @@ def is_skipped(error: Failed) -> bool:
     if not isinstance(error, MismatchError) or isinstance(error, RankLeft):
         return False
     return bool(_ranks_in(error.sides, *_BACKWARD) and _ranks_in(error.sides, SKIPPED))
+
+
+def is_ahead(error: Exception) -> bool:
+    """Whether some ranks are at the end of a pass, since their hook has raised, and others in a bucket of it.
+
+    Of an error that went through a future of torch only the text is left.
+    """
+    text = str(error)
+    return STATUS in text and _BACKWARD[0] in text
 
 
 def waiting_bucket(error: MismatchError) -> int | None:
