@@ -34,9 +34,10 @@ from distdbg.runtime.parallel.reducer.construction import (
     check_values,
     compare_values,
 )
+from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.measures import Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
-from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
+from distdbg.runtime.parallel.reducer.reducer import Reducer
 from distdbg.runtime.parallel.tree import by_name, rebuild
 from distdbg.runtime.world import record_comm
 

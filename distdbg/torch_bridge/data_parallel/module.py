@@ -33,8 +33,9 @@ from distdbg.runtime.parallel.reducer.construction import (
     check_values,
     compare_values,
 )
+from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.parameters import Parameter
-from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
+from distdbg.runtime.parallel.reducer.reducer import Reducer
 from distdbg.runtime.world import record_comm
 from distdbg.torch_bridge.call_sites import skip_torch_in
 from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse

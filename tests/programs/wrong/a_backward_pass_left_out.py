@@ -10,7 +10,7 @@ TRUTH = {
     "op": "all_reduce",
     "odd": [1],
     "says": ["DDP step 3", "rank 1 skipped a backward pass, in which ranks 0,2 wait"],
-    "torch": "needs",
+    "torch": "ours",
 }
 
 
