@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import logging
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
@@ -162,6 +164,7 @@ def compare(steps: int) -> dict[str, Any]:
             found[f"{who} facts"] = facts(wrap)
             found[f"{who} halves"] = halves(wrap, rank)
             found[f"{who} passes"] = passes(wrap, rank)
+            found[f"{who} copies"] = copies(wrap, rank)
     end()
     return found
 
@@ -200,6 +203,28 @@ def passes(wrap: Wrap, rank: int) -> dict[str, Any]:
         out = model(inputs).sum()
     out.backward()
     found["frozen, then forward twice on rank 1"] = gradients_of(model)
+    return found
+
+
+def copies(wrap: Wrap, rank: int) -> dict[str, Any]:
+    """Gradients of copies and of what they are copies of; each has a reducer of its own."""
+    torch.manual_seed(0)
+    model = wrap(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)))
+    inputs = torch.arange(8.0).view(2, 4).add(rank)
+    model(inputs).sum().backward()
+    file = io.BytesIO()
+    torch.save(model, file)
+    made = {
+        "deepcopy": copy.deepcopy(model),
+        "pickle": pickle.loads(pickle.dumps(model)),
+        "saved": torch.load(io.BytesIO(file.getvalue()), weights_only=False),
+    }
+    found = {}
+    for name, one in {**made, "model": model}.items():
+        one.zero_grad()
+        for _ in range(2):
+            one(inputs).square().sum().backward()
+        found[name] = gradients_of(one)
     return found
 
 
@@ -345,6 +370,9 @@ def errors(rank: int) -> dict[str, str]:
     out = model(inputs)["out"].sum()
     out.backward(retain_graph=True)
     found["late"] = first_line(out.backward)
+    found["pickle"] = first_line(
+        lambda: pickle.dumps(ddp(nn.Linear(2, 2), process_group=dist.new_group()))
+    )
     return found
 
 

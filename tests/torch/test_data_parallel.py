@@ -68,6 +68,12 @@ def test_passes_that_do_not_alternate_are_reduced_as_in_torch(two: list[dict[str
     assert two[0]["ours passes"] == two[1]["ours passes"]
 
 
+def test_a_copy_is_reduced_for_itself_as_in_torch(two: list[dict[str, Any]]) -> None:
+    for of_rank in two:
+        assert of_rank["ours copies"] == of_rank["torch copies"]
+        assert len({str(found) for found in of_rank["ours copies"].values()}) == 1
+
+
 #: Facts of the machine and of torch's own backends; times.
 NOT_COMPARED = {
     "cuda_visible_devices", "gloo_device_transport", "gloo_socket_ifname", "gloo_num_threads",
@@ -128,6 +134,7 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
             "UsageError: DDP: branch.bias got a gradient after the backward pass of its forward pass; "
             "it is not reduced"
         )
+        assert "only over the default group it can be pickled, not over '" in said["pickle"]
         (skipped, after_it), (raised, after_that) = of_rank["skip"]
         assert skipped == (
             "MismatchError: DDP step 3 on group 'world': rank 1 skipped a backward pass, "

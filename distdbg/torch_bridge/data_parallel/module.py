@@ -10,7 +10,8 @@ import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from copy import deepcopy
+from typing import Any, Self
 
 import torch
 
@@ -64,6 +65,10 @@ preserve_versions = _autograd._unsafe_preserve_version_counter
 _current_backward: Any = torch._C._current_graph_task_id
 _BUFFERS = "DDP buffers"
 _DENSE = torch.strided
+#: Attributes that a copy makes for itself.
+_MADE_ANEW = {
+    "process_group", "reducer", "_facts", "_handles", "_pass", "_backward_span", "_join_config",
+}  # fmt: skip
 
 
 class BackwardPass:
@@ -148,29 +153,15 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
         self.device = self._parameters_list[0].device
         self._has_buffers = next(self._buffers_of(), None) is not None
-        #: Whether a forward pass with synchronization waits for its backward pass.
-        self._is_armed = False
-        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
-        self._pass: weakref.ref[BackwardPass] | None = None
-        self._backward_span: span | None = None
-        self._prepare(named, init_sync, syncs_buffers_at_init)
-        options = {
-            "broadcast_buffers": int(self.forward_sync_buffers),
-            "find_unused_parameters": int(find_unused_parameters),
-            "gradient_as_bucket_view": int(gradient_as_bucket_view),
-            "static_graph": int(static_graph),
-        }
-        self._facts = construction_facts(self.reducer, module, options)
+        self._agree(init_sync, syncs_buffers_at_init)
+        self._attach(named)
         if level_of(self.process_group.world) is not DebugLevel.OFF:
             lines = "\n".join(f"{name}: {value}" for name, value in self._facts.items())
             _log.info("DDP Initialized with:\n%s", lines)
 
-    def _prepare(self, named: Mapping[str, Any], init_sync: bool, syncs_buffers: bool) -> None:
+    def _agree(self, init_sync: bool, syncs_buffers: bool) -> None:
+        """Compare the models of all ranks, and give all the values of rank 0."""
         group = self.process_group
-        parameters = [
-            Parameter(name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
-            for name, value in named.items()
-        ]
         options = {
             "bucket_cap_mb": ",".join(f"{limit / 2**20:g}" for limit in self._capacity.limits),
             "find_unused_parameters": self.find_unused_parameters,
@@ -188,11 +179,23 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             with record_comm("DDP parameters and buffers"), torch.no_grad():
                 broadcast_states(group, list(states.values()))
         check_values(group, states, level, init_sync)
+
+    def _attach(self, named: Mapping[str, Any]) -> None:
+        """Make a reducer, and have autograd tell of the gradients; no other rank is needed."""
+        #: Whether a forward pass with synchronization waits for its backward pass.
+        self._is_armed = False
+        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
+        self._pass: weakref.ref[BackwardPass] | None = None
+        self._backward_span: span | None = None
+        parameters = [
+            Parameter(name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
+            for name, value in named.items()
+        ]
         self.reducer = Reducer(
             parameters,
             self._parameters_list,
             TorchArrays(),
-            group,
+            self.process_group,
             capacity=self._capacity,
             find_unused=self.find_unused_parameters,
             static_graph=self.static_graph,
@@ -204,6 +207,46 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             value.register_post_accumulate_grad_hook(_gradient_hook(this, index))
             for index, value in enumerate(self._parameters_list)
         ]
+        options = {
+            "broadcast_buffers": int(self.forward_sync_buffers),
+            "find_unused_parameters": int(self.find_unused_parameters),
+            "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
+            "static_graph": int(self.static_graph),
+        }
+        self._facts = construction_facts(self.reducer, self.module, options)
+
+    # ------------------------------------------------------------------------------- copies
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy of the module with a reducer of its own, over the same group. No collective."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made._restore(deepcopy(self._lasting(), memo), self.process_group)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: all but the group and the reducer, which are made anew. The default group only."""
+        if self.process_group is not self.process_group.world.default:
+            raise UsageError(
+                f"DistributedDataParallel: only over the default group it can be pickled, not over "
+                f"'{self.process_group.label}'",
+                hint="pickle its module, or its state_dict()",
+            )
+        return self._lasting()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make it anew over the default group, which must have been initialized. No collective."""
+        self._restore(state, group_of(None, None))
+
+    def _lasting(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _MADE_ANEW}
+
+    def _restore(self, state: dict[str, Any], group: ProcessGroup) -> None:
+        super().__setstate__(state)
+        Joinable.__init__(self)  # a copy is in no block
+        self.process_group = group
+        skip_torch_in(group.world.recorder, torch)
+        self._attach(parameters_of(self.module, self.parameters_to_ignore))
 
     @property
     def broadcast_buffers(self) -> bool:
