@@ -74,6 +74,11 @@ def test_a_copy_is_reduced_for_itself_as_in_torch(two: list[dict[str, Any]]) -> 
         assert len({str(found) for found in of_rank["ours copies"].values()}) == 1
 
 
+def test_a_layer_under_a_reentrant_checkpoint_twice_as_in_torch(two: list[dict[str, Any]]) -> None:
+    for of_rank in two:
+        assert of_rank["ours twice"] == of_rank["torch twice"]
+
+
 #: Facts of the machine and of torch's own backends; times.
 NOT_COMPARED = {
     "cuda_visible_devices", "gloo_device_transport", "gloo_socket_ifname", "gloo_num_threads",
@@ -129,11 +134,14 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
             "branch.bias; ranks 0,2 did"
         )
         assert said["nowhere"].endswith("no rank used branch.weight, branch.bias")
-        assert said["after"] == said["twice"] == ""
-        assert said["late"] == (
-            "UsageError: DDP: branch.bias got a gradient after the backward pass of its forward pass; "
-            "it is not reduced"
+        assert said["after"] == said["twice"] == said["twice more"] == ""
+        assert said["again"].endswith(
+            "rank 1 went backward again without going forward; not ranks 0,2"
         )
+        assert said["nested"].startswith("UsageError: DDP: layer.")
+        assert said["nested"].endswith(" got its gradient twice in one backward pass")
+        for summed, expected in of_rank["turns"]:
+            assert summed == pytest.approx(expected, rel=1e-5)
         assert "only over the default group it can be pickled, not over '" in said["pickle"]
         (skipped, after_it), (raised, after_that) = of_rank["skip"]
         assert skipped == (

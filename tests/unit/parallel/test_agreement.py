@@ -129,6 +129,16 @@ def test_a_pass_that_some_ranks_give_up() -> None:
     assert judge_pass(reports(raised, raised), [0, 1], "world", 0) is None
 
 
+def test_a_rank_that_goes_backward_again_after_one_forward_pass() -> None:
+    error = judge_pass(reports({}, {}, {"forwards": 0}), [0, 1, 2], "world", 2)
+    assert isinstance(error, MismatchError)
+    assert error.ranks == [2]
+    assert error.what == (
+        "DDP step 3 on group 'world': rank 2 went backward again without going forward; not ranks 0-1"
+    )
+    assert judge_pass(reports({"forwards": 0}, {"forwards": 0}), [0, 1], "world", 0) is None
+
+
 def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:
     uneven = reports({}, {"forwards": 2})
     assert judge_pass(uneven, [0, 1], "world", 0) is None

@@ -148,6 +148,8 @@ def judge_pass(
     forwards = [report.forwards for report in reports]
     if reports[0].function == "reduce" and len(set(forwards)) > 1:
         return _kept(step, forwards, reports, ranks, group, sites, this_rank)
+    if not all(forwards) and any(forwards):
+        return _again(step, forwards, reports, ranks, group, sites, this_rank)
     surplus = _by_rank([report.surplus for report in reports], ranks)
     if surplus:
         name, (having, _) = next(iter(surplus.items()))
@@ -257,6 +259,35 @@ def _kept(
             *_is_odd(odd, this_rank),
         ],
         hint="all ranks need as many passes within no_sync() before one that is reduced",
+    )
+
+
+def _again(
+    step: str,
+    forwards: Sequence[int],
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    sites: Sequence[str],
+    this_rank: int,
+) -> MismatchError:
+    """Several backward passes after one forward pass, which all ranks must run."""
+    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if not count]
+    usual = [rank for rank in ranks if rank not in odd]
+    return MismatchError(
+        _short(
+            f"{step}: {say_ranks(odd)} went backward again without going forward; not {say_ranks(usual)}"
+        ),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=_sides([bool(count) for count in forwards], reports, ranks),
+        details=[
+            *sites,
+            f"gradients of different steps were added: do not use them; {_USABLE}",
+            *_is_odd(odd, this_rank),
+        ],
+        hint="all ranks must run as many backward passes: see what decides that there is another one",
     )
 
 

@@ -2,8 +2,8 @@
 
 Where it raises on one rank, which ops the others wait for is not known: one hook has one op, another several.
 So that rank goes to the end of the pass, and begins the status there again and again: each time it ends an op
-of a hook of the others, by a mismatch that is told to nobody, until all have come to the status. Then
-nobody waits any more, and the reason is told.
+of a hook of the others, by a mismatch that nobody sees, until all ranks are in the status. Then nobody waits
+any more, and all exchange the reason.
 """
 
 from __future__ import annotations

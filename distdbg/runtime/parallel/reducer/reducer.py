@@ -106,6 +106,11 @@ class Reducer:
         self._lacking: list[int] | None = None
         self._used: list[bool] | None = None
         self._surplus: list[int] = []
+        #: How often more than once a parameter gets a gradient in each pass, which a static graph may have.
+        self._more: dict[int, int] = {}
+        self._to_come: dict[int, int] = {}
+        #: Whether a static graph shows in this pass what it has.
+        self._is_learning = False
         #: In finish(): the parameters without a gradient that may not be without one.
         self._missing: list[int] = []
         self._status = Status(group, len(self.parameters))
@@ -209,6 +214,10 @@ class Reducer:
             bucket.waits_for = len(bucket.indices)
         for index in self._lacking or ():
             self._take_missing(index)
+        self._is_learning = self.is_static and self._lacking is None
+        if self._is_learning:
+            self._more.clear()
+        self._to_come = dict(self._more)
 
     def _clear_pass(self, divisor: float) -> None:
         self._divisor = divisor
@@ -228,7 +237,10 @@ class Reducer:
         if not self._is_open:
             self.open()
         if self._is_ready[index]:
-            self._take_again(index)
+            self._take_again(index, gradient)
+            return
+        if self._to_come and self._to_come.get(index):
+            self._to_come[index] -= 1
             return
         self._is_ready[index] = 1
         self._count += 1
@@ -237,7 +249,7 @@ class Reducer:
         self._arrays.put(self.views[index], gradient, self._divisor)
         bucket = self._bucket_of[index]
         bucket.waits_for -= 1
-        if not bucket.waits_for and bucket.index == self._next:
+        if not bucket.waits_for and bucket.index == self._next and not self._is_learning:
             try:
                 self._start_complete()
             except CollectiveError:
@@ -246,16 +258,20 @@ class Reducer:
             if self._has_failed:
                 self.finish()
 
-    def _take_again(self, index: int) -> None:
+    def _take_again(self, index: int, gradient: Array) -> None:
+        if self._is_learning:
+            self._more[index] = self._more.get(index, 0) + 1
+            self._arrays.put(self.views[index], gradient, self._divisor)
+            return
         if self._lacking is not None and index in self._lacking:
             self._surplus.append(index)
             return
-        name = self.parameters[index].name
-        self._is_open = False
+        reason = f"{self.parameters[index].name} got its gradient twice in one backward pass"
+        self.give_up(reason)
         raise UsageError(
-            f"DDP: {name} got its gradient twice in one backward pass",
+            f"DDP: {reason}",
             hint="is a backward pass run within another one? torch's checkpoint() does so unless "
-            "use_reentrant=False",
+            "use_reentrant=False; static_graph=True allows it",
         )
 
     def _take_missing(self, index: int) -> None:
@@ -347,7 +363,10 @@ class Reducer:
         if self.buckets[-1].whole[-1] if self._is_plain else self._status.is_odd:
             self._explain(forwards, missing)
         if not self._given_up:
-            self._learn(lacking, may_lack)
+            if may_lack:
+                self._used = self._status.used
+            if self.is_static and self._lacking is None:
+                self._lacking = lacking
         self.measures.add(self.moments)
         mark(STEP, self.passes)
         if self.measures.is_time_to_say() and level_of(self.group.world) is DebugLevel.DETAIL:
@@ -412,7 +431,8 @@ class Reducer:
     def _is_odd(self) -> bool:
         """Whether the others have to be told what is in this pass of this rank."""
         is_odd = self._missing or self._surplus or self._given_up
-        return bool(is_odd or (self._compares_forwards and self.forwards != self._usual_forwards))
+        is_usual = self.forwards == self._usual_forwards or not self._compares_forwards
+        return bool(is_odd or not is_usual or not self.forwards)
 
     def _wait(self, bucket: Bucket, work: Work | None, future: Any) -> None:
         if self._hook is None or work is not None:
@@ -450,18 +470,11 @@ class Reducer:
         error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
         if error is not None:
             raise recorded(self.group, error)
-        self._usual_forwards = forwards
+        self._usual_forwards = forwards or self._usual_forwards
         told = tell_forwards(everybody, group.ranks, group.label)
         if told and self._compares_forwards:
             self._compares_forwards = False
             _log.warning("%s", told)
-
-    def _learn(self, lacking: list[int], may_lack: bool) -> None:
-        """After a pass: what was used."""
-        if may_lack:
-            self._used = self._status.used
-        if self.is_static and self._lacking is None:
-            self._lacking = lacking
 
     def _rebuild(self) -> None:
         """Make the buckets anew, in the order in which rank 0 got its gradients."""

@@ -67,7 +67,7 @@ class Status:
         return work
 
     def meet(self, is_odd: bool, lacking: Sequence[int] | None) -> None:
-        """Tell it again and again until all ranks have come to the end of the pass; see hooked.py."""
+        """Tell it again and again until all ranks are at the end of the pass; see hooked.py."""
         while True:
             try:
                 self.start(is_odd, lacking).wait()
