@@ -3,8 +3,8 @@
 Autograd tells of each gradient (`register_post_accumulate_grad_hook`); the end of the backward pass is a
 callback of its engine (autograd.py). Everything else is the Reducer's.
 
-Every backward pass reduces the gradients that are then there, with what passes before have left: averages which
-all ranks have, so the sum of averages comes out.
+Every backward pass reduces the gradients that are then there, with what passes before have left: averages
+that all ranks have, so the sum of averages comes out.
 """
 
 from __future__ import annotations
