@@ -78,6 +78,8 @@ class GradientReducer:
         self._is_syncing = True
         #: Gradients of passes without synchronization.
         self._kept: dict[str, Array] = {}
+        #: The batch of the pass before, as World has it.
+        self._batch: tuple[object, int] | None = None
         #: Of this pass, so far.
         self._given: set[str] = set()
         described = [
@@ -158,7 +160,7 @@ class GradientReducer:
         """
         if not self._is_syncing:
             self._keep(self._check_all(gradients))
-            self._reducer.forwards += 1
+            self._reducer.counts.forwards += 1
             return gradients
         with self._given_up_by_an_error():
             arrays = self._check_all(gradients)
@@ -178,7 +180,7 @@ class GradientReducer:
     def finish(self) -> Any:
         """Return the averages of what ready() was given, in the form of the parameters. A collective."""
         if not self._is_syncing:
-            self._reducer.forwards += 1
+            self._reducer.counts.forwards += 1
             return None
         return rebuild(self._tree, self._finish())
 
@@ -253,10 +255,20 @@ class GradientReducer:
 
     def _begin(self) -> None:
         reducer = self._reducer
-        reducer.forwards += 1
+        reducer.counts.forwards += 1
+        reducer.counts.batches = self._count_batches()
         reducer.moments = Moments()  # of a forward pass nothing is known
         reducer.begin_backward()
         reducer.open()
+
+    def _count_batches(self) -> int:
+        """Of the loop that this rank is in, since the pass before; 0: not known."""
+        before, now = self._batch, self.group.world.batch
+        self._batch = now
+        if now is None or (before is not None and before[0] is now[0] and before[1] == now[1]):
+            return 0  # several passes of one batch
+        is_same = before is not None and before[0] is now[0]
+        return now[1] - before[1] if before is not None and is_same else now[1]
 
     def _finish(self) -> dict[str, Any]:
         reducer = self._reducer

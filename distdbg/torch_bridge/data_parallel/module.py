@@ -253,7 +253,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         """Run the module, and prepare to reduce the gradients of its backward pass."""
         does_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         self._settle()
-        is_again = self.reducer.forwards > 0  # without a backward pass between
+        is_again = self.reducer.counts.forwards > 0  # without a backward pass between
         if does_sync:
             self.reducer.begin_forward()
         is_joining = self._notify_join()

@@ -8,10 +8,10 @@ from distdbg.runtime.parallel.reducer.agreement import (
     Description,
     PassReport,
     compare_models,
+    find_uneven,
     is_skipped,
     judge_pass,
     retell,
-    tell_forwards,
     waiting_bucket,
 )
 
@@ -142,8 +142,28 @@ def test_a_rank_that_goes_backward_again_after_one_forward_pass() -> None:
 def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:
     uneven = reports({}, {"forwards": 2})
     assert judge_pass(uneven, [0, 1], "world", 0) is None
-    assert "1 on rank 0, 2 on rank 1" in tell_forwards(uneven, [0, 1], "world")
-    assert tell_forwards(reports({}, {}), [0, 1], "world") == ""
+    found = find_uneven(uneven, [0, 1], "world")
+    assert found is not None
+    assert found.ranks == [1]
+    assert found.text == (
+        "DDP step 3 on group 'world': has rank 1 skipped a backward pass? forward passes since the pass "
+        "before: 1 on rank 0, 2 on rank 1; gradients of different steps may be averaged"
+    )
+    assert find_uneven(reports({}, {}), [0, 1], "world") is None
+    left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
+    told = retell(left, 5, "DDP bucket 0 of fc", found)
+    assert told.details[-1] == found.text
+    assert str(told.hint).endswith("see what rank 1 did before that step")
+
+
+def test_batches_are_counted_where_there_are_no_forward_passes() -> None:
+    def of(*batches: int) -> list[PassReport]:
+        return reports(*({"function": "reduce", "batches": count} for count in batches))
+
+    found = find_uneven(of(1, 1, 2), [0, 1, 2], "world")
+    assert found is not None
+    assert "has rank 2 skipped a pass? batches since the pass before: 1 on ranks 0-1" in found.text
+    assert find_uneven(of(1, 0, 2), [0, 1, 2], "world") is None  # one has no loop that tells
 
 
 def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:

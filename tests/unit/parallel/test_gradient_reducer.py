@@ -280,6 +280,59 @@ def test_passes_without_synchronization_on_one_rank_are_told() -> None:
     assert run(job) == [1] * RANKS
 
 
+def test_a_pass_that_one_rank_leaves_out_is_told_by_its_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def job(rank: int) -> str:
+        tree = [full(2, rank)]
+        reducer = dist.GradientReducer(tree)
+        for batch in dist.batches(range(5)):
+            if rank == 0:
+                list(dist.batches(range(3)))  # a loop of its own, as an evaluation
+            if (rank, batch) != (1, 2):
+                try:
+                    reducer.reduce(tree)
+                except dist.RankLeft as error:
+                    return str(error)
+        return ""
+
+    told = (
+        "DDP step 3 on group 'world': has rank 1 skipped a pass? batches since the pass before: 1 on "
+        "ranks 0,2, 2 on rank 1; gradients of different steps may be averaged"
+    )
+    first, odd, last = run(job)
+    assert odd == ""
+    for said in (first, last):
+        assert said.startswith(
+            "DDP step 5 on group 'world' cannot complete: rank 1 left (returned)"
+        )
+        assert told in said
+        assert "hint: all ranks must run as many passes: see what rank 1 did before" in said
+    warned = [line for line in caplog.messages if "has rank" in line]
+    assert len(warned) == RANKS
+    assert all(line.endswith(told) for line in warned)
+
+
+def test_accumulated_batches_and_several_passes_of_one_are_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def job(rank: int) -> None:
+        tree = [full(2, rank)]
+        reducer = dist.GradientReducer(tree)
+        for _ in range(2):
+            for batch in dist.batches(range(7)):
+                if batch % 3 == 2:
+                    reducer.reduce(tree)
+                if batch == 5:
+                    reducer.reduce(tree)
+        for _ in dist.batches(range(3 + rank)):
+            pass
+        reducer.reduce(tree)
+
+    run(job)
+    assert not [line for line in caplog.messages if "has rank" in line]
+
+
 def test_what_a_hook_gives_back_is_checked() -> None:
     def ended(value: Any) -> Any:
         return lambda state, bucket: Later(lambda: value)

@@ -56,6 +56,8 @@ class PassReport:
     number: int
     #: Forward passes since the backward pass before.
     forwards: int
+    #: Batches that `dist.batches` has begun since the pass before, in the same loop; 0: not known.
+    batches: int = 0
     #: The parameters without a gradient that may not be without one.
     missing: tuple[str, ...] = ()
     #: Those that had none in the first pass, with static_graph, and have one now.
@@ -65,6 +67,15 @@ class PassReport:
     #: What the user called, and the line.
     function: str = ""
     site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenPass:
+    """A pass before which some ranks did more than others."""
+
+    text: str
+    #: Those that did more.
+    ranks: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -291,15 +302,22 @@ def _again(
     )
 
 
-def tell_forwards(reports: Sequence[PassReport], ranks: Sequence[int], group: str) -> str:
-    """A warning where ranks went forward unequally often: legal, and what a skipped pass looks like."""
-    forwards = [report.forwards for report in reports]
-    if len(set(forwards)) == 1:
-        return ""
-    return (
-        f"DDP step {max(report.number for report in reports)} on group '{group}': forward passes since "
-        f"the backward pass before: {_counts(forwards, ranks)}; if one skipped a backward pass, gradients "
-        "of different steps are added"
+def find_uneven(
+    reports: Sequence[PassReport], ranks: Sequence[int], group: str
+) -> UnevenPass | None:
+    """Where ranks did more than others since the pass before."""
+    step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
+    is_reduce = reports[0].function == "reduce"
+    counts = [report.batches if is_reduce else report.forwards for report in reports]
+    fewest = min(counts)
+    ahead = [rank for rank, count in zip(ranks, counts, strict=True) if count > fewest]
+    if not ahead or not fewest:  # 0 batches: not known
+        return None
+    skipped, done = ("a pass", "batches") if is_reduce else ("a backward pass", "forward passes")
+    return UnevenPass(
+        f"{step}: has {say_ranks(ahead)} skipped {skipped}? {done} since the pass before: "
+        f"{_counts(counts, ranks)}; gradients of different steps may be averaged",
+        ahead,
     )
 
 
@@ -326,11 +344,15 @@ def waiting_bucket(error: MismatchError) -> int | None:
     return int(found[0][1]) if found else None
 
 
-def retell(error: Failed, step: int, during: str) -> Failed | RankLeft | MismatchError:
+def retell(
+    error: Failed, step: int, during: str, uneven: UnevenPass | None = None
+) -> Failed | RankLeft | MismatchError:
     """An error of an op that DDP issued, in DDP's words where its cause is known.
 
-    `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'.
+    `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'. `uneven`: a pass before it.
     """
+    if uneven is not None:
+        error.details = [*error.details, uneven.text]
     where = f"DDP step {step} on group '{error.group}'"
     if isinstance(error, RankLeft):
         return RankLeft(
@@ -343,7 +365,9 @@ def retell(error: Failed, step: int, during: str) -> Failed | RankLeft | Mismatc
             group=error.group,
             ranks=error.ranks,
             details=[error.what, *error.details],
-            hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many",
+            hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many"
+            if uneven is None or error.peer not in uneven.ranks
+            else f"all ranks must run as many passes: see what rank {error.peer} did before that step",
         )
     if not isinstance(error, MismatchError):
         error.details = [f"{where}: {during}", *error.details]

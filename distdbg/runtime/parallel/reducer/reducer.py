@@ -35,13 +35,13 @@ from distdbg.runtime.parallel.reducer.agreement import (
     is_skipped,
     judge_pass,
     retell,
-    tell_forwards,
     waiting_bucket,
 )
 from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
 from distdbg.runtime.parallel.reducer.bucket import Bucket, make_buckets
 from distdbg.runtime.parallel.reducer.buckets import Buckets, Capacity
 from distdbg.runtime.parallel.reducer.construction import recorded
+from distdbg.runtime.parallel.reducer.counts import Counts
 from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
@@ -89,11 +89,7 @@ class Reducer:
         self.buckets: list[Bucket] = []
         self.has_rebuilt = False
         self.passes = 0
-        #: Forward passes since the last backward pass, and how many all ranks had before it last.
-        self.forwards = 0
-        self._usual_forwards = 1
-        #: Until ranks have had different numbers of them, which is legal.
-        self._compares_forwards = True
+        self.counts = Counts()
         self._is_open = False
         self._divisor = float(group.size())
         self._is_ready = bytearray(len(self.parameters))
@@ -186,7 +182,7 @@ class Reducer:
 
     def begin_forward(self) -> None:
         """A forward pass begins whose backward pass reduces."""
-        self.forwards += 1
+        self.counts.forwards += 1
         self.moments = Moments(forward_begin_ns=_now_ns())
 
     def begin_backward(self) -> None:
@@ -376,8 +372,7 @@ class Reducer:
     def _end_pass(self) -> int:
         """It counts on every rank, however it ended; returns how many forward passes it had here."""
         self.passes += 1
-        forwards, self.forwards = self.forwards, 0
-        return forwards
+        return self.counts.end_pass()
 
     def _drain(self, lacking: Sequence[int] | None) -> None:
         """Start what is left of the pass, and wait for all of it; `lacking`: where that is told.
@@ -418,7 +413,7 @@ class Reducer:
             self._raise_told(*first)
 
     def _raise_told(self, error: Failed, during: str) -> NoReturn:
-        told = retell(error, self.passes + 1, during)
+        told = retell(error, self.passes + 1, during, self.counts.uneven)
         if told is error:
             raise error
         raise told from error
@@ -431,8 +426,7 @@ class Reducer:
     def _is_odd(self) -> bool:
         """Whether the others have to be told what is in this pass of this rank."""
         is_odd = self._missing or self._surplus or self._given_up
-        is_usual = self.forwards == self._usual_forwards or not self._compares_forwards
-        return bool(is_odd or not is_usual or not self.forwards)
+        return bool(is_odd or not self.counts.is_usual)
 
     def _wait(self, bucket: Bucket, work: Work | None, future: Any) -> None:
         if self._hook is None or work is not None:
@@ -458,6 +452,7 @@ class Reducer:
         report = PassReport(
             number=self.passes,
             forwards=forwards,
+            batches=self.counts.batches,
             missing=tuple(names[i] for i in lacking),
             surplus=tuple(names[i] for i in self._surplus),
             given_up=self._given_up,
@@ -470,10 +465,8 @@ class Reducer:
         error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
         if error is not None:
             raise recorded(self.group, error)
-        self._usual_forwards = forwards or self._usual_forwards
-        told = tell_forwards(everybody, group.ranks, group.label)
-        if told and self._compares_forwards:
-            self._compares_forwards = False
+        told = self.counts.learn(everybody, group.ranks, group.label, group.rank())
+        if told:
             _log.warning("%s", told)
 
     def _rebuild(self) -> None:
@@ -493,7 +486,7 @@ class Reducer:
         self._is_shadow = True
         try:
             self.open(divisor)
-            self.forwards = self._usual_forwards
+            self.counts.forwards = self.counts.usual_forwards
             self.moments = Moments()
             self.finish()
         finally:
