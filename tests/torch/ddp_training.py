@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import distdbg as dist
-from distdbg.runtime.parallel.hooks import later
+from distdbg.runtime.parallel.hooks import allreduce_hook, later
 
 Wrap = Callable[..., Any]
 
@@ -306,6 +306,7 @@ def use_it() -> dict[str, Any]:
         "join": join_uneven(rank),
         "skip": skip(rank),
         "turns": turns(rank),
+        "failing hook": failing_hook(rank),
     }
     dist.destroy_process_group()
     return found
@@ -411,6 +412,35 @@ def errors(rank: int) -> dict[str, str]:
         lambda: pickle.dumps(ddp(nn.Linear(2, 2), process_group=dist.new_group()))
     )
     return found
+
+
+def failing_hook(rank: int) -> tuple[list[str], list[Any]]:
+    """A comm hook that raises on rank 1, at once and in its future; then gradients of a step after it."""
+    model = dist.DistributedDataParallel(
+        nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)), bucket_cap_mb=1e-5
+    )
+    calls = []
+
+    def raises(ended: Any) -> Any:
+        raise OSError("no disk")
+
+    def hook(state: Any, bucket: dist.GradBucket) -> Any:
+        calls.append(bucket.index())
+        if rank == 1 and len(calls) == 10:  # step 3: one bucket in the first, then 6
+            raise OSError("no disk")
+        future = allreduce_hook(None, bucket)
+        return future.then(raises) if rank == 1 and len(calls) == 12 else future
+
+    model.register_comm_hook(None, hook)
+    said = []
+    for _ in range(5):
+        model.zero_grad()
+        try:
+            model(torch.arange(8.0).view(2, 4).add(rank)).square().sum().backward()
+            said.append("")
+        except (OSError, dist.DistError) as error:
+            said.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    return said, gradients_of(model)
 
 
 class Heads(nn.Module):
