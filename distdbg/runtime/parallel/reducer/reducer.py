@@ -176,7 +176,7 @@ class Reducer:
                 for bucket in self.buckets:
                     bucket.waits_for = 0
                 self._next = begun + 1
-                self._drain(range(len(self.parameters)))
+                self._drain(range(len(self.parameters)) if self._tells_used else None)
         finally:
             self._end_pass()
 
@@ -345,8 +345,7 @@ class Reducer:
         lacking = [i for i, is_ready in enumerate(self._is_ready) if not is_ready]
         for index in lacking:
             self._take_missing(index)
-        may_lack = self.find_unused and self._lacking is None
-        may_lack = may_lack or (self.is_static and self._lacking is None)
+        may_lack = self._tells_used
         self._missing = [] if may_lack or self._is_shadow or self._given_up else lacking
         try:
             self._drain(lacking if may_lack else None)
@@ -417,6 +416,11 @@ class Reducer:
         if told is error:
             raise error
         raise told from error
+
+    @property
+    def _tells_used(self) -> bool:
+        """Whether parameters may have no gradient in this pass, and the status tells which."""
+        return self._lacking is None and (self.find_unused or self.is_static)
 
     @property
     def _is_plain(self) -> bool:
