@@ -68,7 +68,7 @@ def _judge_all(column: str, truths: Sequence[Truth]) -> dict[str, Verdict]:
     def run(chosen: Sequence[Truth], side_by_side: int) -> None:
         for needs_torch in (False, True):
             run_programs(
-                [t for t in chosen if (t.torch == "needs") is needs_torch],
+                [t for t in chosen if t.needs_torch is needs_torch],
                 subject=library,
                 modules=["torch"] if needs_torch else [],
                 env=env,
@@ -77,7 +77,7 @@ def _judge_all(column: str, truths: Sequence[Truth]) -> dict[str, Verdict]:
                 on_result=keep,
             )
 
-    run([t for t in truths if is_ours or t.torch is not False], side_by_side=2)
+    run([t for t in truths if is_ours or t.is_for_torch], side_by_side=2)
     # Nobody is said to hang who was only slow beside another one.
     run([t for t in truths if verdicts[t.name] is Verdict.HANG], side_by_side=1)
     return verdicts

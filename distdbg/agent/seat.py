@@ -132,7 +132,7 @@ class Seat:
             progress_age_s=round(max(0, now_ns - self.moved_ns) / 1e9, 3),
             last_number=self.pulse.last_number if self.pulse else 0,
             seqs=self.seqs,
-            op=name_op(op) if op is not None and is_in else "",
+            op=_called(op) if op is not None and is_in else "",
             site=site,
             why=self.why or self._why_no_record(now_ns),
             cpu_s=round(self.stat.cpu_s, 2) if self.stat else 0.0,
@@ -145,6 +145,11 @@ class Seat:
         if is_unheard and now_ns - self.since_ns > _STARTS_NS:
             return "it has not called distdbg's init_process_group"
         return ""
+
+
+def _called(op: Op) -> str:
+    """With the words that the program, or what called it for the program, has for it."""
+    return f"{name_op(op)} ({op.comm})" if op.comm and not op.is_prompt else name_op(op)
 
 
 def name_op(op: Op) -> str:

@@ -323,6 +323,13 @@ class Unwaited:
                 f"call wait() on its {started.handle} before the rank leaves",
             )
 
+    def excuse(self, group: ProcessGroup) -> None:
+        """The collectives of a group have all ended, and an error ended who would have waited."""
+        with self._lock:
+            for each in self._started:
+                if each.group is group and each.call.kind < Kind.SEND:
+                    each.end()
+
     def forget(self) -> None:
         """The rank ends by an error: nothing more is told."""
         self._started.clear()

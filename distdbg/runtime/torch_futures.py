@@ -6,8 +6,9 @@ Like torch_arrays.py this never imports torch.
 from __future__ import annotations
 
 import sys
+from copy import copy
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from distdbg.runtime.future import Future
 
@@ -24,12 +25,24 @@ def for_torch(future: Future[Any]) -> Any:
         try:
             value = ended.value()
         except Exception as error:  # noqa: BLE001 - it is raised where the future is waited for
-            theirs.set_exception(error)
+            theirs._set_unwrap_func(_raise_copy)
+            theirs.set_result(_copied(error))
         else:
             theirs.set_result(value)
 
     future.add_done_callback(carry)
     return theirs
+
+
+def _copied(error: Exception) -> Exception:
+    """For C++ to hold: an error that was raised holds frames, and they the future."""
+    made = copy(error)
+    made.__cause__ = error.__cause__
+    return made
+
+
+def _raise_copy(error: Exception) -> NoReturn:
+    raise _copied(error)
 
 
 @cache

@@ -37,6 +37,7 @@ class World:
     __slots__ = (
         "__weakref__",
         "abandoned",
+        "batch",
         "control",
         "debug_level",
         "default",
@@ -88,6 +89,8 @@ class World:
         self.recorder: Recorder | None = None
         #: What marks of one name have in common in the record.
         self.mark_forms: dict[str, Form] = {}
+        #: The loop over `dist.batches` that this rank is in, and the number of its batch.
+        self.batch: tuple[object, int] | None = None
         #: The time that deadlines of this rank's waits are counted in, and whether the job is over.
         self.control: JobClock = FREE_CLOCK
         #: The same page for native waits; None where there is none.

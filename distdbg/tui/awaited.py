@@ -10,7 +10,9 @@ from distdbg.record.rank_state import RankState
 from distdbg.tui.snapshot import GroupRow, RankRow, Snapshot
 from distdbg.tui.verdict import finding_at, items, ranks, root_path, words
 
-_OP: Final = re.compile(r"(?P<kind>[a-z_]+)[^#]* #(?P<seq>\d+) on group '(?P<group>.*)'$")
+_OP: Final = re.compile(
+    r"(?P<kind>[a-z_]+)[^#]* #(?P<seq>\d+) on group '(?P<group>.*?)'(?: \(.*)?$"
+)
 
 
 def not_called(snapshot: Snapshot) -> dict[tuple[str, str], tuple[int, ...]]:

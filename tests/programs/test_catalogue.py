@@ -83,7 +83,7 @@ def _programs(names: list[str]) -> list[Any]:
         marks = []
         if name in NOT_YET:
             marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[name]))
-        if TRUTHS[name].torch == "needs":
+        if TRUTHS[name].needs_torch:
             marks.append(pytest.mark.torch)
         if name not in FIRST:
             marks.append(pytest.mark.slow)
@@ -100,8 +100,8 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, list[Result]]:
         if item.path == request.path and isinstance(item, pytest.Function) and not is_left_out:
             chosen |= {name for name in _names_of(item) if name in TRUTHS}
     truths = [TRUTHS[name] for name in sorted(chosen)]
-    with_torch = [truth for truth in truths if truth.torch == "needs"]
-    outcomes = _run([truth for truth in truths if truth.torch != "needs"])
+    with_torch = [truth for truth in truths if truth.needs_torch]
+    outcomes = _run([truth for truth in truths if not truth.needs_torch])
     if with_torch and importlib.util.find_spec("torch"):
         outcomes |= _run(with_torch, modules=["torch", "torch._dynamo"], side_by_side=1)
     return outcomes
@@ -126,7 +126,7 @@ def _names_of(item: pytest.Function) -> list[str]:
 
 @pytest.mark.parametrize("name", _programs(sorted(TRUTHS)))
 def test_program_ends_as_it_says(name: str, complaints: dict[str, list[str]]) -> None:
-    if TRUTHS[name].torch == "needs":
+    if TRUTHS[name].needs_torch:
         pytest.importorskip("torch")
     assert not complaints[name], "\n".join([TRUTHS[name].about, *complaints[name]])
 
@@ -134,7 +134,7 @@ def test_program_ends_as_it_says(name: str, complaints: dict[str, list[str]]) ->
 @pytest.mark.parametrize("name", _programs(sorted(TRUTHS)))
 def test_diagnosis_names_the_cause(name: str, outcomes: dict[str, list[Result]]) -> None:
     truth = TRUTHS[name]
-    if truth.torch == "needs":
+    if truth.needs_torch:
         pytest.importorskip("torch")
     diagnosis = outcomes[name][0].get("diagnosis")
     assert diagnosis is not None, "the ranks have left no record"
@@ -145,7 +145,7 @@ def test_diagnosis_names_the_cause(name: str, outcomes: dict[str, list[Result]])
 def _row(what: str, names: list[str]) -> Any:
     reasons = [NOT_YET[name] for name in names if name in NOT_YET]
     marks: list[Any] = [pytest.mark.xfail(strict=True, reason=reasons[0])] if reasons else []
-    if any(TRUTHS[name].torch == "needs" for name in names):
+    if any(TRUTHS[name].needs_torch for name in names):
         marks.append(pytest.mark.torch)
     return pytest.param(names, id=what, marks=marks)
 
@@ -166,7 +166,7 @@ def test_scoreboard(names: list[str], complaints: dict[str, list[str]]) -> None:
 def test_what_goes_wrong_in_torch_does_not_here(
     names: list[str], complaints: dict[str, list[str]]
 ) -> None:
-    if any(TRUTHS[name].torch == "needs" for name in names):
+    if any(TRUTHS[name].needs_torch for name in names):
         pytest.importorskip("torch")
     for name in names:
         assert not complaints[name], "\n".join(complaints[name])

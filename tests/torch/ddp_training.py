@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import logging
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
@@ -16,9 +18,10 @@ import torch
 import torch.distributed as torch_dist
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 import distdbg as dist
-from distdbg.runtime.parallel.hooks import later
+from distdbg.runtime.parallel.hooks import allreduce_hook, later
 
 Wrap = Callable[..., Any]
 
@@ -162,6 +165,8 @@ def compare(steps: int) -> dict[str, Any]:
             found[f"{who} facts"] = facts(wrap)
             found[f"{who} halves"] = halves(wrap, rank)
             found[f"{who} passes"] = passes(wrap, rank)
+            found[f"{who} copies"] = copies(wrap, rank)
+            found[f"{who} twice"] = checkpointed_twice(wrap, rank)
     end()
     return found
 
@@ -200,6 +205,57 @@ def passes(wrap: Wrap, rank: int) -> dict[str, Any]:
         out = model(inputs).sum()
     out.backward()
     found["frozen, then forward twice on rank 1"] = gradients_of(model)
+    return found
+
+
+def copies(wrap: Wrap, rank: int) -> dict[str, Any]:
+    """Gradients of copies and of what they are copies of; each has a reducer of its own."""
+    torch.manual_seed(0)
+    model = wrap(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)))
+    inputs = torch.arange(8.0).view(2, 4).add(rank)
+    model(inputs).sum().backward()
+    file = io.BytesIO()
+    torch.save(model, file)
+    made = {
+        "deepcopy": copy.deepcopy(model),
+        "pickle": pickle.loads(pickle.dumps(model)),
+        "saved": torch.load(io.BytesIO(file.getvalue()), weights_only=False),
+    }
+    found = {}
+    for name, one in {**made, "model": model}.items():
+        one.zero_grad()
+        for _ in range(2):
+            one(inputs).square().sum().backward()
+        found[name] = gradients_of(one)
+    return found
+
+
+class CheckpointedTwice(nn.Module):
+    """A layer that runs twice under torch's reentrant checkpoint, so its gradient comes in two parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, inputs: Any) -> Any:
+        hidden = inputs
+        for _ in range(2):
+            hidden = torch.tanh(checkpoint(self.layer, hidden, use_reentrant=True))
+        return self.head(hidden)
+
+
+def checkpointed_twice(wrap: Wrap, rank: int) -> list[Any]:
+    """Gradients of three passes, of which the last ones begin with views of buckets."""
+    found = []
+    for is_view in (False, True):
+        torch.manual_seed(0)
+        model = wrap(CheckpointedTwice(), static_graph=True, gradient_as_bucket_view=is_view)
+        inputs = torch.arange(8.0).view(2, 4).add(rank).div(8).requires_grad_()
+        for step in range(3):
+            model.zero_grad(set_to_none=step != 2)
+            model(inputs).sum().backward()
+            found.append(gradients_of(model))
     return found
 
 
@@ -249,6 +305,8 @@ def use_it() -> dict[str, Any]:
         "errors": errors(rank),
         "join": join_uneven(rank),
         "skip": skip(rank),
+        "turns": turns(rank),
+        "failing hook": failing_hook(rank),
     }
     dist.destroy_process_group()
     return found
@@ -344,7 +402,78 @@ def errors(rank: int) -> dict[str, str]:
     found["twice"] = first_line(twice) + first_line(twice)
     out = model(inputs)["out"].sum()
     out.backward(retain_graph=True)
-    found["late"] = first_line(out.backward)
+    found["again"] = first_line(out.backward if rank == 1 else lambda: twice())
+    found["twice more"] = first_line(twice)
+    inner = ddp(CheckpointedTwice(), bucket_cap_mb=1e-5)
+    inputs.requires_grad_()
+    inner.module(inputs).sum().backward()
+    found["nested"] = first_line(lambda: inner(inputs).sum().backward())
+    found["pickle"] = first_line(
+        lambda: pickle.dumps(ddp(nn.Linear(2, 2), process_group=dist.new_group()))
+    )
+    return found
+
+
+def failing_hook(rank: int) -> tuple[list[str], list[Any]]:
+    """A comm hook that raises on rank 1, at once and in its future; then gradients of a step after it."""
+    model = dist.DistributedDataParallel(
+        nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)), bucket_cap_mb=1e-5
+    )
+    calls = []
+
+    def raises(ended: Any) -> Any:
+        raise OSError("no disk")
+
+    def hook(state: Any, bucket: dist.GradBucket) -> Any:
+        calls.append(bucket.index())
+        if rank == 1 and len(calls) == 10:  # step 3: one bucket in the first, then 6
+            raise OSError("no disk")
+        future = allreduce_hook(None, bucket)
+        return future.then(raises) if rank == 1 and len(calls) == 12 else future
+
+    model.register_comm_hook(None, hook)
+    said = []
+    for _ in range(5):
+        model.zero_grad()
+        try:
+            model(torch.arange(8.0).view(2, 4).add(rank)).square().sum().backward()
+            said.append("")
+        except (OSError, dist.DistError) as error:
+            said.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    return said, gradients_of(model)
+
+
+class Heads(nn.Module):
+    """Two outputs of one trunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(4, 4)
+        self.heads = nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
+
+    def forward(self, inputs: Any) -> Any:
+        hidden = self.trunk(inputs)
+        return [head(hidden) for head in self.heads]
+
+
+def turns(rank: int) -> list[tuple[Any, Any]]:
+    """Several backward passes after one forward pass: gradients, and the averages that must come out."""
+    found = []
+    for is_whole in (True, False):
+        torch.manual_seed(0)
+        model = dist.DistributedDataParallel(Heads(), find_unused_parameters=not is_whole)
+        alone = copy.deepcopy(model.module)
+        inputs = torch.arange(8.0).view(2, 4)
+        for _ in range(3):
+            parts = [out.sum() for out in model(inputs + rank)]
+            losses = [sum(parts), sum(parts)] if is_whole else parts
+            for loss in losses:
+                loss.backward(retain_graph=True)
+            for each in range(dist.get_world_size()):
+                summed = sum(out.sum() for out in alone(inputs + each))
+                (summed * ((2 if is_whole else 1) / dist.get_world_size())).backward()
+        pairs = zip(gradients_of(model), gradients_of(alone), strict=True)
+        found += [(summed, expected) for summed, expected in pairs]
     return found
 
 

@@ -68,6 +68,17 @@ def test_passes_that_do_not_alternate_are_reduced_as_in_torch(two: list[dict[str
     assert two[0]["ours passes"] == two[1]["ours passes"]
 
 
+def test_a_copy_is_reduced_for_itself_as_in_torch(two: list[dict[str, Any]]) -> None:
+    for of_rank in two:
+        assert of_rank["ours copies"] == of_rank["torch copies"]
+        assert len({str(found) for found in of_rank["ours copies"].values()}) == 1
+
+
+def test_a_layer_under_a_reentrant_checkpoint_twice_as_in_torch(two: list[dict[str, Any]]) -> None:
+    for of_rank in two:
+        assert of_rank["ours twice"] == of_rank["torch twice"]
+
+
 #: Facts of the machine and of torch's own backends; times.
 NOT_COMPARED = {
     "cuda_visible_devices", "gloo_device_transport", "gloo_socket_ifname", "gloo_num_threads",
@@ -123,11 +134,21 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
             "branch.bias; ranks 0,2 did"
         )
         assert said["nowhere"].endswith("no rank used branch.weight, branch.bias")
-        assert said["after"] == said["twice"] == ""
-        assert said["late"] == (
-            "UsageError: DDP: branch.bias got a gradient after the backward pass of its forward pass; "
-            "it is not reduced"
+        assert said["after"] == said["twice"] == said["twice more"] == ""
+        assert said["again"].endswith(
+            "rank 1 went backward again without going forward; not ranks 0,2"
         )
+        assert said["nested"].startswith("UsageError: DDP: layer.")
+        assert said["nested"].endswith(" got its gradient twice in one backward pass")
+        failed, after_hook = of_rank["failing hook"]
+        assert [bool(line) for line in failed] == [False, False, True, True, False]
+        for line in failed[2:4]:
+            told = "rank 1 gave up the pass: comm hook failing_hook.<locals>.hook: OSError: no disk"
+            assert line == "OSError: no disk" if rank == 1 else line.endswith(told)
+        assert after_hook == found[0]["failing hook"][1]
+        for summed, expected in of_rank["turns"]:
+            assert summed == pytest.approx(expected, rel=1e-5)
+        assert "only over the default group it can be pickled, not over '" in said["pickle"]
         (skipped, after_it), (raised, after_that) = of_rank["skip"]
         assert skipped == (
             "MismatchError: DDP step 3 on group 'world': rank 1 skipped a backward pass, "
@@ -136,8 +157,8 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
         assert raised == (
             ""  # it has seen its own error
             if rank == 1
-            else "MismatchError: DDP step 3 on group 'world': rank 1 raised an error in its backward "
-            "pass; ranks 0,2 did not"
+            else "MismatchError: DDP step 3 on group 'world': rank 1 gave up the pass: its backward "
+            "pass raised an error"
         )
         assert after_it == found[0]["skip"][0][1]
         assert after_that == found[0]["skip"][1][1]

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from distdbg.errors import WrongTypeError
 from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
 from distdbg.runtime.marks import mark
+from distdbg.runtime.world import observed
 
 T = TypeVar("T")
 
@@ -27,11 +28,17 @@ class batches(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         count = 0
-        for batch in self._iterable:
-            count += 1
-            mark(BATCH, count)
-            yield batch
-        mark(OUT_OF_BATCHES, count)
+        world = observed()
+        loop, before = object(), world.batch
+        try:
+            for batch in self._iterable:
+                count += 1
+                mark(BATCH, count)
+                world.batch = loop, count
+                yield batch
+            mark(OUT_OF_BATCHES, count)
+        finally:
+            world.batch = before  # of the loop around it
 
     def __len__(self) -> int:
         """How many there are, where that is known."""

@@ -21,7 +21,7 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import MismatchError, UsageError, WrongTypeError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import torch_arrays
 from distdbg.runtime.collectives import broadcast
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, from_numpy
@@ -34,9 +34,10 @@ from distdbg.runtime.parallel.reducer.construction import (
     check_values,
     compare_values,
 )
+from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.measures import Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
-from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
+from distdbg.runtime.parallel.reducer.reducer import Reducer
 from distdbg.runtime.parallel.tree import by_name, rebuild
 from distdbg.runtime.world import record_comm
 
@@ -77,6 +78,8 @@ class GradientReducer:
         self._is_syncing = True
         #: Gradients of passes without synchronization.
         self._kept: dict[str, Array] = {}
+        #: The batch of the pass before, as World has it.
+        self._batch: tuple[object, int] | None = None
         #: Of this pass, so far.
         self._given: set[str] = set()
         described = [
@@ -157,7 +160,7 @@ class GradientReducer:
         """
         if not self._is_syncing:
             self._keep(self._check_all(gradients))
-            self._reducer.forwards += 1
+            self._reducer.counts.forwards += 1
             return gradients
         with self._given_up_by_an_error():
             arrays = self._check_all(gradients)
@@ -177,7 +180,7 @@ class GradientReducer:
     def finish(self) -> Any:
         """Return the averages of what ready() was given, in the form of the parameters. A collective."""
         if not self._is_syncing:
-            self._reducer.forwards += 1
+            self._reducer.counts.forwards += 1
             return None
         return rebuild(self._tree, self._finish())
 
@@ -187,23 +190,11 @@ class GradientReducer:
         What is left of the pass is reduced with zeros, so that no rank waits or is a pass behind. Ranks that
         go on to reduce() or finish() get MismatchError with the reason.
         """
-        try:
-            self._give_up(reason)
-        except MismatchError as error:
-            if error.kind != "DDP":
-                raise
-
-    def _give_up(self, reason: str) -> None:
-        reducer = self._reducer
         self._given.clear()
         self._kept.clear()
-        if not reducer.is_open:
+        if not self._reducer.is_open:
             self._begin()
-        reducer.given_up = reason
-        try:
-            reducer.finish()
-        finally:
-            reducer.given_up = ""
+        self._reducer.give_up(reason or "no reason was given")
 
     @contextmanager
     def _given_up_by_an_error(self) -> Iterator[None]:
@@ -213,7 +204,7 @@ class GradientReducer:
         except Exception as error:
             first_line = str(error).partition("\n")[0]
             with suppress(Exception):  # this rank's own error says more
-                self._give_up(f"{type(error).__name__}: {first_line}")
+                self.abandon(f"{type(error).__name__}: {first_line}")
             raise
 
     def _check_all(self, gradients: Any) -> dict[str, Array]:
@@ -264,10 +255,20 @@ class GradientReducer:
 
     def _begin(self) -> None:
         reducer = self._reducer
-        reducer.forwards += 1
+        reducer.counts.forwards += 1
+        reducer.counts.batches = self._count_batches()
         reducer.moments = Moments()  # of a forward pass nothing is known
         reducer.begin_backward()
         reducer.open()
+
+    def _count_batches(self) -> int:
+        """Of the loop that this rank is in, since the pass before; 0: not known."""
+        before, now = self._batch, self.group.world.batch
+        self._batch = now
+        if now is None or (before is not None and before[0] is now[0] and before[1] == now[1]):
+            return 0  # several passes of one batch
+        is_same = before is not None and before[0] is now[0]
+        return now[1] - before[1] if before is not None and is_same else now[1]
 
     def _finish(self) -> dict[str, Any]:
         reducer = self._reducer

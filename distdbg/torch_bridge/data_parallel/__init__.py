@@ -1,6 +1,7 @@
 """DistributedDataParallel for torch modules, over a distdbg group.
 
-module.py   the module: forward, and what autograd tells of gradients
+module.py   the module: forward, what is done with gradients, copies
+autograd.py what autograd calls during a backward pass
 arrays.py   tensors as a Reducer wants them
 states.py   parameters and buffers of rank 0 to all ranks
 joining.py  what a rank does in the passes of others when it has no batch left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime.group import ProcessGroup, resolve
 from distdbg.runtime.mesh import DeviceMesh
+from distdbg.runtime.parallel.reducer.bucket import GradBucket
 
 
 def parameters_of(module: Any, ignored: set[str]) -> dict[str, Any]:
@@ -85,13 +87,22 @@ def group_of(process_group: Any, device_mesh: DeviceMesh | None) -> ProcessGroup
     return group
 
 
-def late(name: str) -> UsageError:
-    """Return the error about a gradient that no pass reduces."""
-    return UsageError(
-        f"DDP: {name} got a gradient after the backward pass of its forward pass; it is not reduced",
-        details=["the first backward pass after a forward pass reduces, and no other"],
-        hint="add the losses up and call backward() once; or go forward again before each backward()",
-    )
+def check_hook(hook: Any) -> None:
+    """UsageError unless it can be a comm hook."""
+    if not callable(hook):
+        raise WrongTypeError("register_comm_hook: the hook must be callable")
+    parameters = inspect.signature(hook).parameters
+    expected = parameters.get("bucket")
+    # A hook that was written for torch has its class.
+    of_torch = getattr(torch.distributed, "GradBucket", GradBucket)
+    wanted = (inspect.Parameter.empty, GradBucket, of_torch)
+    if expected is None or (
+        isinstance(expected.annotation, type) and expected.annotation not in wanted
+    ):
+        raise UsageError(
+            "register_comm_hook: a hook has the parameters state and bucket, a GradBucket, "
+            f"not ({', '.join(map(str, parameters.values()))})"
+        )
 
 
 def tensors_in(output: Any) -> Iterator[Any]:

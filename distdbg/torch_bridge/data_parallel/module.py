@@ -1,16 +1,19 @@
 """DistributedDataParallel: a torch module whose gradients are averaged over all ranks, as torch's own.
 
 Autograd tells of each gradient (`register_post_accumulate_grad_hook`); the end of the backward pass is a
-callback of its engine. Everything else is the Reducer's.
+callback of its engine (autograd.py). Everything else is the Reducer's.
+
+Every backward pass reduces the gradients that are then there, with what passes before have left: averages
+that all ranks have, so the sum of averages comes out.
 """
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from copy import deepcopy
+from typing import Any, Self
 
 import torch
 
@@ -18,7 +21,7 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import CollectiveError, MismatchError, UsageError, WrongTypeError
+from distdbg.errors import CollectiveError, MismatchError, UsageError
 from distdbg.record.known_marks import BACKWARD, FORWARD
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import span
@@ -26,18 +29,26 @@ from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
 from distdbg.runtime.parallel.join import Join, Joinable
 from distdbg.runtime.parallel.reducer.agreement import SKIPPED, Description, is_skipped, retell
-from distdbg.runtime.parallel.reducer.bucket import GradBucket
 from distdbg.runtime.parallel.reducer.buckets import Capacity
 from distdbg.runtime.parallel.reducer.construction import (
     agree_on_model,
     check_values,
     compare_values,
 )
+from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.parameters import Parameter
-from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
+from distdbg.runtime.parallel.reducer.reducer import Reducer
 from distdbg.runtime.world import record_comm
 from distdbg.torch_bridge.call_sites import skip_torch_in
 from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse
+from distdbg.torch_bridge.data_parallel.autograd import (
+    BackwardPass,
+    backward_hook,
+    current_backward,
+    engine,
+    gradient_hook,
+    preserve_versions,
+)
 from distdbg.torch_bridge.data_parallel.facts import construction_facts, runtime_facts
 from distdbg.torch_bridge.data_parallel.joining import (
     DataParallelJoinHook,
@@ -45,9 +56,9 @@ from distdbg.torch_bridge.data_parallel.joining import (
     find_common_rank,
 )
 from distdbg.torch_bridge.data_parallel.model import (
+    check_hook,
     described,
     group_of,
-    late,
     parameters_of,
     states_of,
     tensors_in,
@@ -55,27 +66,12 @@ from distdbg.torch_bridge.data_parallel.model import (
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
 
 _log = get_logger("parallel")
-_autograd: Any = torch.autograd
-_engine = _autograd.Variable._execution_engine
-#: Buffers that a backward pass needs may be written to: torch's DDP does.
-preserve_versions = _autograd._unsafe_preserve_version_counter
-#: The number of the backward pass that this thread runs; -1: none.
-_current_backward: Any = torch._C._current_graph_task_id
 _BUFFERS = "DDP buffers"
 _DENSE = torch.strided
-
-
-class BackwardPass:
-    """What autograd calls at the end of one backward pass, unless that raises."""
-
-    def __init__(self, ddp: DistributedDataParallel, is_late: bool) -> None:
-        self._ddp = ddp
-        #: Whether the forward pass had its backward pass before.
-        self.is_late = is_late
-
-    def __call__(self) -> None:
-        """End it."""
-        self._ddp.end_backward(self.is_late)
+#: Attributes that a copy makes for itself.
+_MADE_ANEW = {
+    "process_group", "reducer", "_facts", "_handles", "_pass", "_backward_span", "_join_config",
+}  # fmt: skip
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):
@@ -147,29 +143,15 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
         self.device = self._parameters_list[0].device
         self._has_buffers = next(self._buffers_of(), None) is not None
-        #: Whether a forward pass with synchronization waits for its backward pass.
-        self._is_armed = False
-        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
-        self._pass: weakref.ref[BackwardPass] | None = None
-        self._backward_span: span | None = None
-        self._prepare(named, init_sync, syncs_buffers_at_init)
-        options = {
-            "broadcast_buffers": int(self.forward_sync_buffers),
-            "find_unused_parameters": int(find_unused_parameters),
-            "gradient_as_bucket_view": int(gradient_as_bucket_view),
-            "static_graph": int(static_graph),
-        }
-        self._facts = construction_facts(self.reducer, module, options)
+        self._agree(init_sync, syncs_buffers_at_init)
+        self._attach(named)
         if level_of(self.process_group.world) is not DebugLevel.OFF:
             lines = "\n".join(f"{name}: {value}" for name, value in self._facts.items())
             _log.info("DDP Initialized with:\n%s", lines)
 
-    def _prepare(self, named: Mapping[str, Any], init_sync: bool, syncs_buffers: bool) -> None:
+    def _agree(self, init_sync: bool, syncs_buffers: bool) -> None:
+        """Compare the models of all ranks, and give all the values of rank 0."""
         group = self.process_group
-        parameters = [
-            Parameter(name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
-            for name, value in named.items()
-        ]
         options = {
             "bucket_cap_mb": ",".join(f"{limit / 2**20:g}" for limit in self._capacity.limits),
             "find_unused_parameters": self.find_unused_parameters,
@@ -187,11 +169,23 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             with record_comm("DDP parameters and buffers"), torch.no_grad():
                 broadcast_states(group, list(states.values()))
         check_values(group, states, level, init_sync)
+
+    def _attach(self, named: Mapping[str, Any]) -> None:
+        """Make a reducer, and have autograd tell of the gradients; no other rank is needed."""
+        #: Whether a forward pass with synchronization waits for its backward pass.
+        self._is_armed = False
+        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
+        self._pass: weakref.ref[BackwardPass] | None = None
+        self._backward_span: span | None = None
+        parameters = [
+            Parameter(name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
+            for name, value in named.items()
+        ]
         self.reducer = Reducer(
             parameters,
             self._parameters_list,
             TorchArrays(),
-            group,
+            self.process_group,
             capacity=self._capacity,
             find_unused=self.find_unused_parameters,
             static_graph=self.static_graph,
@@ -200,9 +194,49 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         values = self._parameters_list
         self.reducer.kept = lambda index: values[index].grad
         self._handles = [
-            value.register_post_accumulate_grad_hook(_gradient_hook(this, index))
+            value.register_post_accumulate_grad_hook(gradient_hook(this, index))
             for index, value in enumerate(self._parameters_list)
         ]
+        options = {
+            "broadcast_buffers": int(self.forward_sync_buffers),
+            "find_unused_parameters": int(self.find_unused_parameters),
+            "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
+            "static_graph": int(self.static_graph),
+        }
+        self._facts = construction_facts(self.reducer, self.module, options)
+
+    # ------------------------------------------------------------------------------- copies
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy of the module with a reducer of its own, over the same group. No collective."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made._restore(deepcopy(self._lasting(), memo), self.process_group)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: all but the group and the reducer, which are made anew. The default group only."""
+        if self.process_group is not self.process_group.world.default:
+            raise UsageError(
+                f"DistributedDataParallel: only over the default group it can be pickled, not over "
+                f"'{self.process_group.label}'",
+                hint="pickle its module, or its state_dict()",
+            )
+        return self._lasting()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make it anew over the default group, which must have been initialized. No collective."""
+        self._restore(state, group_of(None, None))
+
+    def _lasting(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _MADE_ANEW}
+
+    def _restore(self, state: dict[str, Any], group: ProcessGroup) -> None:
+        super().__setstate__(state)
+        Joinable.__init__(self)  # a copy is in no block
+        self.process_group = group
+        skip_torch_in(group.world.recorder, torch)
+        self._attach(parameters_of(self.module, self.parameters_to_ignore))
 
     @property
     def broadcast_buffers(self) -> bool:
@@ -219,7 +253,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         """Run the module, and prepare to reduce the gradients of its backward pass."""
         does_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         self._settle()
-        is_again = self.reducer.forwards > 0  # without a backward pass between
+        is_again = self.reducer.counts.forwards > 0  # without a backward pass between
         if does_sync:
             self.reducer.begin_forward()
         is_joining = self._notify_join()
@@ -236,7 +270,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             this = weakref.ref(self)
             for tensor in tensors_in(output):
                 if tensor.requires_grad:
-                    tensor.register_hook(_backward_hook(this))
+                    tensor.register_hook(backward_hook(this))
         return output
 
     def _notify_join(self) -> bool:
@@ -253,19 +287,17 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         if self._running() is not None:
             return
         self._settle()
-        if self._is_armed:
-            self._begin(is_late=False)
-        elif self.require_backward_grad_sync:
-            self._begin(is_late=True)
+        # Not armed: another one after the same forward pass, which is reduced as well.
+        if self._is_armed or self.require_backward_grad_sync:
+            self._begin()
 
-    def _begin(self, is_late: bool) -> BackwardPass:
-        begun = BackwardPass(self, is_late)
-        _engine.queue_callback(begun)
+    def _begin(self) -> BackwardPass:
+        begun = BackwardPass(self)
+        engine.queue_callback(begun)
         self._pass = weakref.ref(begun)
-        if not is_late:
-            self._backward_span = span(BACKWARD)
-            self._backward_span.__enter__()
-            self.reducer.begin_backward()
+        self._backward_span = span(BACKWARD)
+        self._backward_span.__enter__()
+        self.reducer.begin_backward()
         return begun
 
     def _running(self) -> BackwardPass | None:
@@ -273,12 +305,12 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def _settle(self) -> None:
         """Before something begins: end a backward pass that has raised, for the ranks that wait in it."""
-        if self._running() is not None and _current_backward() != -1:
+        if self._running() is not None and current_backward() != -1:
             return
         self._close()
         if self.reducer.is_open:
             self._is_armed = False
-            self.reducer.abandon()
+            self.reducer.give_up("its backward pass raised an error")
 
     def _close(self) -> None:
         self._pass = None
@@ -293,26 +325,23 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             if not self._is_armed:
                 return
             self._settle()
-            running = self._begin(is_late=False)
-        name = self.reducer.parameters[index].name
+            running = self._begin()
         try:
-            if running.is_late:
-                raise late(name)
             if not self.reducer.is_open:
                 self.reducer.open(self.divisor)
             gradient = parameter.grad
             if gradient.layout is not _DENSE:
-                refuse_sparse(name, gradient)
+                refuse_sparse(self.reducer.parameters[index].name, gradient)
             self.reducer.ready(index, gradient)
         except BaseException:
             self._is_armed = self._is_armed and self.reducer.is_open
             self._close()  # autograd ends its pass here; a traceback may keep `running`
             raise
 
-    def end_backward(self, is_late: bool) -> None:
+    def end_backward(self) -> None:
         """The backward pass is over; without a gradient (torch.autograd.grad) it was none of a model's."""
         try:
-            if self.reducer.is_open and not is_late:
+            if self.reducer.is_open:
                 self._is_armed = False
                 with torch.no_grad():
                     self._write_back(self.reducer.finish())
@@ -394,20 +423,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
         A collective: all ranks register the same hook.
         """
-        if not callable(hook):
-            raise WrongTypeError("register_comm_hook: the hook must be callable")
-        parameters = inspect.signature(hook).parameters
-        expected = parameters.get("bucket")
-        # A hook that was written for torch has its class.
-        of_torch = getattr(torch.distributed, "GradBucket", GradBucket)
-        wanted = (inspect.Parameter.empty, GradBucket, of_torch)
-        if expected is None or (
-            isinstance(expected.annotation, type) and expected.annotation not in wanted
-        ):
-            raise UsageError(
-                "register_comm_hook: a hook has the parameters state and bucket, a GradBucket, "
-                f"not ({', '.join(map(str, parameters.values()))})"
-            )
+        check_hook(hook)
         self._agree_on_hook(hook)
         self.reducer.set_hook(state, hook)
 
@@ -474,25 +490,3 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     def _remove_autograd_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()
-
-
-def _gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any:
-    """What autograd calls for one parameter; it does not keep the module alive."""
-
-    def on_gradient(parameter: Any) -> None:
-        ddp = this()
-        if ddp is not None:
-            ddp.take_gradient(index, parameter)
-
-    return on_gradient
-
-
-def _backward_hook(this: weakref.ref[DistributedDataParallel]) -> Any:
-    """What autograd calls when the gradient of an output is there: before all others."""
-
-    def on_output(gradient: Any) -> None:
-        ddp = this()
-        if ddp is not None:
-            ddp.begin_backward()
-
-    return on_output

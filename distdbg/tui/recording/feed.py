@@ -29,7 +29,9 @@ from distdbg.tui.snapshot import (
     Stacks,
 )
 
-_OP: Final = re.compile(r"(?P<kind>\w+)(?P<rest>.*?)(?: on group '(?P<group>.*)')?$")
+_OP: Final = re.compile(
+    r"(?P<kind>\w+)(?P<rest>.*?)(?: on group '(?P<group>.*?)'(?P<words> \(.*)?)?$"
+)
 _SEQ: Final = re.compile(r" #(\d+)")
 _BROKEN: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 #: A bar between two looks is at least so long.
@@ -243,12 +245,13 @@ class _Sampled:
         bars = self._bars.setdefault(rank, [])
         found = _OP.match(op)
         kind, group = (found["kind"], found["group"] or "") if found else ("", "")
+        name = kind + found["rest"] + (found["words"] or "") if found else op
         seq = _SEQ.search(op)
         bars.append(
             Bar(
                 number=len(bars) + 1,
                 kind=kind,
-                name=op.removesuffix(f" on group '{group}'"),
+                name=name,
                 group=group,
                 seq=int(seq[1]) if seq else 0,
                 issued=since,

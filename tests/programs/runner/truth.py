@@ -15,7 +15,7 @@ A program is a script that a user could have written. At its top it has a litera
     verdict   what the diagnosis must find: {"kind": "deadlock", "ranks": [0, 1]}; where it is not
               given it follows from `outcome` and `odd`
     env       variables of the run
-    torch     False: uses what only distdbg has; 'needs': imports torch itself
+    torch     False: uses what only distdbg has; 'needs': imports torch itself; 'ours': both
 
 and behind its lines marks like `# <- odd`, so that a line is found however the file changes:
 
@@ -96,6 +96,16 @@ class Truth:
     def name(self) -> str:
         """'wrong/last_batch_is_shorter'."""
         return f"{self.path.parent.name}/{self.path.stem}"
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether it imports torch."""
+        return self.torch in ("needs", "ours")
+
+    @property
+    def is_for_torch(self) -> bool:
+        """Whether it has a meaning with torch.distributed in place of distdbg."""
+        return self.torch not in (False, "ours")
 
     @property
     def is_right(self) -> bool:

@@ -26,9 +26,7 @@ from runner.truth import all_programs, read_truth
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-TRUTHS = {
-    truth.name: truth for truth in map(read_truth, all_programs()) if truth.torch is not False
-}
+TRUTHS = {truth.name: truth for truth in map(read_truth, all_programs()) if truth.is_for_torch}
 
 _DIFFERS: dict[str, str] = {
     "torch's own op does something else, with or without us": """

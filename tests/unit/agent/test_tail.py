@@ -9,7 +9,7 @@ import pytest
 
 from distdbg.agent.findings import Findings
 from distdbg.agent.roster import Roster
-from distdbg.agent.seat import name_op, show_site
+from distdbg.agent.seat import Seat, name_op, show_site
 from distdbg.agent.tail import Tail
 from distdbg.errors import RecordError
 from distdbg.record.folders import record_name
@@ -92,6 +92,18 @@ def test_where_a_rank_stands_is_the_call_that_waits(tail: Tail, tmp_path: Path) 
     put(tmp_path, builder)
     tail.scan()
     assert [op.name for op in tail.records[0].in_flight()] == ["all_gather"]
+
+
+def test_the_line_of_a_rank_has_the_name_that_the_program_gives_its_op(
+    tail: Tail, tmp_path: Path
+) -> None:
+    builder = build()
+    builder.issue("all_reduce", stack=SITE, comm="backward of all_gather at train.py:31")
+    put(tmp_path, builder)
+    tail.scan()
+    seat = Seat(rank=0, host="n14", pid=1, standing=tail.records[0].standing())
+    op = "all_reduce #1 on group 'dp' (backward of all_gather at train.py:31)"
+    assert seat.row(5).op == op
 
 
 def test_an_async_op_that_a_thread_waits_for_is_where_the_rank_is(

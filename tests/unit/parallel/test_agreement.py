@@ -8,10 +8,10 @@ from distdbg.runtime.parallel.reducer.agreement import (
     Description,
     PassReport,
     compare_models,
+    find_uneven,
     is_skipped,
     judge_pass,
     retell,
-    tell_forwards,
     waiting_bucket,
 )
 
@@ -110,22 +110,60 @@ def test_a_parameter_that_a_static_graph_did_not_have() -> None:
     assert "rank 0 used a, which no first pass used" in error.what
 
 
-def test_a_backward_pass_that_raised_on_one_rank() -> None:
-    error = judge_pass(reports({}, {"is_abandoned": True}, {}), [0, 1, 2], "world", 0)
+def test_a_pass_that_some_ranks_give_up() -> None:
+    raised = {"given_up": "its backward pass raised an error"}
+    error = judge_pass(reports({}, raised, {}), [0, 1, 2], "world", 0)
     assert isinstance(error, MismatchError)
     assert error.ranks == [1]
     assert error.what == (
-        "DDP step 3 on group 'world': rank 1 raised an error in its backward pass; ranks 0,2 did not"
+        "DDP step 3 on group 'world': rank 1 gave up the pass: its backward pass raised an error"
     )
-    on_all = reports({"is_abandoned": True}, {"is_abandoned": True})
-    assert judge_pass(on_all, [0, 1], "world", 0) is None
+    assert "hint: see the error of rank 1; all ranks are at the end of this pass" in str(error)
+    other = {"given_up": "ValueError: " + "no data " * 20, "missing": ("a",)}
+    error = judge_pass(reports(other, raised, {}), [0, 1, 2], "world", 0)
+    assert isinstance(error, MismatchError)
+    assert error.ranks == [0, 1]
+    assert len(error.what) <= 120
+    assert error.details[0] == f"rank 0 gave up the pass: {other['given_up']}"
+    assert error.details[1] == f"rank 1 gave up the pass: {raised['given_up']}"
+    assert judge_pass(reports(raised, raised), [0, 1], "world", 0) is None
+
+
+def test_a_rank_that_goes_backward_again_after_one_forward_pass() -> None:
+    error = judge_pass(reports({}, {}, {"forwards": 0}), [0, 1, 2], "world", 2)
+    assert isinstance(error, MismatchError)
+    assert error.ranks == [2]
+    assert error.what == (
+        "DDP step 3 on group 'world': rank 2 went backward again without going forward; not ranks 0-1"
+    )
+    assert judge_pass(reports({"forwards": 0}, {"forwards": 0}), [0, 1], "world", 0) is None
 
 
 def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:
     uneven = reports({}, {"forwards": 2})
     assert judge_pass(uneven, [0, 1], "world", 0) is None
-    assert "1 on rank 0, 2 on rank 1" in tell_forwards(uneven, [0, 1], "world")
-    assert tell_forwards(reports({}, {}), [0, 1], "world") == ""
+    found = find_uneven(uneven, [0, 1], "world")
+    assert found is not None
+    assert found.ranks == [1]
+    assert found.text == (
+        "DDP step 3 on group 'world': has rank 1 skipped a backward pass? forward passes since the pass "
+        "before: 1 on rank 0, 2 on rank 1; gradients of different steps may be averaged"
+    )
+    assert find_uneven(reports({}, {}), [0, 1], "world") is None
+    left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
+    told = retell(left, 5, "DDP bucket 0 of fc", found)
+    assert told.details[-1] == found.text
+    assert str(told.hint).endswith("see what rank 1 did before that step")
+
+
+def test_batches_are_counted_where_there_are_no_forward_passes() -> None:
+    def of(*batches: int) -> list[PassReport]:
+        return reports(*({"function": "reduce", "batches": count} for count in batches))
+
+    found = find_uneven(of(1, 1, 2), [0, 1, 2], "world")
+    assert found is not None
+    assert "has rank 2 skipped a pass? batches since the pass before: 1 on ranks 0-1" in found.text
+    assert find_uneven(of(1, 0, 2), [0, 1, 2], "world") is None  # one has no loop that tells
 
 
 def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:

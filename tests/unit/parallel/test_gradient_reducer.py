@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import defaultdict
 from collections.abc import Callable
@@ -235,7 +236,7 @@ def test_an_error_in_a_tree_is_told_in_that_pass_and_all_go_on() -> None:
                 with pytest.raises(dist.MismatchError, match="rank 1 gave up the pass") as caught:
                     reducer.reduce(gradients)
                 assert caught.value.ranks == [1]
-                assert "rank 1: UsageError: GradientReducer: b is" in str(caught.value)
+                assert "gave up the pass: UsageError: GradientReducer: b is" in str(caught.value)
         return float(averages["a"][0])
 
     assert run(job) == [3] * RANKS
@@ -252,7 +253,7 @@ def test_a_pass_is_abandoned_where_the_program_raises() -> None:
                 continue
             reducer.ready("a", full(2, rank + step))
             if step == 2:
-                with pytest.raises(dist.MismatchError, match="rank 2 gave up the pass"):
+                with pytest.raises(dist.MismatchError, match="rank 2 gave up the pass: no memory"):
                     reducer.finish()
             else:
                 averages = reducer.finish()
@@ -277,6 +278,59 @@ def test_passes_without_synchronization_on_one_rank_are_told() -> None:
         return float(reducer.reduce([full(2, rank)])[0][0])
 
     assert run(job) == [1] * RANKS
+
+
+def test_a_pass_that_one_rank_leaves_out_is_told_by_its_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def job(rank: int) -> str:
+        tree = [full(2, rank)]
+        reducer = dist.GradientReducer(tree)
+        for batch in dist.batches(range(5)):
+            if rank == 0:
+                list(dist.batches(range(3)))  # a loop of its own, as an evaluation
+            if (rank, batch) != (1, 2):
+                try:
+                    reducer.reduce(tree)
+                except dist.RankLeft as error:
+                    return str(error)
+        return ""
+
+    told = (
+        "DDP step 3 on group 'world': has rank 1 skipped a pass? batches since the pass before: 1 on "
+        "ranks 0,2, 2 on rank 1; gradients of different steps may be averaged"
+    )
+    first, odd, last = run(job)
+    assert odd == ""
+    for said in (first, last):
+        assert said.startswith(
+            "DDP step 5 on group 'world' cannot complete: rank 1 left (returned)"
+        )
+        assert told in said
+        assert "hint: all ranks must run as many passes: see what rank 1 did before" in said
+    warned = [line for line in caplog.messages if "has rank" in line]
+    assert len(warned) == RANKS
+    assert all(line.endswith(told) for line in warned)
+
+
+def test_accumulated_batches_and_several_passes_of_one_are_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def job(rank: int) -> None:
+        tree = [full(2, rank)]
+        reducer = dist.GradientReducer(tree)
+        for _ in range(2):
+            for batch in dist.batches(range(7)):
+                if batch % 3 == 2:
+                    reducer.reduce(tree)
+                if batch == 5:
+                    reducer.reduce(tree)
+        for _ in dist.batches(range(3 + rank)):
+            pass
+        reducer.reduce(tree)
+
+    run(job)
+    assert not [line for line in caplog.messages if "has rank" in line]
 
 
 def test_what_a_hook_gives_back_is_checked() -> None:
@@ -322,6 +376,79 @@ def test_a_hook_that_raises_leaves_the_reducer_usable() -> None:
         return [float(one[0]) for one in averages]
 
     assert run(job) == [[1, 1]] * RANKS
+
+
+def _sends_then_waits(state: Any, bucket: dist.GradBucket) -> Later:
+    """Two ops one after the other, as PowerSGD has them."""
+    first = dist.all_reduce(bucket.buffer(), async_op=True)
+    assert first is not None
+
+    def make() -> Any:
+        first.wait()
+        dist.all_reduce(bucket.buffer())
+        return bucket.buffer()
+
+    return Later(make)
+
+
+def _sends_at_once(state: Any, bucket: dist.GradBucket) -> Later:
+    dist.all_reduce(bucket.buffer())
+    return Later(bucket.buffer)
+
+
+def _sends_by_a_future(state: Any, bucket: dist.GradBucket) -> Any:
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    assert work is not None
+    return work.get_future().then(lambda ended: ended.value()[0])
+
+
+@pytest.mark.parametrize(
+    ("usual", "when"),
+    [
+        (allreduce_hook, "at its begin"),
+        (_sends_at_once, "after its ops"),
+        (_sends_then_waits, "in its future"),
+        (_sends_by_a_future, "at its begin"),
+    ],
+)
+def test_a_hook_that_raises_on_one_rank_is_told_in_that_pass(usual: Any, when: str) -> None:
+    def job(rank: int) -> Any:
+        calls = []
+
+        def raises(future: Any) -> Any:
+            future.wait()
+            raise OSError("no disk")
+
+        def hook(state: Any, bucket: dist.GradBucket) -> Any:
+            calls.append(bucket.index())
+            is_odd = (
+                rank == 1 and len(calls) == 5
+            )  # bucket 1 of the second pass in which there are 3
+            if is_odd and when == "at its begin":
+                raise OSError("no disk")
+            found = usual(state, bucket)
+            if is_odd and when == "after its ops":
+                raise OSError("no disk")
+            return Later(lambda: raises(found)) if is_odd else found
+
+        tree = [full(2, rank) for _ in range(3)]
+        reducer = dist.GradientReducer(tree, bucket_cap_mb=1e-6)
+        reducer.register_comm_hook(None, hook)
+        found = []
+        for _ in range(5):
+            try:
+                reducer.reduce(tree)
+                found.append("")
+            except (OSError, dist.MismatchError) as error:
+                found.append(str(error).partition("\n")[0])
+        dist.assert_same(reducer.reduce([full(2, 3) for _ in range(3)]))
+        gc.collect()  # an error in a future and the frame it went through hold each other
+        return found
+
+    told = "DDP step 3 on group 'world': rank 1 gave up the pass: comm hook "
+    for rank, found in enumerate(run(job)):
+        assert found[:2] + found[3:] == [""] * 4
+        assert found[2] == "no disk" if rank == 1 else found[2].startswith(told), found[2]
 
 
 @pytest.mark.parametrize("name", list(dist.DDPCommHookType.__members__))

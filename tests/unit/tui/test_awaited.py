@@ -9,12 +9,12 @@ from distdbg.tui.snapshot import GroupRow, RankRow, Snapshot
 OP = "all_reduce #5 on group 'dp'"
 
 
-def job(*seqs: int, waits: tuple[int, ...] = ()) -> Snapshot:
+def job(*seqs: int, waits: tuple[int, ...] = (), op: str = OP) -> Snapshot:
     rows = {
         rank: RankRow(
             rank=rank,
             state=RankState.WAITING if rank in waits else RankState.RUNNING,
-            op=OP if rank in waits else "",
+            op=op if rank in waits else "",
             seqs=(("dp", seq),),
         )
         for rank, seq in enumerate(seqs)
@@ -25,6 +25,11 @@ def job(*seqs: int, waits: tuple[int, ...] = ()) -> Snapshot:
 
 def test_who_has_not_called_is_named_and_not_those_who_have() -> None:
     assert not_called(job(5, 5, 4, waits=(0, 1))) == {("3", "all_reduce"): (2,)}
+
+
+def test_the_name_that_an_op_has_in_the_program_is_no_part_of_its_group() -> None:
+    found = job(5, 5, 4, waits=(0, 1), op=f"{OP} (backward of all_reduce at train.py:5)")
+    assert not_called(found) == {("3", "all_reduce"): (2,)}
 
 
 def test_while_nobody_waits_nobody_is_named() -> None:

@@ -28,6 +28,8 @@ _USABLE = "the group is still usable"
 _NOT_AVERAGED = "the gradients of this pass are not those of all ranks: do not use them"
 #: What an op is called when this rank goes forward again without having gone backward.
 SKIPPED = "no backward pass since the forward pass before"
+#: What the op at the end of a pass is called, where it is one of its own.
+STATUS = "DDP status"
 #: Ops of a backward pass.
 _BACKWARD = ("DDP bucket", "DDP order")
 _MOST_LINE = 118
@@ -54,17 +56,26 @@ class PassReport:
     number: int
     #: Forward passes since the backward pass before.
     forwards: int
+    #: Batches that `dist.batches` has begun since the pass before, in the same loop; 0: not known.
+    batches: int = 0
     #: The parameters without a gradient that may not be without one.
     missing: tuple[str, ...] = ()
     #: Those that had none in the first pass, with static_graph, and have one now.
     surplus: tuple[str, ...] = ()
-    #: Why this rank has given up the pass; its gradients are zeros.
+    #: Why this rank has given up the pass; what was left of it is zeros.
     given_up: str = ""
-    #: Whether the pass has raised on this rank.
-    is_abandoned: bool = False
     #: What the user called, and the line.
     function: str = ""
     site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenPass:
+    """A pass before which some ranks did more than others."""
+
+    text: str
+    #: Those that did more.
+    ranks: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -142,14 +153,14 @@ def judge_pass(
     """The same error on all ranks, if what they report is one; None: all did the same."""
     step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
     sites = _where(reports, ranks)
-    if any(report.given_up for report in reports):
-        return _given_up(step, reports, ranks, group, sites, this_rank)
-    raised = [report.is_abandoned for report in reports]
-    if any(raised):
-        return None if all(raised) else _raised(step, raised, reports, ranks, group, this_rank)
+    given_up = [report.given_up for report in reports]
+    if any(given_up):  # all: each knows why
+        return None if all(given_up) else _given_up(step, reports, ranks, group, sites, this_rank)
     forwards = [report.forwards for report in reports]
     if reports[0].function == "reduce" and len(set(forwards)) > 1:
         return _kept(step, forwards, reports, ranks, group, sites, this_rank)
+    if not all(forwards) and any(forwards):
+        return _again(step, forwards, reports, ranks, group, sites, this_rank)
     surplus = _by_rank([report.surplus for report in reports], ranks)
     if surplus:
         name, (having, _) = next(iter(surplus.items()))
@@ -213,42 +224,23 @@ def _given_up(
         if report.given_up:
             reasons[report.given_up].append(rank)
     odd = sorted(rank for of in reasons.values() for rank in of)
-    others = [rank for rank in ranks if rank not in odd]
-    rest = f"; {say_ranks(others)} did not" if others else ""
+    lines = [f"{say_ranks(of)} gave up the pass: {reason}" for reason, of in reasons.items()]
+    what = f"{step}: {lines[0]}"
     return MismatchError(
-        f"{step}: {say_ranks(odd)} gave up the pass{rest}",
+        _short(what),
         kind="DDP",
         group=group,
         ranks=odd,
         sides=_sides([report.given_up for report in reports], reports, ranks),
         details=[
-            *few([f"{say_ranks(of)}: {reason}" for reason, of in reasons.items()]),
+            *([lines[0]] if len(what) > _MOST_LINE else []),
+            *few(lines[1:]),
             *sites,
             f"{_NOT_AVERAGED}; {_USABLE}",
             *_is_odd(odd, this_rank),
         ],
-        hint="all ranks are at the end of this pass: skip its step on all, or end the program",
-    )
-
-
-def _raised(
-    step: str,
-    raised: Sequence[bool],
-    reports: Sequence[PassReport],
-    ranks: Sequence[int],
-    group: str,
-    this_rank: int,
-) -> MismatchError:
-    odd = [rank for rank, has_raised in zip(ranks, raised, strict=True) if has_raised]
-    usual = [rank for rank in ranks if rank not in odd]
-    return MismatchError(
-        f"{step}: {say_ranks(odd)} raised an error in its backward pass; {say_ranks(usual)} did not",
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=_sides(list(raised), reports, ranks),
-        details=[f"{_NOT_AVERAGED}; {_USABLE}", *_is_odd(odd, this_rank)],
-        hint=f"see the error of {say_ranks(odd)}; all ranks must leave such a step out",
+        hint=f"see the error of {say_ranks(odd)}; all ranks are at the end of this pass: leave its step out "
+        "on all",
     )
 
 
@@ -281,15 +273,51 @@ def _kept(
     )
 
 
-def tell_forwards(reports: Sequence[PassReport], ranks: Sequence[int], group: str) -> str:
-    """A warning where ranks went forward unequally often: legal, and what a skipped pass looks like."""
-    forwards = [report.forwards for report in reports]
-    if len(set(forwards)) == 1:
-        return ""
-    return (
-        f"DDP step {max(report.number for report in reports)} on group '{group}': forward passes since "
-        f"the backward pass before: {_counts(forwards, ranks)}; if one skipped a backward pass, gradients "
-        "of different steps are added"
+def _again(
+    step: str,
+    forwards: Sequence[int],
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    sites: Sequence[str],
+    this_rank: int,
+) -> MismatchError:
+    """Several backward passes after one forward pass, which all ranks must run."""
+    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if not count]
+    usual = [rank for rank in ranks if rank not in odd]
+    return MismatchError(
+        _short(
+            f"{step}: {say_ranks(odd)} went backward again without going forward; not {say_ranks(usual)}"
+        ),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=_sides([bool(count) for count in forwards], reports, ranks),
+        details=[
+            *sites,
+            f"gradients of different steps were added: do not use them; {_USABLE}",
+            *_is_odd(odd, this_rank),
+        ],
+        hint="all ranks must run as many backward passes: see what decides that there is another one",
+    )
+
+
+def find_uneven(
+    reports: Sequence[PassReport], ranks: Sequence[int], group: str
+) -> UnevenPass | None:
+    """Where ranks did more than others since the pass before."""
+    step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
+    is_reduce = reports[0].function == "reduce"
+    counts = [report.batches if is_reduce else report.forwards for report in reports]
+    fewest = min(counts)
+    ahead = [rank for rank, count in zip(ranks, counts, strict=True) if count > fewest]
+    if not ahead or not fewest:  # 0 batches: not known
+        return None
+    skipped, done = ("a pass", "batches") if is_reduce else ("a backward pass", "forward passes")
+    return UnevenPass(
+        f"{step}: has {say_ranks(ahead)} skipped {skipped}? {done} since the pass before: "
+        f"{_counts(counts, ranks)}; gradients of different steps may be averaged",
+        ahead,
     )
 
 
@@ -300,6 +328,15 @@ def is_skipped(error: Failed) -> bool:
     return bool(_ranks_in(error.sides, *_BACKWARD) and _ranks_in(error.sides, SKIPPED))
 
 
+def is_ahead(error: Exception) -> bool:
+    """Whether some ranks are at the end of a pass, since their hook has raised, and others in a bucket of it.
+
+    Of an error that went through a future of torch only the text is left.
+    """
+    text = str(error)
+    return STATUS in text and _BACKWARD[0] in text
+
+
 def waiting_bucket(error: MismatchError) -> int | None:
     """The number of the bucket that others have in the op that failed; None: in none yet."""
     functions = [site["function"] for side in error.sides for site in side["sites"]]
@@ -307,11 +344,15 @@ def waiting_bucket(error: MismatchError) -> int | None:
     return int(found[0][1]) if found else None
 
 
-def retell(error: Failed, step: int, during: str) -> Failed | RankLeft | MismatchError:
+def retell(
+    error: Failed, step: int, during: str, uneven: UnevenPass | None = None
+) -> Failed | RankLeft | MismatchError:
     """An error of an op that DDP issued, in DDP's words where its cause is known.
 
-    `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'.
+    `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'. `uneven`: a pass before it.
     """
+    if uneven is not None:
+        error.details = [*error.details, uneven.text]
     where = f"DDP step {step} on group '{error.group}'"
     if isinstance(error, RankLeft):
         return RankLeft(
@@ -324,7 +365,9 @@ def retell(error: Failed, step: int, during: str) -> Failed | RankLeft | Mismatc
             group=error.group,
             ranks=error.ranks,
             details=[error.what, *error.details],
-            hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many",
+            hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many"
+            if uneven is None or error.peer not in uneven.ranks
+            else f"all ranks must run as many passes: see what rank {error.peer} did before that step",
         )
     if not isinstance(error, MismatchError):
         error.details = [f"{where}: {during}", *error.details]

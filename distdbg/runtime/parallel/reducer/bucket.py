@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.runtime.parallel.reducer.arrays import Array
+from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
+from distdbg.runtime.parallel.reducer.buckets import Buckets
+from distdbg.runtime.parallel.reducer.names import bucket_name
+from distdbg.runtime.parallel.reducer.parameters import Parameter
 
 
 class Bucket:
@@ -36,6 +39,26 @@ class Bucket:
         self.nbytes = nbytes
         #: How many gradients have not come in this pass.
         self.waits_for = len(self.indices)
+
+
+def make_buckets(
+    buckets: Buckets, parameters: Sequence[Parameter], values: Sequence[Array], arrays: Arrays
+) -> list[Bucket]:
+    """Buckets of these parameters; `values` are what the gradients are of."""
+    made = []
+    for at, indices in enumerate(buckets):
+        counts = [parameters[i].count for i in indices]
+        count = sum(counts)
+        whole = arrays.make(values[indices[0]], count + (at == len(buckets) - 1))
+        flat = whole[:count]
+        views, begin = [], 0
+        for i, length in zip(indices, counts, strict=True):
+            views.append(arrays.part(flat, begin, values[i]))
+            begin += length
+        name = bucket_name(at, [parameters[i].name for i in indices])
+        nbytes = sum(parameters[i].nbytes for i in indices)
+        made.append(Bucket(at, indices, whole, flat, views, name, nbytes))
+    return made
 
 
 class GradBucket:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,39 +22,33 @@ from distdbg.check.levels import level_of
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site
-from distdbg.errors import CollectiveError, MismatchError, PeerLost, UsageError
+from distdbg.errors import CollectiveError, DistError, MismatchError, PeerLost, UsageError
 from distdbg.record.known_marks import STEP
 from distdbg.runtime.collectives import all_reduce, broadcast
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import mark, span
 from distdbg.runtime.objects import all_gather_object
 from distdbg.runtime.parallel.reducer.agreement import (
+    STATUS,
     Failed,
     PassReport,
     is_skipped,
     judge_pass,
     retell,
-    tell_forwards,
     waiting_bucket,
 )
 from distdbg.runtime.parallel.reducer.arrays import Array, Arrays
-from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket
+from distdbg.runtime.parallel.reducer.bucket import Bucket, make_buckets
 from distdbg.runtime.parallel.reducer.buckets import Buckets, Capacity
 from distdbg.runtime.parallel.reducer.construction import recorded
-from distdbg.runtime.parallel.reducer.hook_results import check_future, check_result
+from distdbg.runtime.parallel.reducer.counts import Counts
+from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
-from distdbg.runtime.parallel.reducer.names import bucket_name
 from distdbg.runtime.parallel.reducer.parameters import Parameter
-from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.runtime.parallel.reducer.status import Status, named
 from distdbg.runtime.work import Work
 
 _log = get_logger("parallel")
-Result = TypeVar("Result")
-
-#: `hook(state, bucket)` returns a future of the flat array that replaces the bucket's.
-CommHook = Callable[[Any, GradBucket], Any]
-
-_STATUS_NAME = "DDP status"
 _ORDER_NAME = "DDP order of buckets"
 _now_ns = time.time_ns
 
@@ -79,28 +73,23 @@ class Reducer:
         self._function = function
         #: Of a parameter without a gradient in this pass: what it has from passes that were not reduced.
         self.kept: Callable[[int], Array | None] = lambda index: None
-        self._is_shadow = self._is_abandoned = False
-        #: Why this rank gives up the pass, in which it only fills what is left with zeros.
-        self.given_up = ""
+        #: Whether this rank only fills what is left of the pass with zeros; and why it gives it up.
+        self._is_shadow = False
+        self._given_up = ""
         #: The arrays that the gradients are of.
         self._values = list(values)
         self._arrays = arrays
         self.group = group
-        self._recorder = group.world.recorder
         self.capacity = capacity
         self.find_unused = find_unused
         self.is_static = static_graph
-        self._hook: tuple[Any, CommHook] | None = None
+        self._hook: Hooked | None = None
         self.measures = Measures()
         self.moments = Moments()
         self.buckets: list[Bucket] = []
         self.has_rebuilt = False
         self.passes = 0
-        #: Forward passes since the last backward pass, and how many all ranks had before it last.
-        self.forwards = 0
-        self._usual_forwards = 1
-        #: Until ranks have had different numbers of them, which is legal.
-        self._compares_forwards = True
+        self.counts = Counts()
         self._is_open = False
         self._divisor = float(group.size())
         self._is_ready = bytearray(len(self.parameters))
@@ -113,31 +102,24 @@ class Reducer:
         self._lacking: list[int] | None = None
         self._used: list[bool] | None = None
         self._surplus: list[int] = []
+        #: How often more than once a parameter gets a gradient in each pass, which a static graph may have.
+        self._more: dict[int, int] = {}
+        self._to_come: dict[int, int] = {}
+        #: Whether a static graph shows in this pass what it has.
+        self._is_learning = False
         #: In finish(): the parameters without a gradient that may not be without one.
         self._missing: list[int] = []
-        self._status = np.zeros(1 + len(self.parameters), np.int32)
+        self._status = Status(group, len(self.parameters))
         may_lack = find_unused and not static_graph
         self._make_buckets(capacity.first_buckets(self.parameters, may_lack))
 
     def _make_buckets(self, buckets: Buckets) -> None:
-        self.buckets = []
+        self.buckets = make_buckets(buckets, self.parameters, self._values, self._arrays)
         self._bucket_of: list[Bucket] = [None] * len(self.parameters)  # type: ignore[list-item]
         #: By parameter: the part of its bucket that holds its gradient, after finish() the average.
         self.views: list[Array] = [None] * len(self.parameters)
-        for at, indices in enumerate(buckets):
-            values = [self._values[i] for i in indices]
-            counts = [self.parameters[i].count for i in indices]
-            whole = self._arrays.make(values[0], sum(counts) + (at == len(buckets) - 1))
-            flat = whole[: sum(counts)]
-            views, begin = [], 0
-            for value, count in zip(values, counts, strict=True):
-                views.append(self._arrays.part(flat, begin, value))
-                begin += count
-            name = bucket_name(at, [self.parameters[i].name for i in indices])
-            nbytes = sum(self.parameters[i].nbytes for i in indices)
-            bucket = Bucket(at, indices, whole, flat, views, name, nbytes)
-            self.buckets.append(bucket)
-            for i, view in zip(indices, views, strict=True):
+        for bucket in self.buckets:
+            for i, view in zip(bucket.indices, bucket.views, strict=True):
                 self._bucket_of[i] = bucket
                 self.views[i] = view
 
@@ -147,12 +129,12 @@ class Reducer:
             raise UsageError("a comm hook is registered already; there can be one")
         if self._is_open:
             raise UsageError("a comm hook is registered before the backward pass, not within one")
-        self._hook = (state, hook)
+        self._hook = Hooked(state, hook, self.group)
 
     @property
     def hook_name(self) -> str:
         """Of the comm hook; '' without one."""
-        return "" if self._hook is None else getattr(self._hook[1], "__qualname__", "hook")
+        return "" if self._hook is None else self._hook.name
 
     @property
     def unused_nbytes(self) -> int:
@@ -164,18 +146,18 @@ class Reducer:
 
     # ---------------------------------------------------------------------------------- a pass
 
-    def abandon(self) -> None:
-        """End a pass that has raised on this rank: the others wait for its ops, and are told of it.
+    def give_up(self, reason: str) -> None:
+        """End the pass with zeros for what is left of it: the others wait for its ops, and are told why.
 
-        No error here, where what was raised is known; the next pass is one of all ranks again.
+        No error here, where the reason is known; the next pass is one of all ranks again.
         """
-        self._is_abandoned = self._is_shadow = True
+        self._given_up = reason
         try:
-            self.finish()
+            self._reduce_rest()
         except MismatchError as error:
+            if error.kind != "DDP":
+                raise
             _log.warning("%s", str(error))
-        finally:
-            self._is_abandoned = self._is_shadow = False
 
     def drop(self) -> None:
         """Forget a pass on this rank alone: nobody knows what the others wait for."""
@@ -194,13 +176,13 @@ class Reducer:
                 for bucket in self.buckets:
                     bucket.waits_for = 0
                 self._next = begun + 1
-                self._drain(range(len(self.parameters)))
+                self._drain(range(len(self.parameters)) if self._tells_used else None)
         finally:
             self._end_pass()
 
     def begin_forward(self) -> None:
         """A forward pass begins whose backward pass reduces."""
-        self.forwards += 1
+        self.counts.forwards += 1
         self.moments = Moments(forward_begin_ns=_now_ns())
 
     def begin_backward(self) -> None:
@@ -228,9 +210,16 @@ class Reducer:
             bucket.waits_for = len(bucket.indices)
         for index in self._lacking or ():
             self._take_missing(index)
+        self._is_learning = self.is_static and self._lacking is None
+        if self._is_learning:
+            self._more.clear()
+        self._to_come = dict(self._more)
 
     def _clear_pass(self, divisor: float) -> None:
         self._divisor = divisor
+        self._given_up = ""
+        if self._hook is not None:
+            self._hook.failed = None
         self._is_ready = bytearray(len(self.parameters))
         self._count = self._next = 0
         self._in_flight.clear()
@@ -244,7 +233,10 @@ class Reducer:
         if not self._is_open:
             self.open()
         if self._is_ready[index]:
-            self._take_again(index)
+            self._take_again(index, gradient)
+            return
+        if self._to_come and self._to_come.get(index):
+            self._to_come[index] -= 1
             return
         self._is_ready[index] = 1
         self._count += 1
@@ -253,29 +245,35 @@ class Reducer:
         self._arrays.put(self.views[index], gradient, self._divisor)
         bucket = self._bucket_of[index]
         bucket.waits_for -= 1
-        if not bucket.waits_for and bucket.index == self._next:
+        if not bucket.waits_for and bucket.index == self._next and not self._is_learning:
             try:
                 self._start_complete()
             except CollectiveError:
                 self._end_pass()
                 raise
+            if self._has_failed:
+                self.finish()
 
-    def _take_again(self, index: int) -> None:
+    def _take_again(self, index: int, gradient: Array) -> None:
+        if self._is_learning:
+            self._more[index] = self._more.get(index, 0) + 1
+            self._arrays.put(self.views[index], gradient, self._divisor)
+            return
         if self._lacking is not None and index in self._lacking:
             self._surplus.append(index)
             return
-        name = self.parameters[index].name
-        self._is_open = False
+        reason = f"{self.parameters[index].name} got its gradient twice in one backward pass"
+        self.give_up(reason)
         raise UsageError(
-            f"DDP: {name} got its gradient twice in one backward pass",
+            f"DDP: {reason}",
             hint="is a backward pass run within another one? torch's checkpoint() does so unless "
-            "use_reentrant=False",
+            "use_reentrant=False; static_graph=True allows it",
         )
 
     def _take_missing(self, index: int) -> None:
         """A parameter has no gradient in this pass; it may have one of passes that were not reduced."""
         self._is_ready[index] = 1
-        kept = None if self._is_shadow else self.kept(index)
+        kept = None if self._is_shadow or self._given_up else self.kept(index)
         if kept is None:
             self._arrays.clear(self.views[index])
         else:
@@ -284,6 +282,8 @@ class Reducer:
 
     def _start_complete(self) -> None:
         while self._next < len(self.buckets) and not self.buckets[self._next].waits_for:
+            if self._has_failed:
+                return
             bucket = self.buckets[self._next]
             self._next += 1
             if not self.moments.comm_begin_ns:
@@ -291,10 +291,15 @@ class Reducer:
             begun = span(bucket.name)
             begun.__enter__()
             try:
-                work, future = self._named(bucket.name, partial(self._start, bucket))
-            except CollectiveError as error:
+                work, future = named(self.group, bucket.name, partial(self._start, bucket))
+            except Exception as error:
+                begun.__exit__(None, None, None)
+                if self._is_hooks(error):
+                    continue
                 self._is_open = False
-                self._raise_told(error, bucket.name)
+                if isinstance(error, CollectiveError):
+                    self._raise_told(error, bucket.name)
+                raise
             self._in_flight.append((bucket, work, future, begun))
 
     def _start(self, bucket: Bucket) -> tuple[Work | None, Any]:
@@ -304,26 +309,44 @@ class Reducer:
                 sent = bucket.whole
                 sent[-1:] = self._is_odd()
             return all_reduce(sent, group=self.group, async_op=True), None
-        state, hook = self._hook
         values = [self._values[i] for i in bucket.indices]
-        is_last = bucket.index == len(self.buckets) - 1
-        seen = GradBucket(bucket.index, bucket.flat, bucket.views, values, is_last)
-        return None, check_future(hook(state, seen), self.hook_name, bucket.name)
+        return None, self._hook.start(bucket, values, bucket is self.buckets[-1])
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._hook is not None and self._hook.failed is not None
+
+    def _is_hooks(self, error: Exception) -> bool:
+        """Whether it is told at the end of the pass, since a comm hook has raised it."""
+        if self._hook is None or not self._hook.fails(error):
+            return False
+        self._given_up = self._hook.reason
+        return True
 
     def finish(self) -> Sequence[bool] | None:
         """Wait until all is reduced: `views` are the averages.
 
         Returns which parameters had a gradient on any rank; None: all. Raises the same error on every rank
-        when a rank lacks a gradient, or ran another number of passes.
+        when a rank lacks a gradient, or ran another number of passes; or what its comm hook raised.
         """
+        try:
+            used = self._reduce_rest()
+        except DistError:
+            if self._hook is not None:
+                self._hook.raise_failed()
+            raise
+        if self._hook is not None:
+            self._hook.raise_failed()
+        return used
+
+    def _reduce_rest(self) -> Sequence[bool] | None:
         self._is_open = False
         self.moments.last_gradient_ns = _now_ns()
         lacking = [i for i, is_ready in enumerate(self._is_ready) if not is_ready]
         for index in lacking:
             self._take_missing(index)
-        may_lack = self.find_unused and self._lacking is None
-        may_lack = may_lack or (self.is_static and not self.passes)
-        self._missing = [] if may_lack or self._is_shadow else lacking
+        may_lack = self._tells_used
+        self._missing = [] if may_lack or self._is_shadow or self._given_up else lacking
         try:
             self._drain(lacking if may_lack else None)
         except BaseException:
@@ -332,9 +355,13 @@ class Reducer:
         self.moments.comm_end_ns = _now_ns()
         forwards = self._end_pass()
         missing, self._missing = self._missing, []
-        if self.buckets[-1].whole[-1] if self._is_plain else self._status[0]:
+        if self.buckets[-1].whole[-1] if self._is_plain else self._status.is_odd:
             self._explain(forwards, missing)
-        self._learn(lacking, may_lack)
+        if not self._given_up:
+            if may_lack:
+                self._used = self._status.used
+            if self.is_static and self._lacking is None:
+                self._lacking = lacking
         self.measures.add(self.moments)
         mark(STEP, self.passes)
         if self.measures.is_time_to_say() and level_of(self.group.world) is DebugLevel.DETAIL:
@@ -344,8 +371,7 @@ class Reducer:
     def _end_pass(self) -> int:
         """It counts on every rank, however it ended; returns how many forward passes it had here."""
         self.passes += 1
-        forwards, self.forwards = self.forwards, 0
-        return forwards
+        return self.counts.end_pass()
 
     def _drain(self, lacking: Sequence[int] | None) -> None:
         """Start what is left of the pass, and wait for all of it; `lacking`: where that is told.
@@ -357,20 +383,27 @@ class Reducer:
         status: Work | None = None
         try:
             self._start_complete()
-            status = None if self._is_plain else self._start_status(lacking)
+            if not self._is_plain and self._hook is None:
+                status = self._status.start(self._is_odd(), lacking)
             for bucket, work, future, begun in self._in_flight:
                 during = bucket.name
                 try:
-                    self._wait(bucket, work, future)
-                except MismatchError as error:
-                    if not is_skipped(error):
+                    if not self._has_failed:
+                        self._wait(bucket, work, future)
+                except Exception as error:
+                    if isinstance(error, MismatchError) and is_skipped(error):
+                        first = first or (error, during)
+                    elif not self._is_hooks(error):
                         raise
-                    first = first or (error, during)
                 finally:
                     begun.__exit__(None, None, None)
-            during = _STATUS_NAME
+            during = STATUS
             if status is not None:
                 status.wait()
+            elif self._hook is not None:
+                self._status.meet(self._is_odd(), lacking)
+                if self._hook.failed is not None:
+                    self._hook.excuse()
         except (CollectiveError, PeerLost) as error:
             first = first or (error, during)
         finally:
@@ -379,10 +412,15 @@ class Reducer:
             self._raise_told(*first)
 
     def _raise_told(self, error: Failed, during: str) -> NoReturn:
-        told = retell(error, self.passes + 1, during)
+        told = retell(error, self.passes + 1, during, self.counts.uneven)
         if told is error:
             raise error
         raise told from error
+
+    @property
+    def _tells_used(self) -> bool:
+        """Whether parameters may have no gradient in this pass, and the status tells which."""
+        return self._lacking is None and (self.find_unused or self.is_static)
 
     @property
     def _is_plain(self) -> bool:
@@ -391,26 +429,16 @@ class Reducer:
 
     def _is_odd(self) -> bool:
         """Whether the others have to be told what is in this pass of this rank."""
-        is_odd = self._missing or self._surplus or self.given_up or self._is_abandoned
-        return bool(is_odd or (self._compares_forwards and self.forwards != self._usual_forwards))
-
-    def _start_status(self, lacking: Sequence[int] | None) -> Work | None:
-        """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
-        status = self._status
-        status[0] = self._is_odd()
-        sent = status[:1]
-        if lacking is not None:
-            sent = status
-            status[1:] = 1
-            status[[1 + index for index in lacking]] = 0
-        start = partial(all_reduce, sent, ReduceOp.MAX, self.group, async_op=True)
-        return self._named(_STATUS_NAME, start)
+        is_odd = self._missing or self._surplus or self._given_up
+        return bool(is_odd or not self.counts.is_usual)
 
     def _wait(self, bucket: Bucket, work: Work | None, future: Any) -> None:
-        if work is not None:
+        if self._hook is None or work is not None:
+            assert work is not None  # it is asynchronous
             work.wait()
             return
-        value = check_result(future.wait(), bucket.flat, self.hook_name, bucket.name)
+        # It may start further ops.
+        value = named(self.group, bucket.name, partial(self._hook.wait, bucket, future))
         if value is not bucket.flat:
             self._arrays.copy([bucket.flat], [value])
 
@@ -428,10 +456,10 @@ class Reducer:
         report = PassReport(
             number=self.passes,
             forwards=forwards,
+            batches=self.counts.batches,
             missing=tuple(names[i] for i in lacking),
             surplus=tuple(names[i] for i in self._surplus),
-            given_up=self.given_up,
-            is_abandoned=self._is_abandoned,
+            given_up=self._given_up,
             function=self._function,
             site=call_site(),
         )
@@ -441,25 +469,16 @@ class Reducer:
         error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
         if error is not None:
             raise recorded(self.group, error)
-        self._usual_forwards = forwards
-        told = tell_forwards(everybody, group.ranks, group.label)
-        if told and self._compares_forwards:
-            self._compares_forwards = False
+        told = self.counts.learn(everybody, group.ranks, group.label, group.rank())
+        if told:
             _log.warning("%s", told)
-
-    def _learn(self, lacking: list[int], may_lack: bool) -> None:
-        """After a pass: what was used."""
-        if may_lack:
-            self._used = self._status[1:].astype(bool).tolist()
-        if self.is_static and self._lacking is None:
-            self._lacking = lacking
 
     def _rebuild(self) -> None:
         """Make the buckets anew, in the order in which rank 0 got its gradients."""
         rest = [i for i in range(len(self.parameters)) if i not in set(self.order)]
         order = np.array(self.order + rest, np.int32)
         try:
-            self._named(_ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
+            named(self.group, _ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
         except CollectiveError as error:
             self._raise_told(error, _ORDER_NAME)
         self._make_buckets(self.capacity.buckets(self.parameters, order.tolist()))
@@ -471,20 +490,8 @@ class Reducer:
         self._is_shadow = True
         try:
             self.open(divisor)
-            self.forwards = self._usual_forwards
+            self.counts.forwards = self.counts.usual_forwards
             self.moments = Moments()
             self.finish()
         finally:
             self._is_shadow = False
-
-    def _named(self, name: str, start: Callable[[], Result]) -> Result:
-        """Start an op that has this name in records and messages."""
-        recorder = self._recorder
-        if recorder is None:
-            return start()
-        before = recorder.comm
-        recorder.set_comm(name)
-        try:
-            return start()
-        finally:
-            recorder.set_comm(before)

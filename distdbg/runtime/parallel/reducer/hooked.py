@@ -1,0 +1,79 @@
+"""Hooked: a comm hook that is registered, how it is called for a bucket, and what it has raised in a pass.
+
+Where it raises on one rank, which ops the others wait for is not known: one hook has one op, another several.
+So that rank goes to the end of the pass, and begins the status there again and again: each time it ends an op
+of a hook of the others, by a mismatch that nobody sees, until all ranks are in the status. Then nobody waits
+any more, and all exchange the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from distdbg.check.levels import level_of
+from distdbg.check.log_levels import DebugLevel
+from distdbg.errors import CollectiveError, PeerLost
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.parallel.reducer.agreement import is_ahead
+from distdbg.runtime.parallel.reducer.arrays import Array
+from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket
+from distdbg.runtime.parallel.reducer.hook_results import check_future, check_result
+
+#: `hook(state, bucket)` returns a future of the flat array that replaces the bucket's.
+CommHook = Callable[[Any, GradBucket], Any]
+
+
+class Hooked:
+    """A hook with its state; of one reducer."""
+
+    def __init__(self, state: Any, hook: CommHook, group: ProcessGroup) -> None:
+        self._state = state
+        self._hook = hook
+        self._group = group
+        #: In messages.
+        self.name: str = getattr(hook, "__qualname__", "hook")
+        #: What it raised in this pass.
+        self.failed: Exception | None = None
+
+    def start(self, bucket: Bucket, parameters: Sequence[Array], is_last: bool) -> Any:
+        """Call it; returns a future."""
+        seen = GradBucket(bucket.index, bucket.flat, bucket.views, parameters, is_last)
+        return check_future(self._hook(self._state, seen), self.name, bucket.name)
+
+    def wait(self, bucket: Bucket, future: Any) -> Array:
+        """Return the new flat array."""
+        return check_result(future.wait(), bucket.flat, self.name, bucket.name)
+
+    def fails(self, error: Exception) -> bool:
+        """Take what start() or wait() raised; False: it is an op's, and all ranks know of it."""
+        if is_ahead(error):
+            error.__traceback__ = None  # a future of torch that has it would never be freed
+            return True  # another rank's hook has raised: the reason is told at the end
+        if isinstance(error, (CollectiveError, PeerLost)):
+            return False
+        if level_of(self._group.world) is DebugLevel.OFF:
+            return False  # ops are not compared there, so the status would end none of the others'
+        if self.failed is None:
+            self.failed = error
+        return True
+
+    @property
+    def reason(self) -> str:
+        """Why this rank gives up the pass; '' where it does not."""
+        if self.failed is None:
+            return ""
+        first_line = str(self.failed).partition("\n")[0]
+        return f"comm hook {self.name}: {type(self.failed).__name__}: {first_line}"
+
+    def raise_failed(self) -> None:
+        """Raise what it raised, if it did."""
+        failed, self.failed = self.failed, None
+        if failed is not None:
+            raise failed from failed.__cause__  # not in the course of what the others are told
+
+    def excuse(self) -> None:
+        """All ops have ended that it began, and nobody will wait for them."""
+        unwaited = self._group.world.unwaited
+        if unwaited is not None:
+            unwaited.excuse(self._group)
