@@ -77,13 +77,13 @@ class Tapped:
         self._lock = threading.RLock()
         self._failed: list[tuple[float, InFlight, BaseException]] = []
 
-    def dispatch(self, call: TapCall) -> Any:
-        """Check, record and start an op; what torch's op returns."""
-        if armed and call.kind is Kind.ALL_REDUCE:
+    def dispatch(self, call: TapCall, bucket: str | None = None) -> Any:
+        """Check, record and start an op; what torch's op returns. `bucket` None: DDP was not asked yet."""
+        if bucket is None and armed and call.kind is Kind.ALL_REDUCE:
             bucket = bucket_of(self.theirs.group.group_name, call.inputs[0].shape.numel())
-            if bucket:
-                with named(bucket):
-                    return self._dispatch(call)
+        if bucket:
+            with named(bucket):
+                return self._dispatch(call)
         if call.kind is Kind.RECV:
             call.is_async = not is_blocking_recv()
         return self._dispatch(call)
