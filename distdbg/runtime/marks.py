@@ -10,6 +10,7 @@ They cost about as much as the record of an op and are nothing before init_proce
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from types import TracebackType
 
 from distdbg.errors import UsageError
@@ -21,6 +22,9 @@ from distdbg.runtime.world import World, observed
 _MARK = int(EventType.MARK)
 _SPAN_BEGIN = int(EventType.SPAN_BEGIN)
 _SPAN_END = int(EventType.SPAN_END)
+
+#: What begins and ends each span beside the record, for a profiler; None: no profiler wants that.
+beside: tuple[Callable[[str], object], Callable[[], object]] | None = None
 
 #: Names of which the Form is kept; a program that makes up names without end must not grow.
 _MOST_NAMES = 1024
@@ -51,6 +55,8 @@ class span:
     def __enter__(self) -> None:
         world = observed()
         recorder = self._recorder = world.recorder
+        if beside is not None:
+            beside[0](self._name)
         if recorder is not None:
             self._form = world.mark_forms.get(self._name) or _make_form(world, self._name)
             self._begin = recorder.note(_SPAN_BEGIN, 0, 0, 0, self._form, 0)
@@ -61,6 +67,8 @@ class span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if beside is not None:
+            beside[1]()
         if self._recorder is not None:
             self._recorder.note(_SPAN_END, 0, 0, self._begin, self._form, 0)
 

@@ -34,6 +34,7 @@ from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import Methods, remember
+from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 
 #: How often ops are looked after that nobody waits for in Python.
@@ -303,6 +304,12 @@ class Tap:
             if real is not None:
                 setattr(group_class, name, _stashing(real))
         Methods(self._torch, self._groups, self._key).install()
+        nvtx = find_nvtx(self._torch)
+        if nvtx is not None:
+            ranges = self._groups.ranges = Ranges(nvtx)
+            ranges.show_spans()
+            for name in ("send", "recv"):
+                setattr(group_class, name, ranges.around(getattr(group_class, name), name))
         owner = self._torch.distributed.distributed_c10d
         for name in ("_broadcast_coalesced", "_verify_params_across_processes"):
             for module in (owner, self._torch.distributed):
