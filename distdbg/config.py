@@ -194,8 +194,8 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_NVTX",
         "bool",
         None,
-        "Whether ops and spans of a watched torch job are NVTX ranges too, where torch has CUDA; not set: under "
-        "a profiler that reads them.",
+        "Whether ops and spans of a watched torch job are NVTX ranges too, where torch has CUDA; not set: "
+        "under a profiler that reads them.",
     ),
     Variable(
         "DISTDBG_OTLP",
