@@ -66,8 +66,8 @@ struct RankFacts {
 
 // How far a thread goes at the first gate of a plan before it leaves the rank standing there.
 struct Stay {
-  bool is_awake = true;             // as long as its patience lasts
-  std::int64_t sleeps_until_ns = 0; // then asleep until then, in job time; 0: it leaves at once
+  bool is_awake = true;              // as long as its patience lasts
+  std::int64_t sleeps_until_ns = 0;  // then asleep until then, in job time; 0: it leaves at once
 };
 
 class Group {

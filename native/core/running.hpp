@@ -15,7 +15,7 @@ struct Group::Running {
   std::uint64_t first_gate;  // whose slot half holds the published blocks
   bool in_background;
   RecordedOp& recorded;
-  bool only_awake = false;   // up to the first gate, where it stays as `stay` says
+  bool only_awake = false;  // up to the first gate, where it stays as `stay` says
   Stay stay{};
   bool standing = false;     // has arrived at the first gate, and waits there
   bool has_started = false;  // as recorded
