@@ -148,6 +148,10 @@ class CheckedPending:
             raise
         except Exception as error:  # it may have failed because a peer has given the group up
             if self._engine.is_watching:
+                try:
+                    self._engine.settle()  # the difference may be that of an op before
+                except DistError as better:
+                    raise better from error
                 self._engine.explain(error, self.watch)
             raise self._engine.failed(self.call, error) from error
 
