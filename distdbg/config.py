@@ -191,6 +191,13 @@ VARIABLES: tuple[Variable, ...] = (
         "The users of this host, beside your own, that may read metrics over 127.0.0.1 without a token.",
     ),
     Variable(
+        "DISTDBG_NVTX",
+        "bool",
+        None,
+        "Whether ops and spans of a watched torch job are NVTX ranges too, where torch has CUDA; not set: "
+        "under a profiler that reads them.",
+    ),
+    Variable(
         "DISTDBG_OTLP",
         "str",
         None,

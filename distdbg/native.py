@@ -35,6 +35,7 @@ RecordedOp = _native.RecordedOp
 Recorder = _native.Recorder
 StoreClient = _native.StoreClient
 StoreServer = _native.StoreServer
+TappedEnd = _native.TappedEnd
 TappedOp = _native.TappedOp
 TappedOps = _native.TappedOps
 TcpHub = _native.TcpHub

@@ -10,17 +10,21 @@ They cost about as much as the record of an op and are nothing before init_proce
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from types import TracebackType
 
 from distdbg.errors import UsageError
 from distdbg.native import Form, Recorder
 from distdbg.record.format import EventType
 from distdbg.record.forms import write_mark
-from distdbg.runtime.world import observed
+from distdbg.runtime.world import World, observed
 
 _MARK = int(EventType.MARK)
 _SPAN_BEGIN = int(EventType.SPAN_BEGIN)
 _SPAN_END = int(EventType.SPAN_END)
+
+#: What begins and ends each span beside the record, for a profiler; None: no profiler wants that.
+beside: tuple[Callable[[str], object], Callable[[], object]] | None = None
 
 #: Names of which the Form is kept; a program that makes up names without end must not grow.
 _MOST_NAMES = 1024
@@ -28,9 +32,11 @@ _MOST_NAMES = 1024
 
 def mark(name: str, value: float | None = None) -> None:
     """Write a name, and a number if one is given, into this rank's record."""
-    recorder = observed().recorder
+    world = observed()
+    recorder = world.recorder
     if recorder is not None:
-        recorder.note(_MARK, 0, 0, _bits(name, value), _form(recorder, name), 0)
+        form = world.mark_forms.get(name) or _make_form(world, name)
+        recorder.note(_MARK, 0, 0, _bits(name, value), form, 0)
 
 
 class span:
@@ -47,9 +53,12 @@ class span:
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> None:
-        recorder = self._recorder = observed().recorder
+        world = observed()
+        recorder = self._recorder = world.recorder
+        if beside is not None:
+            beside[0](self._name)
         if recorder is not None:
-            self._form = _form(recorder, self._name)
+            self._form = world.mark_forms.get(self._name) or _make_form(world, self._name)
             self._begin = recorder.note(_SPAN_BEGIN, 0, 0, 0, self._form, 0)
 
     def __exit__(
@@ -58,19 +67,18 @@ class span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if beside is not None:
+            beside[1]()
         if self._recorder is not None:
             self._recorder.note(_SPAN_END, 0, 0, self._begin, self._form, 0)
 
 
-def _form(recorder: Recorder, name: str) -> Form:
-    forms: dict[str, Form] = observed().mark_forms
-    form = forms.get(name)
-    if form is None:
-        if not isinstance(name, str):
-            raise UsageError(f"a mark's name is a str, not {type(name).__name__}")
-        if len(forms) >= _MOST_NAMES:
-            forms.clear()
-        form = forms[name] = Form(write_mark(name), name, 0, 0, 0)
+def _make_form(world: World, name: str) -> Form:
+    if not isinstance(name, str):
+        raise UsageError(f"a mark's name is a str, not {type(name).__name__}")
+    if len(world.mark_forms) >= _MOST_NAMES:
+        world.mark_forms.clear()
+    form = world.mark_forms[name] = Form(write_mark(name), name, 0, 0, 0)
     return form
 
 

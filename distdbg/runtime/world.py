@@ -150,7 +150,7 @@ def set_watching(world: World | None) -> None:
 
 def observed() -> World:
     """Return the World whose record takes the program's marks: its own, or the one that watches it."""
-    world = current()
+    world = current_world.get()
     return _watching[0] if _watching and world.default is None else world
 
 

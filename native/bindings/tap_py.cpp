@@ -2,6 +2,7 @@
 // agreement on it. What the arguments of the op mean, and all that goes wrong, is for Python
 // (distdbg/torch_bridge/tap).
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <deque>
@@ -26,6 +27,40 @@ struct TappedOp {
   std::uint32_t site = 0;
   PreviousOp previous;
   std::int64_t issued_ns = 0;
+
+  void end(std::uint32_t status, int source) {
+    if (Recorder* const writer = recorder->writer()) writer->ended(recorded, status, source);
+  }
+};
+
+// What torch calls when an op of its own has ended, on a thread of C++'s: there a frame of Python costs more
+// than all else that is done.
+class TappedEnd {
+ public:
+  // `owner` and `followed` as LaneOp has them; `on_error` takes the future of an op that has failed.
+  TappedEnd(nb::object op, nb::object owner, nb::object followed, nb::object on_error)
+      : op_(std::move(op)),
+        owner_(std::move(owner)),
+        followed_(std::move(followed)),
+        on_error_(std::move(on_error)) {}
+
+  void operator()(nb::handle future) const {
+    try {
+      future.attr("value")();
+    } catch (nb::python_error&) {
+      on_error_(future);
+      return;
+    }
+    nb::cast<TappedOp&>(op_).end(0, -1);
+    nb::setattr(owner_, "held", nb::none());
+    if (PySet_Discard(followed_.ptr(), owner_.ptr()) < 0) nb::raise_python_error();
+  }
+
+ private:
+  nb::object op_;
+  nb::object owner_;
+  nb::object followed_;
+  nb::object on_error_;
 };
 
 class TappedOps {
@@ -42,13 +77,16 @@ class TappedOps {
     parts_->kept = recorder_->recorder;
   }
 
+  // `comm`: the name of this op; empty: that of the record.
   // Nullopt: nothing has begun, because something is to be looked at first: other breakpoints, an agreement
   // that has failed, a group that is broken, a forked child.
   std::optional<TappedOp> begin(Form& form, const CompiledPlan* plan, std::uint64_t seq,
-                                std::int64_t limit_ns, int flags, nb::handle about) {
+                                std::int64_t limit_ns, int flags, nb::handle about,
+                                std::string_view comm) {
     Recorder* const writer = recorder_->writer();
     if (writer == nullptr || !is_quiet()) return std::nullopt;
     recorder_->look_at_context();
+    const Named named(*writer, comm);
     TappedOp op;
     op.recorder = recorder_;
     OpFacts facts;
@@ -73,7 +111,7 @@ class TappedOps {
     {
       const ReleaseGil release;
       op.agreement =
-          parts_->runner.submit(plan->plan, words, unrecorded, {}, {}, now.job_ns + limit_ns);
+          parts_->runner.submit_lazily(plan->plan, words, unrecorded, now.job_ns + limit_ns);
     }
     unsettled_.push_back({op.agreement, nb::borrow(about), seq, op.issued_ns});
     return op;
@@ -174,6 +212,21 @@ class TappedOps {
     return true;
   }
 
+  // An op with a name of its own.
+  class Named {
+   public:
+    Named(Recorder& writer, std::string_view comm) : writer_(writer), before_(writer.comm()) {
+      if (!comm.empty()) writer_.set_comm(comm);
+    }
+    ~Named() { writer_.restore_comm(before_); }
+    Named(const Named&) = delete;
+    Named& operator=(const Named&) = delete;
+
+   private:
+    Recorder& writer_;
+    const std::uint32_t before_;
+  };
+
   struct Unsettled {
     OpPointer agreement;
     nb::object about;
@@ -205,20 +258,19 @@ void bind_tap(nb::module_& module) {
            [](TappedOp& self) {
              if (Recorder* const writer = self.recorder->writer()) writer->started(self.recorded);
            })
-      .def(
-          "ended",
-          [](TappedOp& self, std::uint32_t status, int source) {
-            if (Recorder* const writer = self.recorder->writer())
-              writer->ended(self.recorded, status, source);
-          },
-          nb::arg("status") = 0, nb::arg("source") = -1);
+      .def("ended", &TappedOp::end, nb::arg("status") = 0, nb::arg("source") = -1);
+
+  nb::class_<TappedEnd>(module, "TappedEnd", "Told by torch that an op has ended.")
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("op"),
+           nb::arg("owner"), nb::arg("followed"), nb::arg("on_error"))
+      .def("__call__", &TappedEnd::operator(), nb::arg("future"));
 
   nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.")
       .def(nb::init<std::shared_ptr<RecorderHandle>, std::uint64_t, GroupHandle*,
                     const ControlHandle*>(),
            nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none())
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
-           nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"))
+           nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "")
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
            nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))

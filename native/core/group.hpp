@@ -64,6 +64,12 @@ struct RankFacts {
   bool left;
 };
 
+// How far a thread goes at the first gate of a plan before it leaves the rank standing there.
+struct Stay {
+  bool is_awake = true;              // as long as its patience lasts
+  std::int64_t sleeps_until_ns = 0;  // then asleep until then, in job time; 0: it leaves at once
+};
+
 class Group {
  public:
   // `host_of`: by rank, the host it is on, numbered by their first ranks; empty: all are on one. With
@@ -87,14 +93,11 @@ class Group {
   void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
            std::span<const Region> outputs, const Wait& wait, bool in_background,
            RecordedOp& recorded, bool standing = false);
-  // The same as far as this thread stays awake: false, and the rank stands at the first gate, as `standing`
-  // says. `run` goes on from there, on any thread; nothing else may run in between.
+  // The same as far as this thread stays: false, and the rank stands at the first gate, as `standing` says.
+  // `run` and this go on from there, on any thread; nothing else may run in between.
   bool run_awake(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
                  std::span<const Region> outputs, const Wait& wait, RecordedOp& recorded,
-                 bool& standing);
-  // Of a rank that stands at a gate: sleeps until that opens. False: not within `wait`'s nap, or this thread
-  // must not; `run` then waits there, looks after the peers and says who is missing.
-  bool sleep_at_gate(const Wait& wait);
+                 bool& standing, const Stay& stay = {});
   // Number of the next collective, as the callers issue them; `run` counts them as they run.
   std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::uint64_t issued() const { return issued_.load(std::memory_order_relaxed); }
@@ -230,13 +233,14 @@ class Group {
   void gate_with_links(const Wait& wait, bool in_background, std::uint64_t published, Scope scope);
   // Before its host's peers only: true when it was the last, and the gate is open.
   bool arrive(std::uint64_t number);
-  bool arrive_awake(std::uint64_t number);
+  bool stay_at_gate(std::uint64_t number, const Stay& stay, bool standing, const Wait& wait);
   void await_others(std::uint64_t number, const Wait& wait, bool in_background);
   void open_gate(std::uint64_t number);
   void await_ranks_here(std::uint64_t number, const Wait& wait, bool in_background);
+  enum class Deadline { breaks, leaves };
   template <class IsNeeded>
-  void await_gate(std::uint64_t number, const Wait& wait, bool in_background,
-                  const IsNeeded& is_needed);
+  bool await_gate(std::uint64_t number, const Wait& wait, bool in_background,
+                  const IsNeeded& is_needed, Deadline deadline = Deadline::breaks);
   bool withdraw(std::uint64_t number);
   void find_missing();
   void attach(const Wait& wait, std::span<const Identity> members);

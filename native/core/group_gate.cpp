@@ -1,4 +1,6 @@
 // Gates: no rank of a group gets further before all of them have come.
+#include <algorithm>
+
 #include "futex.hpp"
 #include "group.hpp"
 
@@ -22,29 +24,25 @@ bool Group::arrive(std::uint64_t number) {
   return is_last;
 }
 
-// False: it has arrived, and the others have not while it stayed awake.
-bool Group::arrive_awake(std::uint64_t number) {
-  if (arrive(number)) return true;
+// False: it has arrived, or had before as `standing` says, and the others have not come while it stayed.
+bool Group::stay_at_gate(std::uint64_t number, const Stay& stay, bool standing, const Wait& wait) {
+  if (!standing && arrive(number)) return true;
   const auto before = static_cast<std::uint32_t>(gate_);
   const std::atomic<std::uint32_t>& epoch = segment_.header().epoch;
-  if (!patience_.stay_awake([&] { return epoch.load(std::memory_order_acquire) != before; }))
-    return false;
-  gate_ = number;
-  return true;
-}
-
-bool Group::sleep_at_gate(const Wait& wait) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || links_) return false;
-  Header& header = segment_.header();
-  const auto before = static_cast<std::uint32_t>(gate_);
-  const std::int64_t until = now_ns() + wait.nap_ns(slice_ns);
-  const auto is_shut = [&] { return header.epoch.load(std::memory_order_seq_cst) == before; };
-  header.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  for (std::int64_t now = now_ns(); is_shut() && now < until && !is_broken(); now = now_ns())
-    futex_wait(header.epoch, before, until - now);
-  header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return !is_shut();
+  const auto is_open = [&] { return epoch.load(std::memory_order_acquire) != before; };
+  if (stay.is_awake ? patience_.stay_awake(is_open) : is_open()) {
+    gate_ = number;
+    return true;
+  }
+  if (stay.sleeps_until_ns == 0) return false;
+  Wait moment = wait;
+  moment.deadline_ns = std::min(wait.deadline_ns, stay.sleeps_until_ns);
+  return await_gate(
+      number, moment, true,
+      [&](std::uint32_t r) {
+        return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
+      },
+      Deadline::leaves);
 }
 
 // Of a rank that has arrived.
@@ -62,10 +60,10 @@ void Group::open_gate(std::uint64_t number) {
   gate_ = number;
 }
 
-// Of a rank that has arrived.
+// Of a rank that has arrived. False: it stands there still, which only a deadline allows that `leaves`.
 template <class IsNeeded>
-void Group::await_gate(std::uint64_t number, const Wait& wait, bool in_background,
-                       const IsNeeded& is_needed) {
+bool Group::await_gate(std::uint64_t number, const Wait& wait, bool in_background,
+                       const IsNeeded& is_needed, Deadline deadline) {
   Header& header = segment_.header();
   const auto before = static_cast<std::uint32_t>(gate_);
   const auto is_open = [&] { return header.epoch.load(std::memory_order_acquire) != before; };
@@ -80,6 +78,11 @@ void Group::await_gate(std::uint64_t number, const Wait& wait, bool in_backgroun
       }
     } catch (const Error& error) {
       header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+      if (error.fault() == Fault::timeout && deadline == Deadline::leaves) {
+        if (!is_open()) return false;
+        gate_ = number;
+        return true;
+      }
       if (error.fault() == Fault::timeout) find_missing();
       const bool has_passed = !withdraw(number);
       if (error.fault() != Fault::timeout) throw;
@@ -88,11 +91,12 @@ void Group::await_gate(std::uint64_t number, const Wait& wait, bool in_backgroun
         throw;
       }
       gate_ = number;  // the last rank came just in time
-      return;
+      return true;
     }
     header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
   gate_ = number;
+  return true;
 }
 
 // Between hosts the first rank of each opens the gate: when all others of its host have come, and the other
@@ -111,7 +115,7 @@ void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t 
     mine.gate.store(number, std::memory_order_release);
     if (arrived == all - 1 && header.opener_sleeps.load(std::memory_order_seq_cst) != 0)
       futex_wake_all(header.opener_sleeps);
-    return await_gate(number, wait, in_background, [&](std::uint32_t r) {
+    await_gate(number, wait, in_background, [&](std::uint32_t r) {
       if (r == opener) return true;
       const RankState& state = segment_.rank(r);
       if (state.gate.load(std::memory_order_acquire) >= number) return false;
@@ -120,6 +124,7 @@ void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t 
       return is_here_[r] ||
              (scope == Scope::group && state.lost.load(std::memory_order_acquire) != 0);
     });
+    return;
   }
   try {
     await_ranks_here(number, wait, in_background);

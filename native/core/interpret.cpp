@@ -212,13 +212,15 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
 
 bool Group::run_awake(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
                       std::span<const Region> outputs, const Wait& wait, RecordedOp& recorded,
-                      bool& standing) {
+                      bool& standing, const Stay& stay) {
   // Other hosts may take longer than anybody stays awake.
-  if (links_ || standing) return false;
+  if (links_) return false;
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   Running op{plan, inputs, outputs, 0, false, recorded};
+  op.stay = stay;
   op.only_awake = true;
+  op.standing = standing;
   run_recorded(op, lock, describe, wait);
   standing = op.standing;
   return !standing;
@@ -283,15 +285,17 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
   }
 }
 
-// False: not all ranks have come while it stayed awake.
+// False: not all ranks have come while it stayed.
 bool Group::pass_first_gate(Running& op, const Step& step, const Wait& wait) {
-  if (op.standing) {
+  if (op.only_awake) {
+    if (!stay_at_gate(gate_ + 1, op.stay, op.standing, wait)) {
+      op.standing = true;
+      return false;
+    }
+  } else if (op.standing) {
     await_others(gate_ + 1, wait, op.in_background);
-  } else if (!op.only_awake) {
+  } else {
     gate(wait, op.in_background, step.nbytes);
-  } else if (!arrive_awake(gate_ + 1)) {
-    op.standing = true;
-    return false;
   }
   op.standing = op.only_awake = false;
   return true;

@@ -130,6 +130,8 @@ class Recorder {
   void set_level(std::uint8_t level);
   // The name of the running part of the program (record_comm); empty: none.
   void set_comm(std::string_view name);
+  // Back to one of before.
+  void restore_comm(std::uint32_t comm) { comm_ = comm; }
 
   // An op. `begin` returns what `started` (all ranks have come) and `ended` need; `status` is 0 or the
   // Fault + 1.

@@ -39,16 +39,7 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
   }
   const std::lock_guard lock(mutex_);
   group_.check_usable();
-  // First, since it may fail: then nothing must be left in the queue.
-  if (!thread_.joinable()) {
-    // Signals belong to the threads that Python knows.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { work(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
+  start_thread();
   queue_.push_back(std::move(entry));
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
   op->submitted_ns = last_submit_ns_ = now_ns();
@@ -60,6 +51,41 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
     last_waker_ = {};
   }
   return op;
+}
+
+OpPointer Runner::submit_lazily(std::shared_ptr<const Plan> plan, const CallWords& words,
+                                const RecordedOp& recorded, std::int64_t deadline_ns) {
+  // What takes a way between hosts would stand each time.
+  if (group_.hosts().size() > 1)
+    return submit(std::move(plan), words, recorded, {}, {}, deadline_ns);
+  auto op = std::make_shared<Op>();
+  op->deadline_ns = deadline_ns;
+  op->number = recorded.number;
+  op->site = words.site;
+  Entry entry{op, std::move(plan), words, recorded, {}, {}, 0, 0, {}};
+  entry.is_lazy = true;
+  std::unique_lock lock(mutex_);
+  group_.check_usable();
+  start_thread();
+  queue_.push_back(std::move(entry));
+  unfinished_.fetch_add(1, std::memory_order_acq_rel);
+  op->submitted_ns = last_submit_ns_ = now_ns();
+  while (!is_running_ && !queue_.empty() && queue_.front().is_lazy)
+    if (!run_front(lock, Stay{false, 0})) break;
+  if (is_stopping_ || (!queue_.empty() && !is_looking_)) is_work_.notify_all();
+  return op;
+}
+
+// Before anything is queued, since it may fail.
+void Runner::start_thread() {
+  if (thread_.joinable()) return;
+  // Signals belong to the threads that Python knows.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { work(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Whether an op before this one has yet to write to its arrays: reducing one array twice in a row is
@@ -76,7 +102,7 @@ bool Runner::is_to_be_written(const Entry& entry) const {
 
 // False: it has begun and has not ended. `error`: what only this rank knows of, when the op has ended well
 // for all.
-bool Runner::carry_out(Entry& entry, Pace pace, std::exception_ptr& error) {
+bool Runner::carry_out(Entry& entry, const Pace& pace, std::exception_ptr& error) {
   Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
                     &entry.words, entry.site, entry.flags};
   if (!entry.has_begun && group_.checks(check_buffers)) {
@@ -86,11 +112,11 @@ bool Runner::carry_out(Entry& entry, Pace pace, std::exception_ptr& error) {
   }
   entry.has_begun = true;
   const Wait wait = group_.wait_until(entry.op->deadline_ns);
-  if (pace != Pace::awake)
-    group_.run(*entry.plan, describe, entry.inputs, entry.outputs, wait, pace == Pace::to_the_end,
-               entry.recorded, entry.standing);
+  if (!pace)
+    group_.run(*entry.plan, describe, entry.inputs, entry.outputs, wait, true, entry.recorded,
+               entry.standing);
   else if (!group_.run_awake(*entry.plan, describe, entry.inputs, entry.outputs, wait,
-                             entry.recorded, entry.standing))
+                             entry.recorded, entry.standing, *pace))
     return false;
   if (entry.guard.has_changed_since_start(entry.inputs, entry.outputs))
     error = std::make_exception_ptr(
@@ -99,7 +125,7 @@ bool Runner::carry_out(Entry& entry, Pace pace, std::exception_ptr& error) {
 }
 
 // Of a queue that is not empty, while no op runs. False: the front is begun, and stays there.
-bool Runner::run_front(std::unique_lock<std::mutex>& lock, Pace pace) {
+bool Runner::run_front(std::unique_lock<std::mutex>& lock, const Pace& pace) {
   Entry entry = std::move(queue_.front());
   queue_.pop_front();
   being_written_ = entry.outputs;
@@ -137,8 +163,31 @@ void Runner::work() {
   for (;;) {
     doze(lock);
     is_work_.wait(lock, [&] { return !is_running_ && (is_stopping_ || !queue_.empty()); });
-    if (queue_.empty()) return;
-    run_front(lock, Pace::to_the_end);
+    look_after_lazy(lock);
+    if (is_running_) continue;
+    if (!queue_.empty()) {
+      run_front(lock, std::nullopt);
+    } else if (is_stopping_) {
+      return;
+    }
+  }
+}
+
+// Until one of them has been left for a while, somebody waits, or there is something else to do.
+void Runner::look_after_lazy(std::unique_lock<std::mutex>& lock) {
+  const auto is_over = [&] {
+    if (queue_.empty()) is_wanted_ = false;
+    return is_stopping_ || is_wanted_ ||
+           std::ranges::any_of(queue_, [](const Entry& each) { return !each.is_lazy; });
+  };
+  while (!is_over()) {
+    const std::int64_t now = now_ns();
+    if (queue_.empty() ? now - last_submit_ns_ > rest_ns
+                       : !is_running_ && now - queue_.front().op->submitted_ns > lazy_ns)
+      return;
+    is_looking_ = true;
+    is_work_.wait_for(lock, std::chrono::nanoseconds(lazy_ns), is_over);
+    is_looking_ = false;
   }
 }
 
@@ -165,37 +214,41 @@ bool Runner::is_soon(const Op& op) const {
          thread_cpu_ns() - last_waker_cpu_ns_ < soon_cpu_ns;
 }
 
-// Of an op that stands at its first gate, at the front: a short wait for the others is this thread's own.
-// False: the gate is shut still.
-bool Runner::pass_gate(std::unique_lock<std::mutex>& lock) {
-  const Wait wait = group_.wait_until(queue_.front().op->deadline_ns);
-  is_running_ = true;  // no other thread goes on with it meanwhile
-  lock.unlock();
-  const bool is_open = group_.sleep_at_gate(wait);
-  lock.lock();
-  is_running_ = false;
-  return is_open && run_front(lock, Pace::from_the_gate);
-}
-
 // False: it waited as long as it is worth while.
 bool Runner::help(const Op& op, const Wait& wait) {
-  // Whoever gives up before the op does leaves it going.
-  if (wait.deadline_ns < op.deadline_ns) return true;
   std::unique_lock lock(mutex_);
+  // Whoever gives up before the op does leaves it going.
+  if (wait.deadline_ns < op.deadline_ns) return help_for_a_moment(lock, op, wait);
   if (is_soon(op))
     soon_score_ = std::min(soon_score_ + 1, soon_most);
   else
     soon_score_ -= std::min(soon_score_, late_cost);
+  // A short wait for the other ranks is this thread's own.
+  const std::int64_t until = wait.control->moment().job_ns + stay_ns;
   bool is_in_time = true;
-  while (is_in_time && !op.done() && !is_running_ && !queue_.empty()) {
-    is_in_time = run_front(lock, Pace::awake);
-    if (!is_in_time && queue_.front().standing) is_in_time = pass_gate(lock);
-  }
+  while (is_in_time && !op.done() && !is_running_ && !queue_.empty())
+    is_in_time = run_front(lock, Stay{!queue_.front().standing, until});
   if (!queue_.empty() || is_stopping_) {
     soon_score_ = std::min(soon_score_, soon_least - 1);
-    is_work_.notify_all();
+    want_front();
   }
   return is_in_time;
+}
+
+// Only an agreement can be left at any time. Its waiter sleeps at the gate itself: two threads less to wake.
+bool Runner::help_for_a_moment(std::unique_lock<std::mutex>& lock, const Op& op, const Wait& wait) {
+  if (queue_.empty() || !queue_.front().is_lazy) return true;
+  const Stay stay{true, wait.deadline_ns};
+  while (!op.done() && !is_running_ && !queue_.empty() && queue_.front().is_lazy)
+    if (!run_front(lock, stay)) break;
+  if (is_stopping_ || !queue_.empty()) want_front();
+  return true;
+}
+
+// By somebody who waits.
+void Runner::want_front() {
+  is_wanted_ = !queue_.empty() && queue_.front().is_lazy;
+  is_work_.notify_all();
 }
 
 template <class Ready>
@@ -219,6 +272,10 @@ void Runner::wait(const Op& op, const Wait& wait) {
 
 void Runner::drain(const Wait& wait) {
   const auto ready = [&] { return is_idle(); };
+  {
+    const std::lock_guard lock(mutex_);
+    if (!queue_.empty()) want_front();
+  }
   if (!group_.patience().stay_awake(ready)) sleep_until(wait, ready);
 }
 

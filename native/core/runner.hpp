@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -30,6 +31,11 @@ class Runner {
                    const RecordedOp& recorded, std::vector<Region> inputs,
                    std::vector<Region> outputs, std::int64_t deadline_ns, std::uint64_t site = 0,
                    std::uint16_t flags = 0);
+  // The same for the agreement of ranks on an op that somebody else carries out: nobody waits for it as a
+  // rule. This thread takes it as far as it gets without a wait, and whoever submits the next one goes on
+  // with it. The thread of the group is not woken; it looks every so often after what was left.
+  OpPointer submit_lazily(std::shared_ptr<const Plan> plan, const CallWords& words,
+                          const RecordedOp& recorded, std::int64_t deadline_ns);
   // Throws the op's error; at wait.deadline_ns throws Fault::timeout and leaves the op going. An abort of
   // the job ends the op itself, within a slice.
   void wait(const Op& op, const Wait& wait);
@@ -50,9 +56,10 @@ class Runner {
     BufferGuard guard;
     bool has_begun = false;
     bool standing = false;  // see Group::run_awake
+    bool is_lazy = false;
   };
-  // `to_the_end` sleeps at gates, `awake` stops at the first one, `from_the_gate` goes on behind it.
-  enum class Pace { to_the_end, awake, from_the_gate };
+  // How far a thread goes with an op; no pace: to its end.
+  using Pace = std::optional<Stay>;
   // A wait that comes so soon after its op was started. Who wakes the thread may lose its core to it and would
   // come late each time, so what counts there is its own time, if the whole was short.
   static constexpr std::int64_t soon_ns = 20'000;
@@ -65,16 +72,25 @@ class Runner {
   static constexpr std::uint32_t soon_most = 16;
   static constexpr std::uint32_t late_cost = 4;
   static constexpr std::int64_t doze_ns = 500'000;
+  // How long who waits sleeps at a gate before the thread has to.
+  static constexpr std::int64_t stay_ns = 40 * ns_per_ms;
   static constexpr std::int64_t idle_ns = 20 * ns_per_ms;
+  // How long an op that was submitted lazily may stand before the thread carries it out, and how often it
+  // looks; so long after the last of them it looks no more.
+  static constexpr std::int64_t lazy_ns = 20 * ns_per_ms;
+  static constexpr std::int64_t rest_ns = 1000 * ns_per_ms;
 
   bool is_to_be_written(const Entry& entry) const;
-  bool run_front(std::unique_lock<std::mutex>& lock, Pace pace);
-  bool carry_out(Entry& entry, Pace pace, std::exception_ptr& error);
+  void start_thread();
+  bool run_front(std::unique_lock<std::mutex>& lock, const Pace& pace);
+  bool carry_out(Entry& entry, const Pace& pace, std::exception_ptr& error);
   void work();
+  void look_after_lazy(std::unique_lock<std::mutex>& lock);
   void doze(std::unique_lock<std::mutex>& lock);
   bool is_soon(const Op& op) const;
   bool help(const Op& op, const Wait& wait);
-  bool pass_gate(std::unique_lock<std::mutex>& lock);
+  void want_front();
+  bool help_for_a_moment(std::unique_lock<std::mutex>& lock, const Op& op, const Wait& wait);
   template <class Ready>
   void sleep_until(const Wait& wait, Ready&& ready);
 
@@ -87,6 +103,8 @@ class Runner {
   bool is_running_ = false;            // an op, on any thread
   bool is_stopping_ = false;
   bool is_dozing_ = false;        // the thread: an op need not wake it
+  bool is_looking_ = false;       // the same of ops that were submitted lazily
+  bool is_wanted_ = false;        // a lazy op, by somebody who waits
   std::uint32_t soon_score_ = 0;  // of waits
   std::int64_t last_submit_ns_ = 0;
   // Where it woke the thread: who did, and how long that had run.

@@ -15,7 +15,8 @@ struct Group::Running {
   std::uint64_t first_gate;  // whose slot half holds the published blocks
   bool in_background;
   RecordedOp& recorded;
-  bool only_awake = false;   // up to the first gate
+  bool only_awake = false;  // up to the first gate, where it stays as `stay` says
+  Stay stay{};
   bool standing = false;     // has arrived at the first gate, and waits there
   bool has_started = false;  // as recorded
   // False: ranks differ and nobody compares (level OFF). What peers published may be of another op, or

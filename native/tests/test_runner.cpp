@@ -39,6 +39,19 @@ class Ops {
     return runner_.submit(plan_, words_, RecordedOp{}, {region_of(x_)}, {region_of(x_)},
                           in_seconds(20).deadline_ns);
   }
+  OpPointer submit_lazily() {
+    Plan plan;
+    plan.steps = {gate()};
+    plan.fingerprint = plan_->fingerprint;
+    plan.finish(group_.size(), slot_nbytes);
+    return runner_.submit_lazily(std::make_shared<Plan>(std::move(plan)), words_, RecordedOp{},
+                                 in_seconds(20).deadline_ns);
+  }
+  // Nobody waits for it.
+  static void see_end(const OpPointer& op) {
+    for (const std::int64_t until = now_ns() + 10'000 * ns_per_ms; !op->done(); ::usleep(100))
+      CHECK(now_ns() < until);
+  }
   void check_sum() const {
     for (const float value : x_) CHECK(value == static_cast<float>(group_.size()));
   }
@@ -148,13 +161,73 @@ void close_while_standing(Group& group) {
   }
 }
 
+// Agreements, of which each rank is ahead at some time, with ops that are waited for in between.
+void agree_lazily(Group& group) {
+  Ops ops(group);
+  for (std::uint32_t round = 0; round < 8; ++round) {
+    if (round % group.size() == group.rank()) ::usleep(3000);
+    std::vector<OpPointer> agreements;
+    for (int i = 0; i < 20; ++i) agreements.push_back(ops.submit_lazily());
+    if (round % 2 == 0) ops.wait_right_after(2);
+    if (round % 4 == 1) ops.wait(agreements.back());
+    for (const OpPointer& each : agreements) {
+      Ops::see_end(each);
+      each->rethrow();
+    }
+  }
+}
+
+void differ_lazily(Group& group) {
+  Ops ops(group);
+  for (int round = 0; round < 4; ++round) {
+    ops.wait(ops.submit_lazily());
+    ops.set_fingerprint(group.rank() == 0 ? 1 : 2);
+    const OpPointer op = ops.submit_lazily();
+    ops.set_fingerprint(nbytes);
+    ops.submit_lazily();
+    Ops::see_end(op);
+    CHECK(ops.fault_of_wait(op) == Fault::mismatch);
+    ops.wait_right_after(1);
+  }
+}
+
+// Who waits for a moment leaves the agreement standing, and it goes on.
+void wait_for_a_moment(Group& group) {
+  Ops ops(group);
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    const bool is_late = round % group.size() == group.rank();
+    if (is_late) ::usleep(60'000);
+    const OpPointer op = ops.submit_lazily();
+    const Fault early = ops.fault_of_wait(op, 0.01);
+    CHECK(early == Fault::timeout || op->done());
+    CHECK(ops.fault_of_wait(op, 10) == Fault{});
+  }
+}
+
+void lose_a_peer_lazily(Group& group) {
+  Ops ops(group);
+  ops.wait(ops.submit_lazily());
+  if (group.rank() == 1) {
+    ::usleep(20'000);
+    group.leave();
+    return;
+  }
+  const OpPointer op = ops.submit_lazily();
+  Ops::see_end(op);
+  CHECK(ops.fault_of_wait(op) == Fault::peer_lost);
+}
+
 }  // namespace
 
 int main() {
   for (const std::uint32_t size : {1U, 2U, 4U}) {
     run_ranks(size, true, wait_while_ranks_are_late);
     run_ranks(size, true, leave_ops_to_the_thread);
+    run_ranks(size, true, agree_lazily);
     if (size == 1) continue;
+    run_ranks(size, true, differ_lazily);
+    run_ranks(size, true, wait_for_a_moment);
+    run_ranks(size, true, lose_a_peer_lazily);
     run_ranks(size, true, differ_while_standing);
     run_ranks(size, true, lose_a_peer_while_standing);
     run_ranks(size, true, give_up_waiting);

@@ -75,7 +75,8 @@ class CheckedEngine:
         self._lane = Lane(name)
         #: The order in which ops are agreed on is the order in which they start.
         self.order = threading.Lock()
-        self._level = level
+        #: OFF, INFO or DETAIL.
+        self.level = level
         self._unsettled: list[Agreement] = []
         #: Why the group cannot be used any more.
         self._cause: DistError | None = None
@@ -108,11 +109,11 @@ class CheckedEngine:
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
         with self.order:
-            if self._level == DETAIL:
+            if self.level == DETAIL:
                 return self.carry_out(call, self._agree(call))
             agreement = self.control.submit(call)
             self._unsettled.append(agreement)
-            if self._level == OFF:
+            if self.level == OFF:
                 return self.engine.run(call)
             source = self.carry_out(call, agreement.seq, agreement)
         self.settle()
@@ -124,7 +125,7 @@ class CheckedEngine:
         if call.kind >= _SEND:
             return self.messages.submit(call)
         with self.order:
-            if (self._level == DETAIL and not self._is_bound) or not self._lane.is_idle:
+            if (self.level == DETAIL and not self._is_bound) or not self._lane.is_idle:
                 agreement = self.control.submit(call)
                 pending = CheckedPending(self, call, agreement, None)
                 self._lane.put(partial(self._start_later, pending))
@@ -140,7 +141,7 @@ class CheckedEngine:
 
     def set_level(self, level: int) -> None:
         """Check the ops from now on so closely: 0 OFF, 1 INFO, 2 DETAIL."""
-        self._level = level
+        self.level = level
         self.control.set_level(level)
         tell = getattr(self.engine, "set_level", None)  # younger than the other methods
         if tell is not None:
@@ -210,7 +211,7 @@ class CheckedEngine:
         check = getattr(self.engine, "check", None)
         if check is not None:
             check(call)
-        if len(self._unsettled) >= _UNSETTLED or (self._unsettled and self._level == INFO):
+        if len(self._unsettled) >= _UNSETTLED or (self._unsettled and self.level == INFO):
             self.settle()
 
     def settle(self) -> None:
@@ -226,11 +227,11 @@ class CheckedEngine:
         try:
             agreement.wait(NO_DEADLINE)
         except MismatchError as error:
-            if self._level == OFF:
+            if self.level == OFF:
                 return
             raise self._break(as_started(error)) from error.__cause__
         except DistError as error:
-            if self._level == OFF:
+            if self.level == OFF:
                 return
             raise self._break(error) from error.__cause__
 
@@ -336,6 +337,10 @@ class CheckedEngine:
                 return
             time.sleep(0.01)  # a process that is ended closes its connections a moment before
 
+    def failed(self, call: Call, error: Exception) -> DistBackendError:
+        """What is raised for an error of the backend."""
+        return failed(self.engine, call, error)
+
     def on_trouble(self, error: DistError) -> DistError:
         """Give the group up for this error."""
         return self._break(error)
@@ -343,12 +348,7 @@ class CheckedEngine:
     @property
     def is_watching(self) -> bool:
         """Whether agreements are looked at while their ops run."""
-        return self._level != OFF
-
-    @property
-    def level(self) -> int:
-        """OFF, INFO or DETAIL."""
-        return self._level
+        return self.level != OFF
 
     def _watch_close(self, started_ns: int) -> None:
         waited_s = (time.monotonic_ns() - started_ns) / 1e9

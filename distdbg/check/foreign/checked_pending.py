@@ -133,13 +133,27 @@ class CheckedPending:
             if deadline_ns == NO_DEADLINE and self._engine.is_watching and not foreign.done():
                 self._engine.carry_out_wait(foreign, self.watch)
             else:
-                foreign.wait(deadline_ns)
+                self._wait_in_backend(foreign, deadline_ns)
         except DistError as error:
             if deadline_ns == NO_DEADLINE or foreign.done():
                 self._error = error
             self._engine.note_raised(error)
             raise
         self._engine.settle()
+
+    def _wait_in_backend(self, foreign: Pending, deadline_ns: int) -> None:
+        try:
+            foreign.wait(deadline_ns)
+        except DistError:
+            raise
+        except Exception as error:  # it may have failed because a peer has given the group up
+            if self._engine.is_watching:
+                try:
+                    self._engine.settle()  # the difference may be that of an op before
+                except DistError as better:
+                    raise better from error
+                self._engine.explain(error, self.watch)
+            raise self._engine.failed(self.call, error) from error
 
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from; -1 for other ops."""

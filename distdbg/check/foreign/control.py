@@ -78,7 +78,8 @@ class ControlGroup:
         self.clock = group.world.control
         self._reads_strides = reads_strides
         self._members = group.members
-        self._timeout_ns = int(group.timeout_s * 1e9)
+        #: How long an op may take that brings no limit of its own.
+        self.timeout_ns = int(group.timeout_s * 1e9)
         #: What is known of a rank that does not come, for messages.
         self._where = partial(where_is, group)
         self._doing = partial(doing, group)
@@ -95,7 +96,7 @@ class ControlGroup:
                 group_name=self._name,
                 patience=choose_patience(group.world.ranks_here or self._size, cores),
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
-                deadline_ns=self.clock.now_ns() + self._timeout_ns,
+                deadline_ns=self.clock.now_ns() + self.timeout_ns,
                 clock=self.clock,
                 control=group.world.native_control,
                 lives=Lives(self._name, group.ranks, group.members),
@@ -116,7 +117,7 @@ class ControlGroup:
             None, rank=group.ranks[self._rank], world_size=self._size, run="", ring_count=16
         )
         number = self._recorder.add_group(
-            group.group_name, self._name, "", "", self._size, self._rank, self._timeout_ns
+            group.group_name, self._name, "", "", self._size, self._rank, self.timeout_ns
         )
         self._group.set_recorder(self._recorder, number, lambda is_send, view: _HEADER)
         self._seqs = itertools.count(1)
@@ -148,18 +149,13 @@ class ControlGroup:
         """The numbers of the agreements to come; who takes one has to begin it."""
         return self._seqs
 
-    @property
-    def timeout_ns(self) -> int:
-        """How long an op may take that brings no limit of its own."""
-        return self._timeout_ns
-
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
-        self._timeout_ns = int(timeout_s * 1e9)
+        self.timeout_ns = int(timeout_s * 1e9)
 
     def limit_ns(self, call: Call) -> int:
         """How long the op may take."""
-        return self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
+        return self.timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
 
     def set_level(self, level: int) -> None:
         """At 0 (OFF) ranks meet without comparing; told to native code where it knows levels."""

@@ -8,6 +8,7 @@ calls.py      the arguments of each op as a Call
 engine.py     an engine that hands an op back to torch; the check around it
 pending.py    torch's Work as a Pending
 groups.py     which of our groups is beside which of torch's
+nvtx.py       ops and spans as NVTX ranges, where a profiler wants them
 backward.py   whether a backward pass waits in C++
 sockets.py    what ends an op that waits in gloo
 supported.py  whether this version of torch is one that the tap knows

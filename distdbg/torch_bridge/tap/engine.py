@@ -117,9 +117,9 @@ class TapEngine(CheckedEngine):
         self._begin(call)
         if call.kind >= Kind.SEND:
             is_waited_for = call.kind is Kind.RECV and not getattr(call, "is_async", True)
-            return self.messages.submit(call, is_waited_for and self._level == DETAIL)
+            return self.messages.submit(call, is_waited_for and self.level == DETAIL)
         with self.order:
-            if self._level != DETAIL:
+            if self.level != DETAIL:
                 agreement = self.control.submit(call)
                 self._unsettled.append(agreement)
                 return self._started(call, agreement)

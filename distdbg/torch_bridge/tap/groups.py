@@ -24,6 +24,7 @@ from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
 from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import remember
+from distdbg.torch_bridge.tap.nvtx import Ranges
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
 
@@ -77,13 +78,13 @@ class Tapped:
         self._lock = threading.RLock()
         self._failed: list[tuple[float, InFlight, BaseException]] = []
 
-    def dispatch(self, call: TapCall) -> Any:
-        """Check, record and start an op; what torch's op returns."""
-        if armed and call.kind is Kind.ALL_REDUCE:
+    def dispatch(self, call: TapCall, bucket: str | None = None) -> Any:
+        """Check, record and start an op; what torch's op returns. `bucket` None: DDP was not asked yet."""
+        if bucket is None and armed and call.kind is Kind.ALL_REDUCE:
             bucket = bucket_of(self.theirs.group.group_name, call.inputs[0].shape.numel())
-            if bucket:
-                with named(bucket):
-                    return self._dispatch(call)
+        if bucket:
+            with named(bucket):
+                return self._dispatch(call)
         if call.kind is Kind.RECV:
             call.is_async = not is_blocking_recv()
         return self._dispatch(call)
@@ -92,7 +93,7 @@ class Tapped:
         lane = self.lane
         key = None if lane is None else key_of(call)
         if lane is None or key is None:
-            return self._dispatch_long(call)
+            return self.dispatch_long(call)
         known = lane.find(key)
         if known is None:
             make = partial(TapCall, call.kind, (), (), call.op, call.root, name=call.name)
@@ -100,12 +101,13 @@ class Tapped:
         limit_ns = -1 if call.timeout_s is None else int(call.timeout_s * 1e9)
         op, result = lane.launch(known, call.is_async, limit_ns, call.start, ())
         if op is None:
-            return self._dispatch_long(call)
+            return self.dispatch_long(call)
         op.held = lane.engine.work_of(result)  # its caller gets it from C++, and must find it again
         remember(self.groups, op, op.held, call.is_async)
         return result
 
-    def _dispatch_long(self, call: TapCall) -> Any:
+    def dispatch_long(self, call: TapCall) -> Any:
+        """The same for an op that has no short way."""
         try:
             pending = self.group.engine.submit(call)
         except DistError as error:
@@ -315,12 +317,16 @@ class TappedGroups:
         #: Called where another rank watches no longer, with the reason.
         self.on_told_to_stop: Callable[[str], None] = self.stop
         self._is_off = False
+        #: What shows the ops to a profiler; None: none is shown.
+        self.ranges: Ranges | None = None
 
     def add(self, theirs: Theirs, group: Any) -> None:
         """Ours is beside theirs from here on."""
         tapped = self.by_name[theirs.group.group_name] = Tapped(theirs, group, self)
         if tapped.lane is not None:
             self.lanes[theirs.group] = tapped.lane
+        if self.ranges is not None:
+            self.ranges.show_ops(tapped)
 
     def of(self, theirs: Any) -> Tapped | None:
         """What is beside a group of torch's."""

@@ -25,14 +25,17 @@ from typing import Any
 
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import skip_folder
+from distdbg.runtime.call import Kind
 from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.world import use
 from distdbg.torch_bridge.tap.backward import Backward
-from distdbg.torch_bridge.tap.calls import MAKERS, reduce_op
-from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups
+from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
+from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
-from distdbg.torch_bridge.tap.methods import Methods
+from distdbg.torch_bridge.tap.methods import Methods, remember
+from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
+from distdbg.torch_bridge.training.ddp import armed, bucket_of
 
 #: How often ops are looked after that nobody waits for in Python.
 _LOOK_S = 0.1
@@ -54,6 +57,8 @@ _REDUCING = (
 _KEY = "ADInplaceOrView"
 
 _log = get_logger("torch")
+
+Prepare = Callable[[Tapped, Any, Any, Any], TapCall]
 
 
 class _Stash(threading.local):
@@ -146,7 +151,10 @@ class Tap:
                 continue  # not in this version
             op = packet.default
             names = [argument.name for argument in op._schema.arguments]
-            kernel = self._kernel(op, names, make, key)
+            prepare = self._preparing(op, names, make, key)
+            kernel = self._kernel(op, names, prepare, key)
+            if name == "allreduce_":
+                kernel = self._all_reduce_kernel(op, names, kernel, prepare, key)
             library.impl(name, kernel, _KEY, with_keyset=True)
         self._libraries.append(library)
         functional = torch.library.Library("_c10d_functional", "IMPL")
@@ -162,22 +170,15 @@ class Tap:
             functional.impl(name, _naming(torch, op, place, key), "BackendSelect", with_keyset=True)
         self._libraries.append(functional)
 
-    def _kernel(self, op: Any, names: list[str], make: Any, key: Any) -> Callable[..., Any]:
-        unbox = self._torch.distributed.ProcessGroup.unbox
-        by_name = self._groups.by_name
-        place = names.index("process_group")
+    def _preparing(self, op: Any, names: list[str], make: Any, key: Any) -> Prepare:
+        """Makes a Call of the arguments of an op."""
         has_reduce_op = "reduce_op" in names
         redispatch = op._handle.redispatch_boxed
-        is_traced = self._mode_finder()
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
-        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-            rest = keys.remove(key)
-            tapped = by_name.get(unbox(args[place]).group_name)
-            if tapped is None or is_traced(keys, args):
-                return redispatch(rest, *args, **kwargs)
+        def prepare(tapped: Tapped, keys: Any, args: Any, kwargs: Any) -> TapCall:
             given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-            call = make(given, tapped.rank)
+            call: TapCall = make(given, tapped.rank)
             if has_reduce_op:
                 op = _stash.op
                 call.op = ReduceOp.SUM if op is None else reduce_op(op)
@@ -185,8 +186,78 @@ class Tap:
             timeout_ms = given.get("timeout", -1)
             if timeout_ms > 0:
                 call.timeout_s = timeout_ms / 1000
-            call.start = partial(redispatch, rest, *args, **kwargs)
-            return tapped.dispatch(call)
+            call.start = partial(redispatch, keys.remove(key), *args, **kwargs)
+            return call
+
+        return prepare
+
+    def _kernel(self, op: Any, names: list[str], prepare: Prepare, key: Any) -> Callable[..., Any]:
+        unbox = self._torch.distributed.ProcessGroup.unbox
+        by_name = self._groups.by_name
+        place = names.index("process_group")
+        redispatch = op._handle.redispatch_boxed
+        is_traced = self._mode_finder()
+
+        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            tapped = by_name.get(unbox(args[place]).group_name)
+            if tapped is None or is_traced(keys, args):
+                return redispatch(keys.remove(key), *args, **kwargs)
+            return tapped.dispatch(prepare(tapped, keys, args, kwargs))
+
+        return kernel
+
+    def _all_reduce_kernel(
+        self, op: Any, names: list[str], long: Callable[..., Any], prepare: Prepare, key: Any
+    ) -> Callable[..., Any]:
+        """The op of DDP, in as few steps as it takes: in a backward pass nothing of us is in a cache."""
+        torch, groups = self._torch, self._groups
+        unbox, unbox_work = torch.distributed.ProcessGroup.unbox, _real["unbox_work"]
+        lanes, redispatch = groups.lanes, op._handle.redispatch_boxed
+        look_closer = 0
+        for each in ("Functionalize", "Python"):
+            look_closer |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, each)).raw_repr()
+        defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
+        assert names[:2] == ["tensors", "process_group"]
+        at_async = names.index("async_op") if "async_op" in names else len(names)
+        at_limit, waits_not = names.index("timeout"), defaults.get("async_op", False)
+        know = Methods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
+
+        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            lane = lanes.get(unbox(args[1]))
+            tensors = args[0]
+            if (
+                lane is None
+                or len(tensors) != 1
+                or kwargs
+                or keys.raw_repr() & look_closer
+                or _stash.op is not None
+            ):
+                return long(keys, *args, **kwargs)
+            tensor = tensors[0]
+            try:
+                look = ("ar", 0, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
+                        type(tensor))  # fmt: skip
+            except RuntimeError:
+                return long(keys, *args)
+            known = lane.find(look) or know(lane, look, (tensor,), 0)
+            if known is None:
+                return long(keys, *args)
+            limit_ms = args[at_limit] if len(args) > at_limit else -1
+            is_async = args[at_async] if len(args) > at_async else waits_not
+            comm = bucket_of(lane.name, tensor.numel()) if armed else ""
+            limit_ns = limit_ms * 1_000_000 if limit_ms > 0 else -1
+            started, result = lane.launch(
+                known, is_async, limit_ns, redispatch, (keys.remove(key), *args), comm
+            )
+            if started is None:
+                return lane.tapped.dispatch(prepare(lane.tapped, keys, args, kwargs), comm)
+            boxed = result[-1]
+            if boxed is not None:
+                started.held = unbox_work(
+                    boxed
+                )  # its caller gets it from C++, and must find it again
+            remember(groups, started, started.held, is_async)
+            return result
 
         return kernel
 
@@ -233,6 +304,12 @@ class Tap:
             if real is not None:
                 setattr(group_class, name, _stashing(real))
         Methods(self._torch, self._groups, self._key).install()
+        nvtx = find_nvtx(self._torch)
+        if nvtx is not None:
+            ranges = self._groups.ranges = Ranges(nvtx)
+            ranges.show_spans()
+            for name in ("send", "recv"):
+                setattr(group_class, name, ranges.around(getattr(group_class, name), name))
         owner = self._torch.distributed.distributed_c10d
         for name in ("_broadcast_coalesced", "_verify_params_across_processes"):
             for module in (owner, self._torch.distributed):

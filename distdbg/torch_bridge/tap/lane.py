@@ -18,7 +18,7 @@ from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.checked_engine import DETAIL, failed
 from distdbg.check.foreign.checked_pending import CheckedPending
 from distdbg.errors import DistError
-from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
+from distdbg.native import Form, NativeError, Plan, TappedEnd, TappedOp, TappedOps
 from distdbg.record.format import Flag
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Kind
@@ -66,14 +66,23 @@ class LaneOp:
         #: As the long way has it, once its wait has lasted for a while.
         self.wide: InFlight | None = None
 
-    def on_future(self, future: Any) -> None:
-        """Torch tells its end, on any thread."""
+    def follow(self, work: Any) -> None:
+        """Have torch tell its end, on any thread."""
+        self.held = work
+        try:
+            future = work.get_future()
+        except RuntimeError:
+            return  # this kind of op has none
+        followed = self.lane.tapped.followed
+        followed.add(self)
+        future.add_done_callback(TappedEnd(self.op, self, followed, self.on_failure))
+
+    def on_failure(self, future: Any) -> None:
+        """It has failed in torch."""
         try:
             future.value()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the op's
             self.lane.tapped.fail(self.widen(None), error)
-        else:
-            self.op.ended()
         self.held = None
         self.lane.tapped.followed.discard(self)
 
@@ -110,6 +119,8 @@ class Lane:
         self.tapped = tapped
         self.recorded = recorded
         self.recorder = recorded.recorder
+        #: Torch's name of the group.
+        self.name = str(tapped.theirs.group.group_name)
         self.checked = inner if isinstance(inner, TapEngine) else None
         engine = inner.engine if isinstance(inner, TapEngine) else inner
         assert isinstance(engine, TorchEngine)
@@ -162,10 +173,12 @@ class Lane:
         limit_ns: int,
         start: Callable[..., Any],
         arguments: tuple[Any, ...],
+        comm: str = "",
     ) -> tuple[LaneOp | None, Any]:
         """Begin an op and start it in torch: what `start(*arguments)` returns.
 
-        No op: nothing was started, and the long way says why. A `limit_ns` below 0 is the group's own.
+        No op: nothing was started, and the long way says why. A `limit_ns` below 0 is the group's own, an
+        empty `comm` the name that the record has.
         """
         checked = self.checked
         with self._order:
@@ -180,7 +193,7 @@ class Lane:
                 if is_detail and not is_async:
                     plan = None
             try:
-                op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known)
+                op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known, comm)
             except NativeError:  # the group has been broken in this moment
                 op = None
             if op is None:

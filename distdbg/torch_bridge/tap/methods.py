@@ -95,7 +95,7 @@ class Methods:
 
         return go
 
-    def _knower(self, name: str, kind: Kind, takes: int) -> Callable[..., Known | None]:
+    def knower(self, name: str, kind: Kind, takes: int) -> Callable[..., Known | None]:
         """What looks at an op for the first time; None: it has no short way."""
         plain = self._plain
 
@@ -122,7 +122,7 @@ class Methods:
     def _allreduce(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["AllreduceOptions"]
         depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self._knower("all_reduce", Kind.ALL_REDUCE, 1)
+        go, know = self._passer(), self.knower("all_reduce", Kind.ALL_REDUCE, 1)
 
         @wraps(real)
         def allreduce(self: Any, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
@@ -154,7 +154,7 @@ class Methods:
     def _broadcast(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["BroadcastOptions"]
         depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self._knower("broadcast", Kind.BROADCAST, 1)
+        go, know = self._passer(), self.knower("broadcast", Kind.BROADCAST, 1)
 
         @wraps(real)
         def broadcast(self: Any, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
@@ -196,7 +196,7 @@ class Methods:
         """An op from one tensor into another."""
         lanes, options = self._groups.lanes, self._options[of_options]
         depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self._knower(name, kind, 2)
+        go, know = self._passer(), self.knower(name, kind, 2)
         reduces = kind is Kind.REDUCE_SCATTER
         note_change = _note_change(self._torch)
 
@@ -228,7 +228,7 @@ class Methods:
     def _barrier(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["BarrierOptions"]
         depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self._knower("barrier", Kind.BARRIER, 1)
+        go, know = self._passer(), self.knower("barrier", Kind.BARRIER, 1)
 
         @wraps(real)
         def barrier(self: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
@@ -306,15 +306,8 @@ def _given(opts: Any) -> tuple[Any, ...]:
 
 def remember(groups: TappedGroups, op: LaneOp, work: Any, is_async: bool) -> None:
     """Until somebody waits for it; torch tells the end of one that perhaps nobody in Python does."""
-    if not groups.find_again(op, work) or not is_async:
-        return
-    op.held = work
-    try:
-        future = work.get_future()
-    except RuntimeError:
-        return  # this kind of op has none
-    op.lane.tapped.followed.add(op)
-    future.add_done_callback(op.on_future)
+    if groups.find_again(op, work) and is_async:
+        op.follow(work)
 
 
 def _note_change(torch: Any) -> Callable[[Any], None]:

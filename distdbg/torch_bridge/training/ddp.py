@@ -51,6 +51,8 @@ class DdpPatch:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+        #: The one whose forward pass has ended last.
+        self._last: Model | None = None
         #: Those whose forward pass has ended, until all buckets are on their way.
         self._ready: list[Model] = []
         #: What the reducer made last was given: parameters, and the buckets of indices.
@@ -159,11 +161,15 @@ class DdpPatch:
         return prepare_for_backward
 
     def _arm(self, reducer: Any) -> None:
-        model = next((one for one in self._models.values() if one.is_of(reducer)), None)
-        if model is None:
-            return
+        model = self._last
+        if model is None or not model.is_of(reducer):
+            model = next((one for one in self._models.values() if one.is_of(reducer)), None)
+            if model is None:
+                return
+            self._last = model
         model.begin()
-        self._ready = [one for one in self._ready if one is not model and one.ddp() is not None]
+        if self._ready:
+            self._ready = [one for one in self._ready if one is not model and one.ddp() is not None]
         self._ready.append(model)
 
     def _before_backward(self) -> None:

@@ -220,6 +220,37 @@ def test_a_difference_at_info_is_raised_soon_after(watched: Callable[..., list[A
     assert any("SUM" in text and "MAX" in text for text in texts)
 
 
+def fails_before_its_wait() -> str:
+    dist = begin()
+    rank, x = dist.get_rank(), torch.ones(4)
+    store = dist.distributed_c10d._get_default_store()
+    dist.all_reduce(x)
+    lane = next(iter(tapped_groups().lanes.values()))
+    if rank == 0:
+        dist.all_reduce(torch.ones(4), op=_OPS[0], async_op=True)
+        second = dist.all_reduce(x, async_op=True)
+        store.set("both", "")
+        while not second.is_completed():
+            time.sleep(0.001)
+        error = caught(second.wait)
+    else:
+        store.wait(["both"])
+        dist.all_reduce(torch.ones(4), op=_OPS[1], async_op=True)
+        while lane.ops.are_all_well():
+            time.sleep(0.001)
+        error = caught(lambda: dist.all_reduce(x))  # and closes what the other waits for
+    assert isinstance(error, CollectiveError), repr(error)
+    return str(error)
+
+
+def test_an_op_that_has_failed_in_torch_before_its_wait_says_why(
+    watched: Callable[..., list[Any]],
+) -> None:
+    for text in watched(fails_before_its_wait, "info"):
+        assert "SUM" in text
+        assert "MAX" in text
+
+
 def sender_dies() -> str:
     dist = begin()
     x = torch.ones(4)

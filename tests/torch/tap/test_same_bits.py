@@ -1,0 +1,102 @@
+"""DDP trains the same model plain on gloo, watched at both levels, and on our backend.
+
+A watched job computes what it computes without us, to the last bit, on any number of ranks. On our backend
+a sum has another order on more than two ranks (test_reduction_order.py): there the results are close.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from warm_ranks import run_warm_ranks
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+HERE = os.fspath(Path(__file__).parent)
+STEPS = 6
+#: In this order, since what is installed stays.
+WAYS = {"plain": "gloo", "info": "gloo", "detail": "gloo", "distdbg": "distdbg"}
+
+
+def train() -> list[float]:
+    """Losses, then all parameters."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(16, 24), torch.nn.BatchNorm1d(24), torch.nn.Tanh()]
+    model = DistributedDataParallel(
+        torch.nn.Sequential(*layers, torch.nn.Linear(24, 4)), bucket_cap_mb=0.001
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    chance = torch.Generator().manual_seed(100 + rank)
+    found = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        inputs = torch.randn(8, 16, generator=chance)
+        loss = (model(inputs) - inputs[:, :4]).square().mean()
+        loss.backward()
+        optimizer.step()
+        total = loss.detach().clone()
+        torch.distributed.all_reduce(total)
+        found.append(float(total))
+    return found + [float(x) for one in model.parameters() for x in one.detach().flatten()]
+
+
+def train_in_all_ways() -> dict[str, list[float]]:
+    import torch.distributed as dist
+
+    from distdbg.torch_bridge.guarded import state
+    from distdbg.torch_bridge.hook import install
+
+    found = {}
+    for way, backend in WAYS.items():
+        if way == "info":
+            install()
+        os.environ["DISTDBG_DEBUG"] = "info" if way == "info" else "detail"
+        os.environ["DISTDBG_RUN_DIR"] = f"{os.environ['RUNS']}/{way}"
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{os.environ['RUNS']}-store-{way}",
+            rank=int(os.environ["RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+        )
+        is_watched = state["job"] is not None and bool(state["job"].tapped())
+        assert is_watched == (way in ("info", "detail"))
+        found[way] = train()
+        dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_training_has_the_same_bits_watched_and_close_ones_on_our_backend(
+    size: int, warm_python: WarmPython, tmp_path: Path
+) -> None:
+    env = {
+        "PYTHONPATH": os.pathsep.join([HERE, os.path.dirname(HERE)]),
+        "RUNS": os.fspath(tmp_path / "run"),
+        "OMP_NUM_THREADS": "1",
+    }
+    results: list[dict[str, Any]] = run_warm_ranks(
+        warm_python, tmp_path, train_in_all_ways, size, env=env
+    )
+    for found in results:
+        assert found == results[0], "all ranks have the same"
+        assert found["info"] == found["plain"]
+        assert found["detail"] == found["plain"]
+        if size == 2:
+            assert found["distdbg"] == found["plain"]
+        else:
+            ours, theirs = torch.tensor(found["distdbg"]), torch.tensor(found["plain"])
+            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
