@@ -112,7 +112,8 @@ class Telling:
         found = find_root_cause(evidence)
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
-        if found is None or not (is_deadlock or is_mismatch or found.part is Part.LEAVER):
+        is_told = found is not None and found.part in (Part.LEAVER, Part.SUSPECT)
+        if found is None or not (is_deadlock or is_mismatch or is_told):
             return None
         if len(running.round.nodes) > 1:
             return None

@@ -315,6 +315,30 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
     ]
 
 
+def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
+    late = error("OpTimeout: op #8 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit")
+    gave_up = (Evidence(end=ended(0, exit_code=1), error=late), terminated(2))
+    call = "rank 2: one call that does not return (sre_match)"
+    known = Diagnosis(
+        kind="stuck rank",
+        what="rank 0 waited 8 s for rank 2, holding the GIL",
+        ranks=(2,),
+        evidence=("rank 2 was holding the GIL for 8 s", call),
+        advice="look at that call",
+    )
+    text = told(*gave_up, diagnosis=known, seen={2: "holding the GIL at a.py:9"})
+    lines = text.splitlines()
+    assert (lines[0], lines[2]) == ("HUNG: rank 2 was holding the GIL at a.py:9", f"  {call}")
+    assert "hint: look at that call" in text
+    assert "raise the limit" not in text
+    lock = "its thread 'saver' is at b.py:3 (save)"
+    held = replace(known, evidence=(f"rank 2: in a lock; {lock}",), advice="compare the order")
+    text = told(*gave_up, diagnosis=held, seen={2: f"waiting for a lock at a.py:9; {lock}"})
+    assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
+    for seen in ({2: "busy in f() at a.py:9"}, {}):  # it may be slow, and nothing else
+        assert "hint: raise the limit" in told(*gave_up, diagnosis=known, seen=seen)
+
+
 def test_the_last_op_of_a_late_rank_is_told_once() -> None:
     said = "rank 2 last called op #76 on this group; last op barrier #76 ended 30.0 s ago"
     late = error("OpTimeout: all_gather #77 waited 30.0 s", waits_for=(2,), details=(said,))
