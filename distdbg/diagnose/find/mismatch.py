@@ -15,6 +15,8 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
+from distdbg.diagnose.find.left_loop import find_left_loop
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
@@ -96,7 +98,17 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     elsewhere = say_elsewhere(session, calls, meant)
     if elsewhere and first.what:
         evidence.append(as_told(first.what))
-    skipped = _went_on(session, matched, calls, odd, first.seq)
+    known = sorted(odd & set(calls)) if first.seq and not meant else []
+    left = find_left_loop(session, calls, known)
+    new = None if left else find_first_call(session, calls, known)
+    is_told = left is not None or (new is not None and new.advice)
+    skipped = None if is_told else _went_on(session, matched, calls, odd, first.seq)
+    if new is not None:
+        evidence.append(new.evidence)
+    led = skipped or left
+    if left is not None and first.what:
+        evidence.insert(0, as_told(first.what))
+    advice = led.advice if led else (new.advice if new else "")
     went_on = all(error.went_on for error in errors)
     for line in first.details:
         said = line if went_on else line.removesuffix(_USABLE).removesuffix("; ")
@@ -106,7 +118,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
-        what=skipped.what if skipped else elsewhere or fit(first.what or _unsaid(first)),
+        what=led.what if led else elsewhere or fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
         group=first.group,
@@ -115,9 +127,10 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         evidence=tuple(evidence),
         advice=ADVICE
         if meant
-        else skipped.advice
-        if skipped
-        else first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
+        else advice
+        or other_array_advice(session, calls, known)
+        or first.hint
+        or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
 
 
@@ -430,6 +443,9 @@ def _advice(
     if aspects & {"kind", "call"}:
         return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
     if aspects & {"elements", "shape"}:
+        calls = {op.rank: op for side in sides for op in side}
+        if other := other_array_advice(session, calls, odd):
+            return other
         is_short = bool(odd) and _is_short(session, sides, odd, seq)
         return size_hint(where, is_short_batch=is_short)
     if "dtype" in aspects:
