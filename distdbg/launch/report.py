@@ -36,7 +36,8 @@ from distdbg.launch.report_details import (
 )
 from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import lay_out
-from distdbg.launch.root_cause import Part, RootCause, find_root_cause
+from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_cause
+from distdbg.launch.unused_parameters import shown_unused, unused_parameters
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
@@ -108,7 +109,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
 
     `width` and colour are those of a terminal; None: a file, where no line is broken.
     """
-    found = find_root_cause(outcome.evidence)
+    found = count_failed(find_root_cause(outcome.evidence))
     word = _word(outcome, found)
     lines, hint = _lines(outcome, found, word)
     if not lines:
@@ -158,6 +159,9 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
     elif outcome.diagnosis is not None and found.part is Part.LEAVER:
         lines = [*_diagnosed(found, outcome.diagnosis)]
         hint = outcome.diagnosis.advice or hint_of(found)
+    elif (shown := shown_unused(outcome.diagnosis, found)) is not None:
+        lines = [*unused_parameters(found, shown, _aftermath(found))]
+        hint = shown.advice
     elif (shown := _shown_mismatch(outcome, found)) is not None:
         lines = [*_failed(found, outcome, word)]
         hint = shown.advice or hint_of(found)

@@ -57,7 +57,7 @@ def parse(lines: Sequence[str]) -> Source | None:
 
 def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
     """The conditions and loops that a line stands in, within its function, the innermost first."""
-    found = []
+    found: list[str] = []
     for block in reversed(_path(source.tree, line)):
         if isinstance(block, (_Function, ast.ClassDef, ast.Lambda)):
             break
@@ -85,7 +85,7 @@ def argument_origin(
         return None
     last = max(
         (
-            node.lineno
+            int(getattr(node, "lineno", 0))
             for node in _own(function or source.tree)
             if node_line(node) < line and _binds(node, name)
         ),
@@ -98,7 +98,7 @@ def argument_origin(
 
 def node_line(node: ast.AST) -> int:
     """Its last line: a call within its own assignment is not behind it."""
-    return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)
+    return int(getattr(node, "end_lineno", None) or getattr(node, "lineno", 0))
 
 
 def _path(tree: ast.Module, line: int) -> list[ast.AST]:

@@ -54,7 +54,10 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
             text = f"{word} {name}" + (f" {value:g}" if value is not None else "")
             at_ns = session.time_ns(rank, note.issued_ns)
             steps.append(Step(at_ns=at_ns, text=text, site=site_text(note.site)))
-    if log.activity is not None and log.activity.state not in _SAID_BY_OPS:
+    # What a rank does on its way out, after it raised, is no news.
+    is_out = log.exit is not None and log.activity is not None
+    is_out = is_out and log.activity is not None and log.activity.since_ns >= log.exit_ns
+    if log.activity is not None and log.activity.state not in _SAID_BY_OPS and not is_out:
         at_ns = session.time_ns(rank, log.activity.since_ns)
         why = f": {log.activity.why}" if log.activity.why else ""
         text = f"{state_text(log.activity)}{why}"

@@ -30,7 +30,7 @@ def find_first_call(
 ) -> FirstCall | None:
     """None where the line was called before, or the record no longer has the first calls."""
     logs = [session.ranks[rank] for rank in calls]
-    if len(calls) < 2 or any(log.lost.get("ops") for log in session.ranks.values()):
+    if len(calls) < 2 or not odd or any(log.lost.get("ops") for log in session.ranks.values()):
         return None
     frames = {rank: session.site_of(op) for rank, op in calls.items()}
     places = set(frames.values())
@@ -38,6 +38,8 @@ def find_first_call(
         frame = frames[logs[0].rank]
         if frame is None or any(_count(session, rank, frame) != 1 for rank in calls):
             return None
+        if not any(op.at for op in calls.values()):
+            return None  # the first call of all
         who = say_ranks(calls, 3)
         first = calls[min(calls)]
         return FirstCall(
