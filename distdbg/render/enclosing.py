@@ -98,7 +98,9 @@ def argument_origin(
 
 def node_line(node: ast.AST) -> int:
     """Its last line: a call within its own assignment is not behind it."""
-    return int(getattr(node, "end_lineno", None) or getattr(node, "lineno", 0))
+    last: int | None = getattr(node, "end_lineno", None)
+    first: int = getattr(node, "lineno", 0)
+    return first if last is None else last
 
 
 def _path(tree: ast.Module, line: int) -> list[ast.AST]:
