@@ -17,6 +17,7 @@ expression does, is BUSY there.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,13 +25,15 @@ from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import OTHER_THREAD
+from distdbg.record.sightings import IN_LIBRARY, IN_LOCK, OTHER_THREAD
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3
 _IDLE: Final = 0.05
 #: Threads that are named beside the main one.
 _MOST_OTHERS: Final = 2
+#: Of the standard library, where a lock is all that is waited for.
+_TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
         return Judgement(RankState.RUNNING, "on CPU, in C code", site, is_busy, unseen)
     if burn <= _IDLE and first.letter == second.letter == "S":
         why = _sleep(first, second)
-        why += _others(first, second, own_package) if why.startswith("in a lock") else ""
+        if why.startswith(IN_LOCK):
+            why += _library_of(main) + _others(first, second, own_package)
         return Judgement(RankState.ASLEEP, why, site)
     return Judgement(RankState.RUNNING, "at work in its own code", site)
 
@@ -166,6 +170,14 @@ def _is_holder_unseen(first: Look, second: Look) -> bool:
     if before is None or now is None or before.python != now.python:
         return False
     return _holder(first) is None or _holder(second) is None
+
+
+def _library_of(main: ThreadStack | None) -> str:
+    """', in wait() of threading.py' where a library's call waits: for a queue, an event, another thread."""
+    innermost = main.python[0] if main is not None and main.python else None
+    if innermost is None or not is_library(innermost.file) or innermost.function in _TAKES_LOCK:
+        return ""
+    return f", in {innermost.function}{IN_LIBRARY}{os.path.basename(innermost.file)}"
 
 
 def _others(first: Look, second: Look, own_package: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.check.short_batch import is_short_batch, size_hint
+from distdbg.check.short_batch import is_short_batch, other_array_hint, size_hint
 from distdbg.check.show import called, differing_aspects, show_block, show_contents, show_side
 from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import MismatchError, format_ranks
@@ -319,6 +319,8 @@ def _hint(
     if {"shape", "counts", "input", "objects"} & set(differing):
         if are_apart:
             return f"the calls are at different lines: see which branch was taken{where}, then the sizes"
+        if "dtype" in differing and "shape" in differing:
+            return other_array_hint(where)
         return size_hint(where, is_short_batch=is_short)
     if "dtype" in differing:
         return f"see where the arrays{where} get their dtype: all ranks need the same"

@@ -15,6 +15,11 @@ def size_hint(where: str, *, is_short_batch: bool) -> str:
     return f"see what sets the size of the arrays{where}{tail}"
 
 
+def other_array_hint(where: str) -> str:
+    """Where dtype and shape differ at one line."""
+    return f"another array{where}: see whether the order or the number of the calls at that line differs"
+
+
 def is_short_batch(differs: object, usual: object, seq: int) -> bool:
     """Whether, after many ops, only the first extent of the shape that differs is smaller."""
     mine, theirs = _extents(differs), _extents(usual)

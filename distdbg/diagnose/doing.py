@@ -16,6 +16,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.wording import say_s, short_site
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import WAITING_FOR_LOCK, waits_for_lock
 from distdbg.record.thresholds import Level, level_of, limit_ns
 
 #: Earlier ops are not looked at for the longest gap.
@@ -112,6 +113,10 @@ def doing_then(session: Session, rank: int, at_ns: int) -> str:
 def longest_gap_ns(log: RankLog) -> int:
     """The longest time between two ops that the rank came out of."""
     ops, longest = log.ops, log.longest_gap_ns
+    if (
+        log.activity is not None and len(ops) > 1
+    ):  # a record and an agent's verdict are to show one number
+        longest = max(longest, log.activity.longest_gap_ns)
     start = max(len(ops) - _MOST_OPS, 0)
     last = NEVER
     for issued, ended in zip(ops.issued_ns[start:], ops.ended_ns[start:], strict=True):
@@ -147,6 +152,8 @@ def place(site: str) -> str:
 
 def _say(seen: Activity, site: str) -> str:
     word = _WORDS.get(seen.state, str(seen.state))
+    if waits_for_lock(seen.state, seen.why):
+        word = WAITING_FOR_LOCK
     return f"{word} {place(site)}".rstrip()
 
 

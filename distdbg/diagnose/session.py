@@ -94,6 +94,8 @@ class Activity:
     site: str = ""
     """Where it was in its own code: 'data.py:12 (load)'."""
     stack: Stack = ()
+    longest_gap_ns: int = 0
+    """The longest time that it had made no progress before, by the agent's own looks."""
     is_patient: bool | None = None
     """Whether an agent has found it in that state for long enough; None: nobody has judged."""
 

@@ -23,6 +23,8 @@ from distdbg.record.folders import record_name
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
+#: What DDP raises one step after a parameter was not used: which one, and why, the records show.
+DDP_UNUSED: Final = "finished reduction in the prior iteration"
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6

@@ -15,7 +15,7 @@ _LIBRARY = re.compile(r'File "[^"]*/lib/python3[^/"]*/|File "<')
 _OURS = f'File "{Path(__file__).parents[1]}/'
 
 
-def last_frames(traceback: str, ours: str = _OURS) -> list[str]:
+def last_frames(traceback: str, ours: str = _OURS, most: int = _MOST_FRAMES) -> list[str]:
     """The lines of the last frames of the last exception, indented as Python does below its first.
 
     Frames of distdbg itself are left out, unless there are no others.
@@ -25,7 +25,7 @@ def last_frames(traceback: str, ours: str = _OURS) -> list[str]:
     is_inside = False
     for line in traceback.splitlines():
         if line.startswith("  + Exception Group Traceback "):
-            return _frames_of_group(traceback, ours)
+            return _frames_of_group(traceback, ours, most)
         if line.startswith("Traceback "):
             before, blocks, is_inside = blocks or before, [], True  # raised before, and handled
         elif is_inside and line.startswith("  File "):
@@ -37,17 +37,17 @@ def last_frames(traceback: str, ours: str = _OURS) -> list[str]:
             is_inside = False  # the text of the exception
     blocks = blocks or before  # a text of the exception may look like the head of a traceback
     theirs = [block for block in blocks if ours not in block[0]] or blocks
-    return [line for block in theirs[-_MOST_FRAMES:] for line in block]
+    return [line for block in theirs[-most:] for line in block]
 
 
-def _frames_of_group(traceback: str, ours: str) -> list[str]:
+def _frames_of_group(traceback: str, ours: str, most: int) -> list[str]:
     """Of an exception group: where it was raised; its lines have a rail in front."""
     lines = ["Traceback (most recent call last):"]
     for line in traceback.partition("+ Exception Group Traceback ")[2].splitlines()[1:]:
         if not line.startswith("  |   "):
             break
         lines.append(line[4:])
-    return last_frames("\n".join(lines), ours)
+    return last_frames("\n".join(lines), ours, most)
 
 
 def last_line(frames: list[str]) -> list[str]:

@@ -22,7 +22,8 @@ from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
-from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED, hint_of
+from distdbg.launch.hints import hint_of
+from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late
 from distdbg.launch.report_details import (
     MOST_DETAILS,
     all_details,
@@ -35,7 +36,8 @@ from distdbg.launch.report_details import (
 )
 from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import lay_out
-from distdbg.launch.root_cause import Part, RootCause, find_root_cause
+from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_cause
+from distdbg.launch.unused_parameters import shown_unused, unused_parameters
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
@@ -107,7 +109,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
 
     `width` and colour are those of a terminal; None: a file, where no line is broken.
     """
-    found = find_root_cause(outcome.evidence)
+    found = count_failed(find_root_cause(outcome.evidence))
     word = _word(outcome, found)
     lines, hint = _lines(outcome, found, word)
     if not lines:
@@ -157,12 +159,18 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
     elif outcome.diagnosis is not None and found.part is Part.LEAVER:
         lines = [*_diagnosed(found, outcome.diagnosis)]
         hint = outcome.diagnosis.advice or hint_of(found)
+    elif (shown := shown_unused(outcome.diagnosis, found)) is not None:
+        lines = [*unused_parameters(found, shown, _aftermath(found))]
+        hint = shown.advice
     elif (shown := _shown_mismatch(outcome, found)) is not None:
         lines = [*_failed(found, outcome, word)]
         hint = shown.advice or hint_of(found)
     else:
+        known = known_of_late(outcome.diagnosis, outcome.seen, found)
         lines = [*_failed(found, outcome, word)]
-        hint = _hint_of_late(outcome, found) or hint_of(found)
+        hint = (
+            hint_of_late(outcome.seen, found) or (known.advice if known else "") or hint_of(found)
+        )
     return lines, hint
 
 
@@ -171,17 +179,6 @@ def _shown_mismatch(outcome: Outcome, found: RootCause) -> Diagnosis | None:
     diagnosis = outcome.diagnosis
     is_one = diagnosis is not None and diagnosis.kind == "mismatch"
     return diagnosis if is_one and found.first[0].error_type == "MismatchError" else None
-
-
-def _hint_of_late(outcome: Outcome, found: RootCause) -> str:
-    """What to do about a rank that is waited for, by what it was seen doing."""
-    if found.part is not Part.SUSPECT:
-        return ""
-    if any(thread_error(found, rank) for rank in found.blamed):
-        return THREAD_RAISED
-    if any(outcome.seen.get(rank, "").startswith("stopped") for rank in found.blamed):
-        return STOPPED_RANK
-    return ""
 
 
 def _had_failed(outcome: Outcome, found: RootCause | None) -> bool:
@@ -334,6 +331,8 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
                 yield f"its {error}"
         yield what
         what = ""
+        if (known := known_of_late(outcome.diagnosis, outcome.seen, found)) is not None:
+            yield from facts_of_late(known, "; ".join(outcome.seen[rank] for rank in late))
     used = len(word) + 2 + len(what)
     if what and place and used + len(place) + 3 <= _FIRST_LINE:
         what, place = f"{what} ({place})", ""

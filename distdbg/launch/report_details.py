@@ -17,8 +17,11 @@ from distdbg.record.format import Exit
 MOST_DETAILS: Final = 8
 _MOST_REASON: Final = 240
 _MOST_FRAMES: Final = 3
+_ALL_FRAMES: Final = 1000
 #: Errors that only say what another rank did.
-_KNOWN: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout"))
+_KNOWN: Final = frozenset(
+    ("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout", "MismatchError")
+)
 #: What the end of the job makes of no interest.
 _UNUSABLE: Final = ("the group is unusable", "no data was exchanged")
 #: Clocks of different hosts are not trusted to be closer.
@@ -38,7 +41,7 @@ def all_details(
         if not error.details:
             frames = last_frames(error.traceback)
             # What was on the console already stands here as one line.
-            yield from frames if first.stderr_file else last_line(frames)
+            yield from frames if first.stderr_file else own_line(first)
     elif first.crash:
         yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
         if first.record is not None and first.record.doing:
@@ -58,6 +61,12 @@ def all_details(
     yield from fold("failed because of it", found.victims, is_brief=True)
     yield from _of_victims(found)
     yield from _clocks(found)
+
+
+def own_line(one: Evidence) -> list[str]:
+    """'at train.py:80 (step): y = x / 0': the program's own line, however deep the library below it is."""
+    traceback = "" if one.error is None else one.error.traceback
+    return last_line(last_frames(traceback, most=_ALL_FRAMES))
 
 
 def _site(frame: Frame) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from distdbg.launch.evidence import Evidence
@@ -101,6 +101,18 @@ def find_root_cause(evidence: Sequence[Evidence]) -> RootCause | None:
         others=rest(Part.CAUSE),
         victims=rest(Part.SUSPECT, Part.VICTIM),
         ended=rest(Part.ENDED),
+    )
+
+
+def count_failed(found: RootCause | None) -> RootCause | None:
+    """With those among its victims that had failed because of it before the launcher ended them."""
+    if found is None or found.part is not Part.CAUSE:
+        return found
+    failed = {one.rank for one in found.ended if one.error is not None and one.because_of}
+    return replace(
+        found,
+        victims=_in_time([*found.victims, *(e for e in found.ended if e.rank in failed)]),
+        ended=tuple(e for e in found.ended if e.rank not in failed),
     )
 
 

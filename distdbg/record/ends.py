@@ -67,6 +67,11 @@ class RankEnd:
         if self.cause == "oom":
             return MORE_MEMORY
         if self.signal == signal.SIGKILL:
+            if self.by == "launcher":  # which looks at the kernel's counter for every SIGKILL
+                return (
+                    "who sent SIGKILL is unknown: the scheduler, a person, or the program itself; it was "
+                    "not the kernel's OOM killer, whose counter did not rise"
+                )
             return (
                 "who sent SIGKILL is unknown: the scheduler, a person, the program itself, or the "
                 f"OOM killer (dmesg on {self.host})"

@@ -67,6 +67,11 @@ _DOING: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+#: How the reason of a rank in a lock begins.
+IN_LOCK: Final = "in a lock"
+#: ... and goes on where a library has taken it: 'in a lock, in wait() of threading.py'.
+IN_LIBRARY: Final = "() of "
+WAITING_FOR_LOCK: Final = "waiting for a lock"
 #: In the reason of a rank in a lock: behind it comes a thread that may hold the lock, and where that is.
 OTHER_THREAD: Final = "; its thread "
 
@@ -77,9 +82,17 @@ def other_thread_of(seen: Sighting) -> str:
     return found + tail
 
 
+def waits_for_lock(state: RankState, why: str) -> bool:
+    """Whether it waits for a lock at a line of its own: not in a queue, an event, or a library's call."""
+    where = why.partition(OTHER_THREAD)[0]
+    return state is RankState.ASLEEP and where.startswith(IN_LOCK) and IN_LIBRARY not in where
+
+
 def phrase_of(seen: Sighting) -> str:
     """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""
+    if waits_for_lock(seen.state, seen.why):
+        doing = WAITING_FOR_LOCK
     place = _place_of(seen.site)
     if not doing:
         return place

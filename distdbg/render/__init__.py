@@ -10,6 +10,7 @@ Forms
 What they show, without a form
 
     where.py stacks.py          where each rank is; equal stacks once
+    enclosing.py                what stands around a call in its source;  source_line.py: its text
     grid.py                     the op where it happened, as ranks by ops
     story.py printed.py         what a rank did last, and printed last
     waitgraph.py aggregate.py   who waits for whom; who was late, and who waited for it

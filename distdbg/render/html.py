@@ -27,7 +27,7 @@ from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
 from distdbg.render.source_line import SourceLines, lines_of, source_of
-from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+from distdbg.render.stacks import FoldedStack, fold_stacks, keywords_of, own_frames
 from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
 from distdbg.render.waitgraph import make_wait_graph
@@ -198,10 +198,13 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
     elif place is not None:
         parts.append(_grid(make_grid(session, *place, blamed=root.ranks, columns=8)))
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
-    stacks = fold_stacks(session, root.ranks)[:_MOST_STACKS]
-    stacks += fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
+    guilty = fold_stacks(session, root.ranks)[:_MOST_STACKS]
+    others = fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
     source = source_of(session, folder)
-    told = "".join(_stack(stack, source) for stack in stacks)
+    told = "".join(
+        _stack(stack, source, keywords_of(root, stack.frames, [] if stack in guilty else guilty))
+        for stack in (*guilty, *others)
+    )
     stories = "".join(
         _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MOST_STORIES])
     )
@@ -257,12 +260,14 @@ def _grid(grid: Grid) -> str:
     )
 
 
-def _stack(stack: FoldedStack, source: SourceLines) -> str:
-    frames = "\n".join(
-        text_of(str(frame)) + (f"\n    {text_of(line)}" if line else "")
-        for frame in own_frames(stack.frames)
-        for line in (source.text_of(frame, _MOST_SOURCE),)
-    )
+def _stack(stack: FoldedStack, source: SourceLines, noted: Sequence[str] | None) -> str:
+    lines, own = [], own_frames(stack.frames)
+    for at, frame in enumerate(own):
+        line = source.text_of(frame, _MOST_SOURCE)
+        notes = [] if noted is None else source.notes_of(own, at, first=noted)
+        lines += [text_of(str(frame)), *([f"    {text_of(line)}"] if line else [])]
+        lines += [f"      {text_of(note)}" for note in notes]
+    frames = "\n".join(lines)
     return (
         f'<div class="stack"><b>{text_of(ranks_text(stack.ranks))}</b> {text_of(stack.what)}'
         f"<pre>{frames}</pre></div>"

@@ -11,21 +11,24 @@ All else has no text. What is shown is one printable line.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from distdbg.diagnose.finding import Finding
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import short_site
 from distdbg.record.entries import Frame
 from distdbg.record.printable import printable, shorten
 from distdbg.record.regular_file import open_regular
+from distdbg.render.enclosing import Parameter, Source, argument_origin, enclosing, parse
 
 _MOST_NBYTES: Final = 1 << 20
 _MOST_FILES: Final = 64
 _MOST_LINES: Final = 3
+#: Frames of a stack of which more than the line is told.
+_MOST_NOTED: Final = 4
 #: File systems count coarser than clocks.
 _GRAIN_NS: Final = 10**7
 
@@ -38,6 +41,7 @@ class SourceLines:
         self._root = os.path.realpath(folder) if folder else ""
         self._newest_ns = newest_ns + _GRAIN_NS
         self._files: dict[str, list[str]] = {}
+        self._parsed: dict[str, Source | None] = {}
 
     def text_of(self, frame: Frame, most: int) -> str:
         """In at most so many letters; '' where there is none to be shown."""
@@ -45,6 +49,31 @@ class SourceLines:
         if not 0 < frame.line <= len(lines) or most < 4:
             return ""
         return shorten(printable(lines[frame.line - 1].strip()), most)
+
+    def notes_of(self, frames: Stack, at: int, *, first: Sequence[str] = ()) -> list[str]:
+        """Of one frame of a stack: the conditions and loops around its line, and where an argument is from.
+
+        `first`: keywords of the innermost call that matter more than its first argument.
+        """
+        source = self._source_of(frames[at].file) if at < _MOST_NOTED else None
+        if source is None:
+            return []
+        notes = enclosing(source, frames[at].line, 1 if at else 2)
+        origin: str | Parameter | None = None
+        for inner in range(at + 1):
+            known = self._source_of(frames[inner].file)
+            is_passed = inner == 0 or isinstance(origin, Parameter)
+            if known is None or not is_passed:
+                return notes
+            callee = origin if isinstance(origin, Parameter) else None
+            origin = argument_origin(known, frames[inner].line, first, callee)
+        return [*notes, origin] if isinstance(origin, str) else notes
+
+    def _source_of(self, file: str) -> Source | None:
+        if file not in self._parsed:
+            lines = self._lines_of(file)
+            self._parsed[file] = parse(lines) if lines else None
+        return self._parsed[file]
 
     def _lines_of(self, file: str) -> list[str]:
         if file not in self._files:

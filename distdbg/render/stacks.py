@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.rank_state import RankState
+from distdbg.render.enclosing import MEETING
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.source_line import with_whole_name
+from distdbg.render.story import state_text
 from distdbg.render.where import place_of
 
 #: runpy, multiprocessing, threading ... of the standard library, our launcher, and what has no file.
@@ -53,6 +56,18 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
 
 
+def keywords_of(
+    root: Finding, frames: Stack, guilty: Sequence[FoldedStack]
+) -> tuple[str, ...] | None:
+    """For `SourceLines.notes_of`, of a stack of the cause, or of others that a mismatch found elsewhere.
+
+    None for stacks at the line of the cause (`guilty`), and for findings that are about no call.
+    """
+    if root.kind is Kind.MISMATCH:
+        return None if any(one.frames[0] == frames[0] for one in guilty) else ()
+    return MEETING if root.kind in (Kind.DEADLOCK, Kind.MISSING_RANK) and not guilty else None
+
+
 def own_frames(frames: Stack) -> Stack:
     """Without what started the program at the outer end: the interpreter's own modules."""
     end = len(frames)
@@ -74,7 +89,7 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
     # Who waits in an op is told by its call; what lies above that is ours.
     is_waiting = activity is not None and activity.state is RankState.WAITING
     if activity is not None and activity.stack and not (is_waiting and place is not None):
-        return str(activity.state), str(activity.state), activity.stack
+        return str(activity.state), state_text(activity), activity.stack
     if place is None:
         return "", "", ()
     name = f"{place.verb} {session.name_of(place.op)}"
@@ -83,5 +98,9 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
     if activity is not None and frame is not None and not activity.state.is_over:
         # Its last op is over: where it was seen since then is where it is.
         known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
-        return str(activity.state), f"{activity.state}, {name}", (with_whole_name(frame, known),)
+        return (
+            str(activity.state),
+            f"{state_text(activity)}, {name}",
+            (with_whole_name(frame, known),),
+        )
     return kind, name, session.stacks[place.stack]

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import Activity, Session
 from distdbg.record.entries import Mark, SpanBegin, SpanEnd
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import waits_for_lock
 from distdbg.render.words import seconds_text, site_text
 
 _EXITS: Final = {
@@ -53,10 +54,14 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
             text = f"{word} {name}" + (f" {value:g}" if value is not None else "")
             at_ns = session.time_ns(rank, note.issued_ns)
             steps.append(Step(at_ns=at_ns, text=text, site=site_text(note.site)))
-    if log.activity is not None and log.activity.state not in _SAID_BY_OPS:
+    # What a rank does on its way out, after it raised, is no news.
+    is_out = log.exit is not None and log.activity is not None
+    is_out = is_out and log.activity is not None and log.activity.since_ns >= log.exit_ns
+    if log.activity is not None and log.activity.state not in _SAID_BY_OPS and not is_out:
         at_ns = session.time_ns(rank, log.activity.since_ns)
         why = f": {log.activity.why}" if log.activity.why else ""
-        steps.append(Step(at_ns=at_ns, text=f"{log.activity.state}{why}", site=log.activity.site))
+        text = f"{state_text(log.activity)}{why}"
+        steps.append(Step(at_ns=at_ns, text=text, site=log.activity.site))
     if log.exit is not None:
         # The words of an abort are those of the verdict.
         is_aborted = log.exit_what.startswith(_ABORTED)
@@ -131,6 +136,11 @@ def _outcome(session: Session, op: OpRef) -> str:
     if error and error[:_ENOUGH] in session.ranks[op.rank].exit_what:
         return f"failed{took}"  # the rank ended by it, and the line of its end has the words
     return f"failed{took}: {error or status_text(status)}"
+
+
+def state_text(seen: Activity) -> str:
+    """'asleep', 'holds the GIL', 'waits for a lock'."""
+    return "waits for a lock" if waits_for_lock(seen.state, seen.why) else str(seen.state)
 
 
 def status_text(status: int) -> str:

@@ -30,7 +30,7 @@ from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.printed import printed_last
 from distdbg.render.source_line import SourceLines, lines_of, source_of
-from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+from distdbg.render.stacks import FoldedStack, fold_stacks, keywords_of, own_frames
 from distdbg.render.story import Step, ago_text, story_of
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (
@@ -206,7 +206,9 @@ def _where(
         few = 2 * _MOST_STACKS if root.kind is Kind.DEADLOCK else _MOST_STACKS
         for stacks, enough in ((guilty, 2 * _MOST_STACKS), (waiting, few)):
             most = _ALL if verbose else enough
-            yield from (_stack(stack, frames, folder, source, width) for stack in stacks[:most])
+            for stack in stacks[:most]:
+                noted = keywords_of(root, stack.frames, [] if stacks is guilty else guilty)
+                yield _stack(stack, frames, folder, source, width, noted)
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
     # One of those that are alike tells what all of them did.
@@ -282,18 +284,27 @@ def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
 
 
 def _stack(
-    stack: FoldedStack, most: int, folder: str, source: SourceLines, width: int
+    stack: FoldedStack,
+    most: int,
+    folder: str,
+    source: SourceLines,
+    width: int,
+    noted: Sequence[str] | None,
 ) -> RenderableType:
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
     frames = stack.frames if most == _ALL else own_frames(stack.frames)
-    for frame in frames[:most]:
+    for at, frame in enumerate(frames[:most]):
         line = Text(safe(_near(frame, folder)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
         text = source.text_of(frame, width)
         if text:
             rows.append(Padding(Text(text, style="dim"), (0, 0, 0, 6), expand=False))
+        rows.extend(
+            Padding(Text(safe(note), overflow="fold"), (0, 0, 0, 8), expand=False)
+            for note in (() if noted is None else source.notes_of(frames, at, first=noted))
+        )
     if len(frames) > most:
         rows.append(_more(len(frames) - most, "frames"))
     return Group(*rows)

@@ -51,6 +51,13 @@ def groups_of_deadlock(session: Session, root: Finding) -> list[tuple[str, Seque
         for edge in root.edges
         if edge.op is not None and edge.op.rank in session.ranks
     }
+    # The group that a rank should have met others in may be one that only victims wait in.
+    groups |= {
+        session.ranks[rank].ops.group[-1]
+        for fact in root.evidence
+        for rank in fact.ranks
+        if len(groups) > 1 and rank in session.ranks and len(session.ranks[rank].ops)
+    }
     groups.discard(NONE)
     several = sorted(groups) if len(groups) > 1 else []
     return [(session.groups[at].label, session.members(at)) for at in several]

@@ -78,6 +78,7 @@ def test_an_op_timeout_says_where_the_rank_is_that_did_not_come(
     assert re.match(r"HUNG: rank 2 was asleep in load\(\) at \S+\.py:7$", done.report[0]), done.err
     assert "waited 8.0 s for rank 2 of 0-3, asleep in load() at " in done.report[1], done.err
     assert done.report[-1].startswith("  next: distdbg analyze "), done.err
+    assert any(line.startswith("  hint: see why it sleeps there") for line in done.report), done.err
     victims = [line for line in done.err.splitlines() if line.startswith("[rank")]
     assert 1 <= len(victims) <= 3, done.err  # lines that come together are one
     assert all("OpTimeout at " in line and "waited 8.0 s for rank 2" in line for line in victims)

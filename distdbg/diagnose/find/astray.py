@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.other_group import ADVICE
 from distdbg.diagnose.find.telling_site import telling_site
+from distdbg.diagnose.find.who_chose import Choice, who_chose_another
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.tags_of_others import odd_tag_of
+from distdbg.diagnose.tags_relayed import wrong_relay
 from distdbg.diagnose.unmatched import Differ, Pair, find_pairs, say_taken, taken_by_any
 from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag
@@ -72,18 +74,24 @@ def _miss(session: Session, pair: Pair) -> Miss:
     # either may be the wrong one.
     is_one = pair.differ is Differ.DST and log.ops.tag[pair.send.at]
     wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
-    if pair.differ is Differ.TAG and (odd := odd_tag_of(session, pair)) is not None:
-        wrong = (odd,)
+    relayed = None
+    if pair.differ is Differ.TAG:
+        odd = odd_tag_of(session, pair)
+        relayed = wrong_relay(session, pair) if odd in (None, pair.send.rank) else None
+        odd = pair.send.rank if relayed is not None else odd
+        wrong = wrong if odd is None else (odd,)
     return Miss(
         Evidence(
-            text=pair.text,
+            text=pair.text + (f"; {relayed.fact}" if relayed is not None else ""),
             rank=pair.send.rank,
             ranks=(pair.send.rank, pair.recv.rank),
             op=pair.send,
             site=site_of(session, pair.send),
             at_ns=known_ns(session.time_ns(pair.send.rank, log.ops.issued_ns[pair.send.at])),
         ),
-        _advice(session, pair) if pair.is_likely else "",
+        (relayed.advice if relayed is not None else _advice(session, pair))
+        if pair.is_likely
+        else "",
         pair.cause if is_cause else (),
         wrong if is_cause else (),
         wrong if is_cause and len(wrong) == 1 else (),
@@ -170,6 +178,9 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
         calls = _say_by_group(kind, by_group)
         text = f"at {site} {calls}"
         odd, most = _against_most(by_group)
+        other_choice = None if odd else who_chose_another(session, other.op)
+        if other_choice is not None and other_choice.rank in (waiter.rank, other.rank):
+            return _of_choice(session, kind, other_choice, everybody)
         cause = f"at {site.partition(' (')[0]} {calls}"
         count = f" ({len(most)} of {len(odd) + len(most)} ranks)" if odd else ""
         evidence = Evidence(
@@ -191,6 +202,27 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
         text=text, rank=first.rank, ranks=ranks, op=first, site=site_of(session, first)
     )
     return Miss(evidence, _GROUPS)
+
+
+def _of_choice(session: Session, kind: str, choice: Choice, everybody: Sequence[Edge]) -> Miss:
+    """One rank's group at a line is another one than that in which the others meet there."""
+    place, label = site_of(session, choice.op), session.groups[choice.used].label
+    meant = session.groups[choice.meant].label
+    members = choice.met
+    waits = tuple(sorted({edge.rank for edge in everybody if edge.rank in members}))
+    calls = f"rank {choice.rank} called {kind} on group '{label}', {say_ranks(members)} on group '{meant}'"
+    text = f"at {place} {calls}"
+    if choice.others:
+        text += f"; {', '.join(f'{say_ranks(r)} on {session.groups[g].label!r}' for g, r in choice.others)}"
+    evidence = Evidence(
+        text=text, rank=choice.rank, ranks=(choice.rank, *members), op=choice.op, site=place
+    )
+    cause = f"at {place.partition(' (')[0]} {calls}"
+    advice = (
+        f"see how that line chooses the group: rank {choice.rank} takes another one than the others"
+    )
+    own = (choice.rank,)
+    return Miss(evidence, advice, (cause,), own, own, waits)
 
 
 def _ranks_by_order(

@@ -15,9 +15,12 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
+from distdbg.diagnose.find.left_loop import find_left_loop
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
+from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
@@ -27,9 +30,8 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.slip import Slip, find_slip
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Status
-from distdbg.record.forms import Listing, Shape
+from distdbg.record.forms import Shape
 
-_MOST_SIDES: Final = 4
 _MOST_SITES: Final = 3
 _MOST_PAIRS: Final = 8
 #: Pairs of ranks of one all_to_all are compared up to this size of its group.
@@ -91,12 +93,22 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     meant = calls_meant_elsewhere(session, matched, calls) if first.seq and not odd else {}
     odd = odd or set(meant)
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
-    evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
+    evidence = list(call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += list(meant.values())
     elsewhere = say_elsewhere(session, calls, meant)
     if elsewhere and first.what:
         evidence.append(as_told(first.what))
-    skipped = _went_on(session, matched, calls, odd, first.seq)
+    known = sorted(odd & set(calls)) if first.seq and not meant else []
+    left = find_left_loop(session, calls, known)
+    new = None if left else find_first_call(session, calls, known)
+    is_told = left is not None or (new is not None and new.advice)
+    skipped = None if is_told else _went_on(session, matched, calls, odd, first.seq)
+    if new is not None:
+        evidence.append(new.evidence)
+    led = skipped or left
+    if left is not None and first.what:
+        evidence.insert(0, as_told(first.what))
+    advice = led.advice if led else (new.advice if new else "")
     went_on = all(error.went_on for error in errors)
     for line in first.details:
         said = line if went_on else line.removesuffix(_USABLE).removesuffix("; ")
@@ -106,7 +118,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
-        what=skipped.what if skipped else elsewhere or fit(first.what or _unsaid(first)),
+        what=led.what if led else elsewhere or fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
         group=first.group,
@@ -115,9 +127,10 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         evidence=tuple(evidence),
         advice=ADVICE
         if meant
-        else skipped.advice
-        if skipped
-        else first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
+        else advice
+        or other_array_advice(session, calls, known)
+        or first.hint
+        or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
 
 
@@ -182,7 +195,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     if parted.seq:
         numbers["parted"] = float(parted.seq)
     evidence = [
-        line for side in sides[:_MOST_SIDES] for line in _call_lines(session, side, _MOST_SITES)
+        line for side in sides[:MOST_SIDES] for line in call_lines(session, side, _MOST_SITES)
     ]
     evidence += meant.values()
     evidence += [*_slip_lines(session, ops, sides, seq, slip), *parted.evidence]
@@ -197,7 +210,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
         victims=tuple(sorted(set(calls) - set(odd))),
         group=session.groups[group].label,
         seq=seq,
-        at_ns=_first_issue(session, calls, odd or tuple(calls)),
+        at_ns=first_issue(session, calls, odd or tuple(calls)),
         evidence=tuple(evidence),
         advice=ADVICE if meant else parted.advice or _advice(session, comparer, sides, odd, seq),
         numbers=numbers,
@@ -231,13 +244,6 @@ def _severity(session: Session, ops: GroupOps, calls: Mapping[int, OpRef]) -> Se
         if last is None or session.ranks[rank].ops.status[last] != Status.OK:
             return Severity.ERROR
     return Severity.WARNING
-
-
-def _first_issue(session: Session, calls: Mapping[int, OpRef], ranks: Sequence[int]) -> int | None:
-    times = [
-        session.time_ns(rank, session.ranks[rank].ops.issued_ns[calls[rank].at]) for rank in ranks
-    ]
-    return known_ns(min(times))
 
 
 # --------------------------------------------------------------------------------------- slips
@@ -291,7 +297,7 @@ def _previous_lines(
     session: Session, ops: GroupOps, sides: Sequence[Sequence[OpRef]], seq: int
 ) -> Iterator[Evidence]:
     """The op before says where to look when the order has slipped."""
-    for side in sides[:_MOST_SIDES]:
+    for side in sides[:MOST_SIDES]:
         at = ops.index(side[0].rank, seq - 1)
         if at is not None:
             before = OpRef(side[0].rank, at)
@@ -336,11 +342,11 @@ def _what(
     kinds = {session.kind_of(side[0]) for side in sides}
     head = f"{kinds.pop() if len(kinds) == 1 else 'op'} #{seq}{where} differs between ranks: "
     texts = [
-        f"{_show(session, side[0], aspects)} on {say_ranks([op.rank for op in side], 3)}"
-        for side in sides[:_MOST_SIDES]
+        f"{show_call(session, side[0], aspects)} on {say_ranks([op.rank for op in side], 3)}"
+        for side in sides[:MOST_SIDES]
     ]
-    if len(sides) > _MOST_SIDES:
-        texts.append(f"and {len(sides) - _MOST_SIDES} other calls")
+    if len(sides) > MOST_SIDES:
+        texts.append(f"and {len(sides) - MOST_SIDES} other calls")
     return fit(head + ", ".join(texts), f"; {parted.head}" if parted.seq else "")
 
 
@@ -356,51 +362,6 @@ def _is_repeat(session: Session, ops: GroupOps, op: OpRef, seq: int) -> bool:
 
 def _aspects(comparer: Comparer, sides: Sequence[Sequence[OpRef]]) -> set[str]:
     return {name for side in sides[1:] for name in comparer.differing(side[0], sides[0][0])}
-
-
-def _show(session: Session, op: OpRef, aspects: set[str]) -> str:
-    """Only what differs: 'broadcast float32[4]', 'float32[1023]', 'op MAX', 'root 1'."""
-    ops = session.ranks[op.rank].ops
-    form = session.forms[ops.form[op.at]]
-    array = _show_array(form.dtype, form.inputs if form.inputs.items else form.outputs)
-    if "kind" in aspects:
-        return f"{session.kind_of(op)} {array}".strip()
-    words = []
-    if aspects & {"dtype", "elements", "shape"} and array:
-        words.append(array)
-    if "op" in aspects:
-        words.append(f"op {form.op}")
-    if "root" in aspects:
-        words.append(f"root {form.root}")
-    return " ".join(words) or f"{form.name or session.kind_of(op)} {array}".strip()
-
-
-def _show_array(dtype: str, shapes: Listing[Shape]) -> str:
-    if not shapes.items:
-        return dtype
-    text = f"{dtype}[{','.join(map(str, shapes.items[0]))}]"
-    return text if shapes.count == 1 else f"{shapes.count} of {text}"
-
-
-def _call_lines(
-    session: Session, calls: Sequence[OpRef], most: int = _MOST_SIDES
-) -> Iterator[Evidence]:
-    """Who called what where, ranks with one line together."""
-    places: dict[tuple[str, str], list[OpRef]] = defaultdict(list)
-    for op in calls:
-        places[say_op(session, op), site_of(session, op)].append(op)
-    for (text, site), ops in list(places.items())[:most]:
-        ranks = [op.rank for op in ops]
-        yield Evidence(
-            text=f"{say_ranks(ranks)} called {text}",
-            rank=ranks[0],
-            ranks=tuple(ranks),
-            op=ops[0],
-            site=site,
-            at_ns=_first_issue(session, {op.rank: op for op in ops}, ranks),
-        )
-    if len(places) > most:
-        yield Evidence(text=f"and {len(places) - most} more lines")
 
 
 def _is_short(
@@ -430,6 +391,9 @@ def _advice(
     if aspects & {"kind", "call"}:
         return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
     if aspects & {"elements", "shape"}:
+        calls = {op.rank: op for side in sides for op in side}
+        if other := other_array_advice(session, calls, odd):
+            return other
         is_short = bool(odd) and _is_short(session, sides, odd, seq)
         return size_hint(where, is_short_batch=is_short)
     if "dtype" in aspects:
@@ -481,8 +445,8 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
             victims=tuple(sorted(set(calls) - odd)),
             group=label,
             seq=seq,
-            at_ns=_first_issue(session, calls, blamed or tuple(calls)),
-            evidence=(*lines, *_call_lines(session, [op for _, op in sorted(calls.items())])),
+            at_ns=first_issue(session, calls, blamed or tuple(calls)),
+            evidence=(*lines, *call_lines(session, [op for _, op in sorted(calls.items())])),
             advice="input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
             numbers={"pairs": float(len(pairs))},
         )

@@ -25,7 +25,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
 from distdbg.record.format import Status
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import OTHER_THREAD
+from distdbg.record.sightings import OTHER_THREAD, waits_for_lock
 from distdbg.record.thresholds import measure_of
 
 _IS: Final = {
@@ -179,9 +179,10 @@ def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
 
 def _now(session: Session, doing: Doing, end: ChainEnd | None) -> str:
     assert doing.state is not None
-    head = f"rank {doing.rank} {_IS.get(doing.state, doing.state.value)}"
     seen = session.ranks[doing.rank].activity
     assert seen is not None
+    is_locked = waits_for_lock(doing.state, seen.why)
+    head = f"rank {doing.rank} {'waits for a lock' if is_locked else _IS.get(doing.state, doing.state.value)}"
     where = place(doing.site)
     tails = [f" {where}" if where else ""]
     tails.append(doing.lasts)

@@ -53,6 +53,7 @@ def _to_activity(seen: Sighting) -> Activity:
         why=str(seen.why),
         site=str(seen.site),
         stack=tuple(Frame(*frame) for frame in seen.stack),
+        longest_gap_ns=seen.longest_gap_ns if type(seen.longest_gap_ns) is int else 0,
     )
 
 

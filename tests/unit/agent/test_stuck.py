@@ -146,6 +146,16 @@ def test_a_lock_is_a_sleep(facts: dict[str, Any], why: str) -> None:
     assert (found.state, found.why, found.site) == (RankState.ASLEEP, why, "train.py:88 (step)")
 
 
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [("wait", "in a lock, in wait() of threading.py"), ("acquire", "in a lock")],
+)
+def test_a_lock_that_a_library_waits_for_is_not_one_of_the_program(function: str, why: str) -> None:
+    at = thread(native("lock"), StackFrame(function, threading.__file__, 320), py())
+    found = judged(look(0, at, wchan="futex_wait"), look(1, at, wchan="futex_wait"))
+    assert (found.why, found.site) == (why, "train.py:88 (step)")
+
+
 def test_a_lock_that_is_tried_again_and_again_is_said_to_be() -> None:
     at = thread(native("lock"), py())
     facts: dict[str, Any] = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}

@@ -58,7 +58,7 @@ def waiting_for_0(*, is_live: bool = True, at_s: float = 88) -> SessionBuilder:
 @pytest.mark.parametrize(
     ("end", "told", "advice"),
     [
-        ({"cause": "signal", "signal": 9}, "was killed by SIGKILL", "dmesg on n01"),
+        ({"cause": "signal", "signal": 9}, "was killed by SIGKILL", "not the kernel's OOM killer"),
         ({"cause": "signal", "signal": 11}, "was killed by SIGSEGV", "native code crashed"),
         (
             {"cause": "signal", "signal": 6, "core_dumped": True},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.doing import doing_of, gap_bound_ns
-from distdbg.diagnose.session import Progress
+from distdbg.diagnose.session import Activity, Progress
+from distdbg.record.rank_state import RankState
 from distdbg.testing.session_builder import SessionBuilder
 
 
@@ -27,6 +28,15 @@ def test_an_agent_that_saw_no_gap_and_a_record_that_has_each_op_show_the_same() 
         record.op(0, "all_reduce", at_s=1 + at / 100, ended_s=1 + at / 100)
     shown = {doing_of(build.session, 0).gap_bound_ns for build in (live, record)}
     assert shown == {10**9}
+
+
+def test_a_gap_that_an_agent_measured_is_the_one_that_a_record_shows() -> None:
+    build = SessionBuilder(1)
+    for at in range(2):
+        build.op(0, "all_reduce", at_s=1 + at / 2, ended_s=1.1 + at / 2)
+    seen = Activity(state=RankState.HOLDS_GIL, since_ns=10**9, longest_gap_ns=1_278_000_000)
+    build.session.ranks[0].activity = seen
+    assert doing_of(build.session, 0).gap_bound_ns == 2 * 10**9
 
 
 def test_of_a_rank_that_has_called_one_op_no_gap_is_known() -> None:

@@ -47,3 +47,13 @@ def test_a_finding_has_one_word(kind: Kind, what: str, word: str) -> None:
 )
 def test_a_rank_that_is_gone_has_one_word(facts: dict[str, object], word: str) -> None:
     assert headline.of_end(**facts) == word  # type: ignore[arg-type]
+
+
+def test_a_rank_that_did_not_use_parameters_has_not_died() -> None:
+    assert (
+        headline.of_kind("dead rank", "rank 2 did not use head.weight in step 1") == headline.FAILED
+    )
+    assert (
+        headline.of_kind("dead rank", "ranks 0,2-3 did not use head.weight in step 1")
+        == headline.FAILED
+    )

@@ -24,7 +24,7 @@ def test_the_last_sighting_of_the_same_process_counts() -> None:
 def test_a_thread_that_may_hold_the_lock_is_named_beside_it() -> None:
     why = "in a lock; its thread 'saver' is at b.py:3 (save)"
     assert last_seen([replace(sighting("asleep"), why=why)], {2: 9}) == {
-        2: "asleep in load() at slp.py:7; its thread 'saver' is at b.py:3 (save)"
+        2: "waiting for a lock in load() at slp.py:7; its thread 'saver' is at b.py:3 (save)"
     }
 
 

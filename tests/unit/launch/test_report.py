@@ -190,8 +190,8 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
             "  memory: no rise of the oom_kill counter",
             "  at its end: in all_reduce #12 on group 'dp' for 0.1 s",
             "  ranks 0-1,3 failed because of it: PeerLost",
-            "  hint: who sent SIGKILL is unknown: the scheduler, a person, the program itself, or the "
-            "OOM killer (dmesg on n14)",
+            "  hint: who sent SIGKILL is unknown: the scheduler, a person, or the program itself; it was not "
+            "the kernel's OOM killer, whose counter did not rise",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -313,6 +313,64 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
         "HUNG: rank 2 was asleep in load() at slp.py:7",
         "  rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
     ]
+
+
+def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
+    late = error("OpTimeout: op #8 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit")
+    gave_up = (Evidence(end=ended(0, exit_code=1), error=late), terminated(2))
+    call = "rank 2: one call that does not return (sre_match)"
+    known = Diagnosis(
+        kind="stuck rank",
+        what="rank 0 waited 8 s for rank 2, holding the GIL",
+        ranks=(2,),
+        evidence=("rank 2 was holding the GIL for 8 s", call),
+        advice="look at that call",
+    )
+    text = told(*gave_up, diagnosis=known, seen={2: "holding the GIL at a.py:9"})
+    lines = text.splitlines()
+    assert (lines[0], lines[2]) == ("HUNG: rank 2 was holding the GIL at a.py:9", f"  {call}")
+    assert "hint: look at that call" in text
+    assert "raise the limit" not in text
+    lock = "its thread 'saver' is at b.py:3 (save)"
+    held = replace(known, evidence=(f"rank 2: in a lock; {lock}",), advice="compare the order")
+    text = told(*gave_up, diagnosis=held, seen={2: f"waiting for a lock at a.py:9; {lock}"})
+    assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
+    for seen in ({2: "busy in f() at a.py:9"}, {}):  # it may be slow, and nothing else
+        assert "hint: raise the limit" in told(*gave_up, diagnosis=known, seen=seen)
+
+
+def test_a_rank_that_lost_another_before_it_was_terminated_has_failed_because_of_it() -> None:
+    late = replace(terminated(3), error=lost(3, 2).error)
+    text = told(Evidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)
+    assert "  ranks 0-1,3 failed because of it: PeerLost" in text
+    assert "terminated because of it" not in text
+    assert "1 other rank was terminated" in told(Evidence(end=ended(2, signal=9)), terminated(3))
+
+
+def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
+    text = "RuntimeError: Expected to have finished reduction in the prior iteration before x. You can enable"
+    trace = (
+        "Traceback (most recent call last):\n"
+        '  File "/job/multi.py", line 25, in loss_of\n    y = model(x)\n'
+        '  File "/v/lib/python3.11/site-packages/torch/module.py", line 1, in a\n    f()\n'
+        '  File "/v/lib/python3.11/site-packages/torch/module.py", line 2, in b\n    f()\n'
+        '  File "/v/lib/python3.11/site-packages/torch/module.py", line 3, in c\n    f()\n' + text
+    )
+    raised = error(text, traceback=trace)
+    known = Diagnosis(
+        kind="dead rank",
+        what="rank 2 did not use head.weight, head.bias in step 1",
+        ranks=(2,),
+        evidence=("rank 2 gave no gradient to head.weight, head.bias in step 1", "rank 2 raised"),
+        advice="use all parameters on every rank",
+    )
+    first = Evidence(end=ended(2, exit_code=1), error=raised)
+    lines = told(first, terminated(0), diagnosis=known).splitlines()
+    assert lines[0] == f"FAILED: {known.what}"
+    assert f"  {known.evidence[0]}" in lines
+    assert "  at multi.py:25 (loss_of): y = model(x)" in lines
+    assert f"  hint: {known.advice}" in lines
+    assert not any("You can enable" in line for line in lines)
 
 
 def test_the_last_op_of_a_late_rank_is_told_once() -> None:

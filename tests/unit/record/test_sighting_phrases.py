@@ -19,6 +19,11 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
     ("seen", "phrase"),
     [
         (sighting("asleep"), "asleep in load() at slp.py:7"),
+        (
+            sighting("asleep", why="in a lock with a time limit"),
+            "waiting for a lock in load() at slp.py:7",
+        ),
+        (sighting("asleep", why="in a lock, in get() of queue.py"), "asleep in load() at slp.py:7"),
         (sighting("stopped"), "stopped in load() at slp.py:7"),
         (sighting("holds the GIL"), "holding the GIL in load() at slp.py:7"),
         (sighting("running"), "in load() at slp.py:7"),

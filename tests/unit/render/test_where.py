@@ -59,6 +59,26 @@ def test_what_an_agent_saw_comes_before_what_the_record_says() -> None:
     assert [(s.what, s.frames) for s in fold_stacks(build.session, [0])] == [("asleep", stack)]
 
 
+def test_what_a_rank_does_on_its_way_out_is_no_part_of_its_story() -> None:
+    build = SessionBuilder(world_size=1, now_s=50)
+    build.op(0, "all_reduce", at_s=1, ended_s=2)
+    build.exit(0, Exit.RAISED, at_s=31, what="ValueError: x")
+    texts = {}
+    for since_s in (30, 33):
+        build.seen(0, RankState.HOLDS_GIL, since_s=since_s, why="one call that does not return")
+        texts[since_s] = [step.text for step in story_of(build.session, 0)]
+    assert [any("GIL" in text for text in texts[at]) for at in (30, 33)] == [True, False]
+
+
+def test_a_rank_in_a_lock_of_its_own_is_not_asleep() -> None:
+    build = SessionBuilder(world_size=1, now_s=50)
+    build.op(0, "barrier", at_s=1, ended_s=2)
+    build.seen(0, RankState.ASLEEP, since_s=3, why="in a lock", site="a.py:9 (f)")
+    assert story_of(build.session, 0)[-1].text == "waits for a lock: in a lock"
+    [stack] = fold_stacks(build.session, [0])
+    assert stack.what.startswith("waits for a lock, after barrier #1")
+
+
 def test_a_story_folds_what_is_alike_and_ends_with_the_end() -> None:
     build = SessionBuilder(world_size=1, now_s=50)
     for step in range(100):

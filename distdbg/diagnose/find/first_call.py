@@ -1,0 +1,82 @@
+"""Calls that differ at lines which no rank, or one rank alone, has ever called before in the run.
+
+    rank 1 called all_reduce at x.py:19 (clip) for the first time in this run; no other rank ever did
+
+A line that one rank alone has come to stands under a condition on something that only this rank has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distdbg.check.short_batch import other_array_hint
+from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks, say_site
+from distdbg.record.entries import Frame
+
+
+class FirstCall(NamedTuple):
+    """What a finding says of it."""
+
+    evidence: Evidence
+    advice: str = ""
+
+
+def find_first_call(
+    session: Session, calls: Mapping[int, OpRef], odd: Sequence[int]
+) -> FirstCall | None:
+    """None where the line was called before, or the record no longer has the first calls."""
+    logs = [session.ranks[rank] for rank in calls]
+    if len(calls) < 2 or not odd or any(log.lost.get("ops") for log in session.ranks.values()):
+        return None
+    frames = {rank: session.site_of(op) for rank, op in calls.items()}
+    places = set(frames.values())
+    if len(places) == 1:
+        frame = frames[logs[0].rank]
+        if frame is None or any(_count(session, rank, frame) != 1 for rank in calls):
+            return None
+        if not any(op.at for op in calls.values()):
+            return None  # the first call of all
+        who = say_ranks(calls, 3)
+        first = calls[min(calls)]
+        return FirstCall(
+            _evidence(session, first, frame, f"{who} called {{}} for the first time in this run")
+        )
+    mine = {frames[rank] for rank in odd if rank in frames}
+    frame = mine.pop() if len(mine) == 1 else None
+    if frame is None or any(frames[rank] == frame for rank in calls if rank not in odd):
+        return None
+    if any(_count(session, rank, frame) != (rank in odd) for rank in session.ranks):
+        return None
+    whom, place = say_ranks(odd, 3), say_site(frame)
+    text = f"{whom} called {{}} for the first time in this run; no other rank ever did"
+    advice = f"see the condition under which {whom} comes to {place}: it depends on data of its own"
+    return FirstCall(_evidence(session, calls[odd[0]], frame, text), advice)
+
+
+def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequence[int]) -> str:
+    """Where dtype and shape differ at one line: that is another array, and not one of another size; ''."""
+    others = [rank for rank in sorted(calls) if rank not in odd]
+    if not others or not odd or odd[0] not in calls:
+        return ""
+    one, two = calls[odd[0]], calls[others[0]]
+    forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in (one, two)]
+    is_one_line = session.site_of(one) == session.site_of(two) is not None
+    differs = forms[0].dtype != forms[1].dtype and forms[0].inputs != forms[1].inputs
+    if not is_one_line or not differs or session.kind_of(one) != session.kind_of(two):
+        return ""
+    return other_array_hint(f" on {say_ranks(odd, 3)}")
+
+
+def _evidence(session: Session, op: OpRef, frame: Frame, text: str) -> Evidence:
+    place = say_site(frame)
+    words = text.format(f"{session.kind_of(op)} at {place}")
+    return Evidence(text=words, rank=op.rank, op=op, site=place)
+
+
+def _count(session: Session, rank: int, frame: Frame) -> int:
+    known = [bool(stack) and stack[0] == frame for stack in session.stacks]
+    return sum(known[index] for index in session.ranks[rank].ops.stack)

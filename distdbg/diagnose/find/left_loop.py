@@ -1,0 +1,96 @@
+"""A rank that left a loop in which the others began one more step, and went on to what comes behind it.
+
+    main:57 < train_epoch:34    15 times, and then main:58 < validate:44     rank 2
+    main:57 < train_epoch:34    16 times                                     ranks 0-1,3
+
+Proven by the stacks: up to the line where they part both are the same; the rank's own last call was in the
+loop, as often as those of the others without the one that they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.wording import fit, say_ranks, say_site, verb
+from distdbg.record.entries import Frame
+
+#: Fewer calls are no loop.
+_FEWEST = 2
+
+
+class LeftLoop(NamedTuple):
+    """What a finding says of it."""
+
+    what: str
+    advice: str
+
+
+def find_left_loop(
+    session: Session, calls: Mapping[int, OpRef], odd: Sequence[int]
+) -> LeftLoop | None:
+    """Of the ranks `odd`, whose call is another one than that of the others; None where it does not show."""
+    others = [rank for rank in sorted(calls) if rank not in odd]
+    if not odd or not others or not calls.keys() >= set(odd):
+        return None
+    loop = _stack(session, calls[others[0]])
+    where = _behind(_stack(session, calls[odd[0]]), loop)
+    if where is None or any(_stack(session, calls[rank]) != loop for rank in others):
+        return None
+    counts = {rank: _count(session, calls[rank], loop) for rank in calls}
+    made = counts[odd[0]]
+    if made < _FEWEST or any(counts[rank] != made for rank in odd):
+        return None
+    if any(counts[rank] != made + 1 for rank in others):
+        return None
+    if any(not _came_from(session, calls[rank], loop) for rank in odd):
+        return None
+    mine, called = where
+    whom, short = say_ranks(odd, 3), say_site(loop[0]).partition(" (")[0]
+    left = (
+        f"left {called}() after {made} calls at {short}"
+        if called
+        else f"made {made} calls at {short}"
+    )
+    place = say_site(mine).partition(" (")[0]
+    what = fit(
+        f"{whom} {left}; {say_ranks(others, 3)} began one more",
+        f", and {verb(odd, 'it', 'they')} went on to {place}",
+    )
+    advice = (
+        f"give all ranks as many batches, or let them join (dist.Join): {whom} had fewer, or a condition on "
+        "its own data ended the loop"
+    )
+    return LeftLoop(what, advice)
+
+
+def _behind(mine: Stack, loop: Stack) -> tuple[Frame, str] | None:
+    """The frame behind the loop, in the function where the stacks part, and the function of the loop."""
+    own, other = mine[::-1], loop[::-1]
+    for at, (one, two) in enumerate(zip(own, other, strict=False)):
+        if one == two:
+            continue
+        if (one.file, one.function) != (two.file, two.function) or one.line <= two.line:
+            return None
+        return one, other[at + 1].function if at + 1 < len(other) else ""
+    return None
+
+
+def _count(session: Session, last: OpRef, stack: Stack) -> int:
+    """How often a rank called there until then; 0 where its first calls are not known."""
+    log = session.ranks[last.rank]
+    if log.lost.get("ops"):
+        return 0
+    return sum(session.stacks[index] == stack for index in log.ops.stack[: last.at + 1])
+
+
+def _came_from(session: Session, call: OpRef, stack: Stack) -> bool:
+    """Whether the last call before it was in the loop."""
+    ops = session.ranks[call.rank].ops
+    return call.at > 0 and session.stacks[ops.stack[call.at - 1]] == stack
+
+
+def _stack(session: Session, op: OpRef) -> Stack:
+    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]

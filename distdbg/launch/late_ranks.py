@@ -1,0 +1,45 @@
+"""What is known of ranks for which others waited until they gave up: facts and a hint. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from distdbg.diagnose import headline
+from distdbg.launch.diagnosis import Diagnosis
+from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED
+from distdbg.launch.report_details import thread_error
+from distdbg.launch.root_cause import Part, RootCause
+from distdbg.record.sightings import OTHER_THREAD
+
+
+def known_of_late(
+    diagnosis: Diagnosis | None, seen: Mapping[int, str], found: RootCause
+) -> Diagnosis | None:
+    """What the records and the agent show of ranks that are waited for; None: they may only be slow."""
+    if diagnosis is None or found.part is not Part.SUSPECT or not diagnosis.ranks:
+        return None
+    if headline.of_kind(diagnosis.kind, diagnosis.what) != headline.HUNG:
+        return None
+    is_busy = any(seen.get(rank, "").startswith("busy") for rank in diagnosis.ranks)
+    is_slow = is_busy or not any(rank in seen for rank in diagnosis.ranks)
+    return None if is_slow or not found.blamed.issuperset(diagnosis.ranks) else diagnosis
+
+
+def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
+    """'rank 3: one call that does not return (sre_ucs1_match)', where the lines above do not say it."""
+    starts = tuple(f"rank {rank}: " for rank in diagnosis.ranks)
+    for fact in diagnosis.evidence:
+        rest = fact.partition(OTHER_THREAD)[2] or fact.partition(": ")[2]
+        if fact.startswith(starts) and rest not in told:
+            yield fact
+
+
+def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:
+    """What to do about a rank that is waited for, by what it was seen doing."""
+    if found.part is not Part.SUSPECT:
+        return ""
+    if any(thread_error(found, rank) for rank in found.blamed):
+        return THREAD_RAISED
+    if any(seen.get(rank, "").startswith("stopped") for rank in found.blamed):
+        return STOPPED_RANK
+    return ""

@@ -1,0 +1,196 @@
+"""What stands around a call in its source: the conditions and loops above it, and where an argument is from.
+
+    under `if norm > CLIP` (line 17)
+    in `for metric in self.metrics.values()` (line 47)
+    largest = np.array([norm]) (line 18)
+
+Pure functions over the text of a file; where it does not parse, or the line is none of it, there is nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from distdbg.record.printable import printable, shorten
+
+#: Keywords that say with whom and how: of calls on which ranks wait for each other.
+MEETING: Final = ("group", "tag", "dst", "src")
+_MOST_LETTERS: Final = 80
+_MOST_ENCLOSING: Final = 2
+#: Of the line that every script ends with.
+_START: Final = "if __name__ =="
+#: Larger files take too long to parse.
+_MOST_NBYTES: Final = 1 << 18
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
+
+
+class Source(NamedTuple):
+    """A file that was parsed."""
+
+    tree: ast.Module
+    lines: Sequence[str]
+
+
+class Parameter(NamedTuple):
+    """An argument of a call that is a parameter of the function around it: its caller has it."""
+
+    function: str
+    name: str
+    place: int
+    """Among the positional ones, without `self`; -1: by keyword alone."""
+
+
+def parse(lines: Sequence[str]) -> Source | None:
+    """None for what is no Python, or is too long."""
+    text = "\n".join(lines)
+    if len(text) > _MOST_NBYTES:
+        return None
+    try:
+        return Source(ast.parse(text), lines)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
+    """The conditions and loops that a line stands in, within its function, the innermost first."""
+    found: list[str] = []
+    for block in reversed(_path(source.tree, line)):
+        if isinstance(block, (_Function, ast.ClassDef, ast.Lambda)):
+            break
+        is_start = isinstance(block, ast.If) and _line(source, block.lineno).startswith(_START)
+        if is_start or len(found) == most:
+            break
+        if isinstance(block, _Block) and block.lineno < line:
+            found.append(_say_block(source, block, line))
+    return found
+
+
+def argument_origin(
+    source: Source, line: int, first: Sequence[str] = (), callee: Parameter | None = None
+) -> str | Parameter | None:
+    """'packed = x.astype(y) (line 32)': what assigned the argument of the call at a line last, if a name.
+
+    `first`: keywords that matter more than the first argument. `callee`: the parameter of the function that
+    is called there, of whose argument it is asked. A Parameter: the caller has to be asked.
+    """
+    function = next(
+        (one for one in reversed(_path(source.tree, line)) if isinstance(one, _Function)), None
+    )
+    name = _name_of_argument(function or source.tree, line, first, callee)
+    if name is None:
+        return None
+    last = max(
+        (
+            int(getattr(node, "lineno", 0))
+            for node in _own(function or source.tree)
+            if node_line(node) < line and _binds(node, name)
+        ),
+        default=0,
+    )
+    if last:
+        return f"{_line(source, last)} (line {last})"
+    return None if function is None else _parameter(function, name)
+
+
+def node_line(node: ast.AST) -> int:
+    """Its last line: a call within its own assignment is not behind it."""
+    last: int | None = getattr(node, "end_lineno", None)
+    first: int = getattr(node, "lineno", 0)
+    return first if last is None else last
+
+
+def _path(tree: ast.Module, line: int) -> list[ast.AST]:
+    """The nodes that a line is in, the outermost first."""
+    path: list[ast.AST] = []
+    node: ast.AST | None = tree
+    while node is not None:
+        path.append(node)
+        node = next((one for one in ast.iter_child_nodes(node) if _holds(one, line)), None)
+    return path
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    is_block = isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
+    if isinstance(node, ast.match_case):
+        return node.pattern.lineno <= line <= node_line(node.body[-1])
+    return is_block and getattr(node, "lineno", line + 1) <= line <= node_line(node)
+
+
+def _say_block(source: Source, block: _Block, line: int) -> str:
+    word = "in" if isinstance(block, (ast.For, ast.AsyncFor, ast.While)) else "under"
+    head = f"`{_line(source, block.lineno).removesuffix(':')}` (line {block.lineno})"
+    other = getattr(block, "orelse", [])
+    if other and other[0].lineno <= line <= node_line(other[-1]):
+        return f"under `else` of {head}"
+    return f"{word} {head}"
+
+
+def _line(source: Source, line: int) -> str:
+    text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
+    return shorten(printable(text), _MOST_LETTERS)
+
+
+def _name_of_argument(
+    scope: ast.AST, line: int, first: Sequence[str], callee: Parameter | None
+) -> str | None:
+    calls = [
+        node
+        for node in _own(scope)
+        if isinstance(node, ast.Call) and node.lineno <= line <= node_line(node)
+    ]
+    if callee is not None:
+        calls = [call for call in calls if _called(call) == callee.function]
+        first = (callee.name,)
+    for call in calls:
+        keywords = {word.arg: word.value for word in call.keywords if word.arg}
+        wanted = [keywords[name] for name in first if name in keywords]
+        place = 0 if callee is None else callee.place
+        if 0 <= place < len(call.args):
+            wanted.append(call.args[place])
+        if wanted:
+            return wanted[0].id if isinstance(wanted[0], ast.Name) else None
+    return None
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _own(scope: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function, without the functions in it."""
+    left = [*ast.iter_child_nodes(scope)][::-1]
+    while left:  # no recursion: an expression may be nested deeply
+        node = left.pop()
+        if not isinstance(node, (_Function, ast.ClassDef, ast.Lambda)):
+            yield node
+            left += [*ast.iter_child_nodes(node)][::-1]
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        targets = [node.target]
+    return any(
+        isinstance(one, ast.Name) and one.id == name
+        for target in targets
+        for one in ast.walk(target)
+        if not isinstance(target, (ast.Subscript, ast.Attribute))
+    )
+
+
+def _parameter(function: _Function, name: str) -> Parameter | None:
+    named = function.args
+    places = [one.arg for one in (*named.posonlyargs, *named.args)]
+    if places and places[0] in ("self", "cls"):
+        places = places[1:]
+    if name in places:
+        return Parameter(function.name, name, places.index(name))
+    return Parameter(function.name, name, -1) if name in {a.arg for a in named.kwonlyargs} else None

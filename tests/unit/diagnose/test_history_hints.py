@@ -1,0 +1,153 @@
+"""What the calls before a mismatch or a deadlock show of its cause."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.format import Exit, Status
+from distdbg.render.where import groups_of_deadlock
+from distdbg.testing.session_builder import SessionBuilder
+
+CLIP = "/job/x.py:19 (clip) < /job/x.py:31 (train) < /job/x.py:46 (main)"
+AVERAGE = "/job/x.py:25 (average) < /job/x.py:32 (train) < /job/x.py:46 (main)"
+TRAIN = "/job/x.py:34 (train) < /job/x.py:57 (main)"
+VALIDATE = "/job/x.py:44 (validate) < /job/x.py:58 (main)"
+
+
+def mismatch(
+    calls: Mapping[int, Sequence[str]], odd: int, *, dtypes: Sequence[str] = ("float64", "float64")
+) -> Finding:
+    """Each rank calls these lines; the last calls of all ranks differ, that of `odd` from all others."""
+    build = SessionBuilder(len(calls))
+    what = f"all_reduce #{len(calls[0])} on group 'world' differs between ranks"
+    facts = {
+        "type": "MismatchError",
+        "what": what,
+        "ranks": [odd],
+        "hint": "see what sets the size",
+    }
+    for rank, sites in calls.items():
+        for at, site in enumerate(sites, 1):
+            is_last = at == len(sites)
+            is_odd = is_last and rank == odd
+            build.op(
+                rank, "all_reduce", at_s=at, started_s=at + 0.1, ended_s=at + 0.2, site=site,
+                inputs=[(1,) if is_odd else (8,)], dtype=dtypes[is_odd],
+                error=json.dumps(facts) if is_last else "",
+                status=Status.MISMATCH if is_last else Status.OK,
+            )  # fmt: skip
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+        build.end(rank, at_s=30.1, cause="exited", exit_code=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    return root
+
+
+def says(finding: Finding, text: str) -> bool:
+    return any(text in fact.text for fact in finding.evidence)
+
+
+FIRST = "rank 1 called all_reduce at x.py:19 (clip) for the first time in this run; no other"
+
+
+def test_a_line_that_one_rank_alone_has_ever_called_stands_under_a_condition() -> None:
+    root = mismatch({0: [AVERAGE] * 5, 1: [AVERAGE] * 4 + [CLIP], 2: [AVERAGE] * 5}, 1)
+    assert says(root, FIRST)
+    assert root.advice.startswith("see the condition under which rank 1 comes to x.py:19 (clip)")
+
+
+def test_a_line_that_others_called_before_is_no_first_one() -> None:
+    others = [AVERAGE, CLIP, AVERAGE, AVERAGE, AVERAGE]
+    root = mismatch({0: others, 1: [*others[:4], CLIP], 2: others}, 1)
+    assert not says(root, "for the first time")
+    assert root.advice == "see what sets the size"
+
+
+def test_a_rank_that_left_a_loop_before_the_others_is_told_with_its_count() -> None:
+    root = mismatch({0: [TRAIN] * 11, 1: [TRAIN] * 11, 2: [*[TRAIN] * 10, VALIDATE]}, 2)
+    assert root.what == (
+        "rank 2 left train() after 10 calls at x.py:34; ranks 0-1 began one more, and it went on to x.py:58"
+    )
+    assert (root.ranks, root.victims) == ((2,), (0, 1))
+    assert "fewer" in root.advice
+    assert says(root, "differs between ranks")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [*[TRAIN] * 9, VALIDATE, VALIDATE],  # it had left before
+        [*[TRAIN] * 10, "/job/x.py:9 (warm) < /job/x.py:50 (main)"],  # a line before the loop
+    ],
+)
+def test_what_does_not_come_behind_the_loop_is_no_end_of_it(odd: list[str]) -> None:
+    assert "left train()" not in mismatch({0: [TRAIN] * 11, 1: [TRAIN] * 11, 2: odd}, 2).what
+
+
+def test_another_dtype_and_shape_at_one_line_is_another_array() -> None:
+    line = "/job/m.py:48 (reduce) < /job/m.py:47 (validate)"
+    calls = {rank: [AVERAGE, AVERAGE, line] for rank in range(3)}
+    root = mismatch(calls, 0, dtypes=("float64", "int64"))
+    assert root.advice.startswith("another array on rank 0: see whether the order")
+    assert says(
+        root, "ranks 0-2 called all_reduce at m.py:48 (reduce) for the first time in this run"
+    )
+    assert mismatch(calls, 0).advice == "see what sets the size"
+
+
+def pipeline(sent: Sequence[int]) -> Finding:
+    """Rank 1 hands on what rank 0 sends; the last of `sent` has the tag of no recv."""
+    build = SessionBuilder(3)
+    for at, tag in enumerate(sent):
+        is_last = at == len(sent) - 1
+        build.op(0, "send", peer=1, tag=at + 1, at_s=at, ended_s=at + 0.1, site="/j/p.py:30 (on)")
+        build.op(1, "recv", peer=0, source=0, tag=at + 1, at_s=at, ended_s=at + 0.1,
+                 site="/j/p.py:26 (get)")  # fmt: skip
+        end_s = None if is_last else at + 0.3
+        build.op(1, "send", peer=2, tag=tag, at_s=at + 0.2, ended_s=end_s, site="/j/p.py:30 (on)")
+        build.op(2, "recv", peer=1, source=1, tag=at + 1, at_s=at + 0.2, ended_s=end_s,
+                 site="/j/p.py:26 (get)")  # fmt: skip
+    root = diagnose(build.session).root
+    assert root is not None
+    return root
+
+
+def test_who_got_a_tag_and_sent_another_one_is_the_cause() -> None:
+    root = pipeline([1, 2, 3, 5])
+    assert root.ranks == (1,)
+    assert root.what.endswith(
+        "rank 1 sent to rank 2 (tag 5) at p.py:30; rank 2 waits for tag 4 at p.py:26"
+    )
+    assert says(root, "it received tags 1-4 and sent tags 1-3,5")
+    assert root.advice == "see how rank 1 makes the tag at p.py:30 (on): it got tag 4 and sent 5"
+
+
+def test_without_messages_that_were_handed_on_before_either_tag_may_be_wrong() -> None:
+    assert pipeline([5]).ranks == (1, 2)
+
+
+def test_the_rank_whose_group_overlaps_those_of_the_others_at_a_line_is_the_cause() -> None:
+    build = SessionBuilder(4)
+    for label, ranks in (("a0", [0, 2]), ("a1", [1, 3]), ("b1", [2, 3])):
+        build.group(label, ranks)
+    line = "/job/x.py:42 (reduce) < /job/x.py:61 (main)"
+    for rank in (0, 2):
+        build.op(rank, "all_reduce", group="a0", at_s=1, ended_s=1.1, site=line)
+        build.op(rank, "all_reduce", at_s=2, site="/job/x.py:62 (main)")
+    build.op(1, "all_reduce", group="a1", at_s=1, site=line)
+    build.op(3, "all_reduce", group="b1", at_s=1, site=line)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.what == (
+        "ranks 1-3 are deadlocked: at x.py:42 rank 3 called all_reduce on group 'b1', rank 1 on group 'a1'"
+    )
+    assert (root.ranks, root.victims) == ((3,), (0, 1, 2))
+    assert "rank 3 takes another one" in root.advice
+    assert says(root, "ranks 0,2 on 'a0'")
+    shown = [label for label, _ in groups_of_deadlock(build.session, root)]
+    assert shown == ["world", "a1", "b1"]

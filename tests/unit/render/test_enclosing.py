@@ -1,0 +1,133 @@
+"""What stands around a call in its source, as text alone."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.record.format import Status
+from distdbg.render.enclosing import (
+    MEETING,
+    Parameter,
+    Source,
+    argument_origin,
+    enclosing,
+    parse,
+)
+from distdbg.render.html import to_html
+from distdbg.render.text import print_verdict
+from distdbg.testing.session_builder import SessionBuilder
+
+PROGRAM = """\
+def clip(gradient, group=None):
+    for part in gradient:
+        if norm(part) > CLIP:
+            largest = first(part)
+            largest = np.array([<b>])
+            dist.all_reduce(largest, group=group)
+        else:
+            dist.barrier()
+    largest = None
+
+class Stage:
+    def hand_on(self, y, tag):
+        dist.send(y, 1, tag=tag)
+
+def main():
+    group = rows if odd else cols
+    def inner():
+        group = other
+    clip(
+        x,
+        group=group,
+    )
+    mark = of(step)
+    stage.hand_on(x, mark)
+    stage.hand_on(x, of(step))
+
+if __name__ == "__main__":
+    main()
+""".replace("<b>", "'<b>'")
+
+
+@pytest.fixture
+def source() -> Source:
+    found = parse(PROGRAM.split("\n"))
+    assert found is not None
+    return found
+
+
+def test_conditions_and_loops_are_told_the_innermost_first(source: Source) -> None:
+    condition, loop = "`if norm(part) > CLIP` (line 3)", "in `for part in gradient` (line 2)"
+    assert enclosing(source, 6) == [f"under {condition}", loop]
+    assert enclosing(source, 8) == [f"under `else` of {condition}", loop]
+    assert enclosing(source, 6, 1) == [f"under {condition}"]
+    assert enclosing(source, 2) == []  # the loop itself is in none
+    assert enclosing(source, 13) == []  # nor does a class count
+    assert enclosing(source, 28) == []  # how every script starts
+
+
+def test_the_last_assignment_before_the_call_is_the_origin(source: Source) -> None:
+    assert argument_origin(source, 6) == "largest = np.array(['<b>']) (line 5)"
+
+
+def test_a_parameter_is_looked_up_in_the_call_of_the_caller(source: Source) -> None:
+    group = argument_origin(source, 6, MEETING)
+    assert group == Parameter("clip", "group", 1)
+    assert argument_origin(source, 19, (), group) == "group = rows if odd else cols (line 16)"
+    tag = argument_origin(source, 13, MEETING)
+    assert tag == Parameter("hand_on", "tag", 1)
+    assert argument_origin(source, 24, (), tag) == "mark = of(step) (line 23)"
+    assert argument_origin(source, 25, (), tag) is None  # no name: the line itself shows it
+
+
+@pytest.mark.parametrize("line", [-1, 0, 10, 999])
+def test_a_line_without_a_call_has_nothing(source: Source, line: int) -> None:
+    assert (enclosing(source, line), argument_origin(source, line)) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "text", ["def f(:", "\0", "x = " + "(" * 500 + ")" * 500, "x = 1\n" * 100_000]
+)
+def test_what_is_no_python_has_nothing(text: str) -> None:
+    assert parse(text.split("\n")) is None
+
+
+def test_long_expressions_are_no_trouble() -> None:
+    long = parse(["f(x)" + " + f(x)" * 800])
+    assert long is None or argument_origin(long, 1) is None
+
+
+def test_long_lines_are_cut_and_made_printable() -> None:
+    source = parse([f"if '\x1b{'y' * 300}':", "    f(x)"])
+    assert source is not None
+    [note] = enclosing(source, 2)
+    assert note.isprintable()
+    assert len(note) < 120
+
+
+def test_both_forms_show_it_of_the_cause_and_escaped(tmp_path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text(PROGRAM)
+    build = SessionBuilder(3)
+    build.session.now_ns = 2 * 10**18
+    for log in build.session.ranks.values():
+        log.began_ns = 2 * 10**18  # long after the file was written
+    for rank in range(3):
+        line = 6 if rank == 1 else 8
+        build.op(rank, "all_reduce", at_s=2e9, ended_s=2e9 + 1, status=Status.MISMATCH,
+                 site=f"{file}:{line} (clip) < {file}:19 (main)")  # fmt: skip
+    root = Finding(kind=Kind.MISMATCH, severity=Severity.ERROR, what="they differ", ranks=(1,),
+                   victims=(0, 2))  # fmt: skip
+    verdict = Verdict(what=root.what, root=root, findings=(root,), roles={})
+    out = io.StringIO()
+    print_verdict(Console(file=out, width=120), build.session, verdict, folder=str(tmp_path))
+    assert out.getvalue().count("under `if norm(part) > CLIP` (line 3)") == 1
+    assert out.getvalue().count("largest = np.array(['<b>']) (line 5)") == 1
+    assert "under `else` of `if norm(part) > CLIP`" in out.getvalue()
+    page = to_html(build.session, verdict, folder=str(tmp_path))
+    assert "under `if norm(part) &gt; CLIP` (line 3)" in page
+    assert "['<b>']" not in page
