@@ -53,7 +53,9 @@ _BY_ERROR: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _MEMORY: Final = re.compile(r"\bkilled for memory\b|\braised MemoryError\b|\bOutOfMemoryError\b")
-_ENDED_BY_ITSELF: Final = re.compile(r"\braised \w|\bexited with code\b|^ranks? \S+ did not use ")
+_ENDED_BY_ITSELF: Final = re.compile(
+    r"\braised \w|\bexited with code\b|^ranks? \S+ did not use |^the models "
+)
 _LEFT: Final = re.compile(
     r" (?:left|returned|exited|destroyed the group) while .* waited for |'s recv .* took rank \d+'s message, "
     r"|^at \S+ rank \d+ called \w+ on group .*, ranks? .* on group "

@@ -38,24 +38,25 @@ dist.all_reduce(x)
 
 @pytest.fixture
 def hang(start_job: Callable[..., RunningJob], tmp_path: Path) -> Callable[..., RunningJob]:
-    def start(timeout_s: float = 600.0) -> RunningJob:
+    def start(*flags: str, timeout_s: float = 600.0) -> RunningJob:
         program = tmp_path / "slp.py"
         program.write_text(PROGRAM)
         return start_job(
-            "--nproc-per-node=4", "--shutdown-timeout=5", str(program), "600", str(timeout_s),
+            "--nproc-per-node=4", "--shutdown-timeout=5", *flags,
+            str(program), "600", str(timeout_s),
             has_agent=True,
         )  # fmt: skip
 
     return start
 
 
-def await_sleep(job: RunningJob, least_s: float = 0.0) -> None:
-    """Until the agent has seen where rank 2 is, for so long."""
+def await_sleep(job: RunningJob, least_s: float = 0.0, run: Path | None = None) -> None:
+    """Until the agent has seen where rank 2 is, for so long; `run`: other than the latest of all jobs."""
     deadline = time.monotonic() + 90.0
     while time.monotonic() < deadline:
         assert job.process.poll() is None, job.wait()
-        attempt = job.run_folder / "attempt_0"
-        folder = attempt if attempt.is_dir() else job.run_folder
+        attempt = (run or job.run_folder) / "attempt_0"
+        folder = attempt if attempt.is_dir() else run or job.run_folder
         for seen in read_sightings(folder):
             age_s = time.monotonic() - seen.since_ns / 1e9
             if seen.rank == 2 and seen.state is RankState.ASLEEP and age_s >= least_s:
@@ -64,9 +65,9 @@ def await_sleep(job: RunningJob, least_s: float = 0.0) -> None:
     raise AssertionError("nobody saw rank 2 asleep")
 
 
-def analyze(job: RunningJob) -> tuple[int, dict[str, Any]]:
+def analyze(run: Path) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-m", "distdbg", "analyze", "--json", str(job.run_folder)],
+        [sys.executable, "-m", "distdbg", "analyze", "--json", str(run)],
         capture_output=True,
         text=True,
         check=False,
@@ -81,18 +82,21 @@ def root_of(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
-    hang: Callable[..., RunningJob],
+    hang: Callable[..., RunningJob], tmp_path: Path
 ) -> None:
     # Both at once: half a minute is what makes a sleep a hang.
-    jobs = {signal.SIGTERM: hang(), signal.SIGINT: hang()}
     told = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C (SIGINT)"}
-    for job in jobs.values():
-        await_sleep(job, limit_ns(RankState.ASLEEP) / 1e9 + 1)
-    for number, job in jobs.items():
+    jobs: dict[signal.Signals, tuple[RunningJob, Path]] = {}
+    for number in told:
+        run = tmp_path / number.name
+        jobs[number] = hang("--run-dir", str(run)), run
+    for job, run in jobs.values():
+        await_sleep(job, limit_ns(RankState.ASLEEP) / 1e9 + 1, run)
+    for number, (job, _) in jobs.items():
         job.send(number)
-    for number, job in jobs.items():
+    for number, (job, run) in jobs.items():
         assert job.wait().code == 128 + number
-        code, document = analyze(job)
+        code, document = analyze(run)
         root = root_of(document)
         assert root["what"].startswith("ranks 0-1,3 waited 3"), root["what"]
         assert root["what"].endswith(
@@ -113,16 +117,16 @@ def test_a_job_that_is_ended_soon_was_not_hung(hang: Callable[..., RunningJob]) 
     assert waited.endswith(
         "in all_reduce #2 on group 'world' (slp.py:12) for rank 2, asleep in load() at slp.py:6"
     )
-    code, document = analyze(job)
+    code, document = analyze(job.run_folder)
     root = root_of(document)
     assert root["what"].startswith("the job was stopped by SIGTERM; ranks 0-1,3 had waited ")
     assert (root["severity"], code) == ("note", 0)
 
 
 def test_an_op_that_timed_out_says_where_the_rank_was(hang: Callable[..., RunningJob]) -> None:
-    job = hang(10.0)
+    job = hang(timeout_s=10.0)
     assert job.wait().code == 1
-    code, document = analyze(job)
+    code, document = analyze(job.run_folder)
     root = root_of(document)
     assert root["what"].startswith("ranks 0-1,3 waited 1"), root["what"]  # 10 s, or a little more
     assert root["what"].endswith(" for rank 2, asleep in load() at slp.py:6; then the op timed out")

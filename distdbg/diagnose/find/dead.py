@@ -15,6 +15,7 @@ from dataclasses import replace
 from distdbg.diagnose.debugged import prompt_of
 from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.unlike_models import UnlikeModels, find_unlike_models
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
@@ -39,12 +40,34 @@ def find(
         struck = [e for e in endings.values() if e.part is Part.INTERRUPTED]
         dead += [e for e in struck if e.rank not in swept]
     together: dict[str, list[Ending]] = defaultdict(list)
+    unlike = find_unlike_models({e.rank: e.reason for e in endings.values()})
+    explained = [e for e in dead if unlike is not None and e.rank in unlike.odd + unlike.others]
     for ending in dead:
+        if ending in explained:
+            continue
         # 'exited with code 1' is too little to be called the same.
         together[ending.reason or _blow(ending, dead)].append(ending)
     lost = _lost(session, failures, endings)
     findings = [_finding(session, same, failures, waits) for same in together.values()]
+    if unlike is not None and explained:
+        findings.append(_unlike_finding(session, unlike, explained))
     return findings + [_lost_finding(session, rank, by, waits) for rank, by in lost.items()]
+
+
+def _unlike_finding(session: Session, found: UnlikeModels, same: Sequence[Ending]) -> Finding:
+    """Every rank has raised; only the odd ones are the cause."""
+    shown = sorted(same, key=lambda one: (one.rank not in found.odd, one.rank))
+    where = shown[0].where
+    return Finding(
+        kind=Kind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what=fit(found.what, f", at {where}" if where else ""),
+        ranks=found.odd,
+        victims=found.others,
+        at_ns=known_ns(min(one.at_ns for one in same)),
+        evidence=tuple(e for one in shown[:2] for e in _evidence(session, one)),
+        advice=found.advice,
+    )
 
 
 def _blow(ending: Ending, dead: Sequence[Ending]) -> str:
