@@ -11,9 +11,7 @@ from distdbg.record.ends import MORE_MEMORY
 
 #: Of ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
-THREAD_RAISED: Final = (
-    "see why that thread raised: what it made, or was to do, does not come any more"
-)
+THREAD_RAISED: Final = "see why that thread raised: what it had to make or do will not happen"
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 

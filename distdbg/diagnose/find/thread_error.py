@@ -15,7 +15,7 @@ from distdbg.diagnose.wording import fit, known_ns, short_site
 from distdbg.record.known_marks import THREAD_ERROR
 
 _KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
-_HINT: Final = "see why that thread raised: what it made, or was to do, does not come any more"
+_HINT: Final = "see why that thread raised: what it had to make or do will not happen"
 #: A thread that has raised so long before the rank's last op is not what it waits for.
 _LONG_NS: Final = 600 * 10**9
 
