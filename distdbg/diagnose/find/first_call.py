@@ -2,7 +2,7 @@
 
     rank 1 called all_reduce at x.py:19 (clip) for the first time in this run; no other rank ever did
 
-A line that one rank alone has come to stands under a condition on something that only this rank has.
+A line that one rank alone has called stands under a condition on something that only this rank has.
 """
 
 from __future__ import annotations
