@@ -115,7 +115,7 @@ class CloserLook:
             is_new = seat.change(found.state, now_ns, found.why, found.site)
             if is_new and seat.since_ns == now_ns:
                 seat.cpu_since_s = look.cpu_s
-            seat.is_busy = found.is_busy
+            seat.is_busy, seat.stacks = found.is_busy, look.stacks
             case.first = None
             case.next_ns = now_ns + case.pause_ns
             case.unsure += found.is_unsure

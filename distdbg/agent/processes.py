@@ -61,6 +61,13 @@ class MainThread:
 #: x86-64 and arm64 numbers of the calls that mean something here.
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -1)
 _NAPS = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(os.uname().machine, ())
+#: kill, tkill, tgkill.
+_KILLS = {"x86_64": (62, 200, 234), "aarch64": (129, 130, 131)}.get(os.uname().machine, ())
+
+
+def has_stopped_itself(pid: int) -> bool:
+    """Whether a stopped process is in the call by which it sent the signal itself."""
+    return _syscall(pid)[0] in _KILLS
 
 
 def read_main_thread(pid: int) -> MainThread | None:
@@ -68,8 +75,7 @@ def read_main_thread(pid: int) -> MainThread | None:
     stat = _read(f"/proc/{pid}/task/{pid}/stat").rpartition(b")")[2].split()
     if not stat:
         return None
-    words = _read(f"/proc/{pid}/task/{pid}/syscall").split()
-    number = int(words[0]) if words and words[0].lstrip(b"-").isdigit() else None
+    number, words = _syscall(pid)
     is_nap = has_timeout = number in _NAPS
     if number == _FUTEX and len(words) > 4:
         has_timeout = int(words[4], 16) != 0
@@ -86,6 +92,12 @@ def read_main_thread(pid: int) -> MainThread | None:
         is_futex=number == _FUTEX,
         is_nap=is_nap,
     )
+
+
+def _syscall(pid: int) -> tuple[int | None, list[bytes]]:
+    """The number of the call that the main thread is in, and the line of the kernel with its arguments."""
+    words = _read(f"/proc/{pid}/task/{pid}/syscall").split()
+    return (int(words[0]) if words and words[0].lstrip(b"-").isdigit() else None), words
 
 
 def find_tracer(pid: int) -> tuple[int, str]:

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.agent.lives import Life, Outcome
-from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
+from distdbg.agent.processes import (
+    find_tracer,
+    has_stopped_itself,
+    read_main_thread,
+    read_stat,
+)
 from distdbg.agent.seat import Seat, show_site
 from distdbg.agent.status import RankStatus
 from distdbg.agent.stuck import describe_block
@@ -25,6 +30,7 @@ from distdbg.launch.memory import OomWatch
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Pulse
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import STOPPED_ITSELF
 from distdbg.record.whereabouts import read_boot_id, read_exit_text
 
 #: A rank that has not moved for so long is asked where it is.
@@ -317,8 +323,10 @@ class Roster:
             self._read_stat(seat, now_ns)
         letter = seat.stat.state if seat.stat else "R"
         if letter == "T":
-            site = seat.site if seat.state is RankState.STOPPED else ""
-            return seat.change(RankState.STOPPED, now_ns, "by SIGSTOP or a like signal", site)
+            if seat.state is RankState.STOPPED:
+                return False
+            why = STOPPED_ITSELF if has_stopped_itself(seat.pid) else "by SIGSTOP or a like signal"
+            return seat.change(RankState.STOPPED, now_ns, why)
         if letter == "t":
             tracer, name = find_tracer(seat.pid)
             if name in ("py-spy", ""):  # which lets it go at once, or has done so

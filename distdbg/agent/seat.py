@@ -53,6 +53,8 @@ class Seat:
     why: str = ""
     site: str = ""
     """Where it was seen in its own code; '' when only its record is known."""
+    stacks: RankStacks | None = None
+    """What the last close look has found in this state."""
     end: RankEnd | None = None
     is_busy: bool = False
     """Whether it burned its core when it was looked at closely."""
@@ -88,7 +90,7 @@ class Seat:
         """Enter a state; True when it is another one than before."""
         if state.is_over and not self.state.is_over:
             self.was = Was(self.state, self.since_ns, self.why, self.site)
-        self.why, self.site = why, site
+        self.why, self.site, self.stacks = why, site, None
         if state is self.state:
             return False
         is_same_work = {state, self.state} == _ON_CPU and self.since_ns >= self.moved_ns

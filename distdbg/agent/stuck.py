@@ -18,6 +18,7 @@ expression does, is BUSY there.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,7 @@ from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import IN_LIBRARY, IN_LOCK, OTHER_THREAD
+from distdbg.record.sightings import IN_LIBRARY, IN_LOCK, NO_OTHER_THREAD, OTHER_THREAD
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3
@@ -90,7 +91,10 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
     if burn <= _IDLE and first.letter == second.letter == "S":
         why = _sleep(first, second)
         if why.startswith(IN_LOCK):
-            why += _library_of(main) + _others(first, second, own_package)
+            library = _library_of(main)
+            why += library + _others(first, second, own_package)
+            if main is not None and library and _is_alone(main, second):
+                why += NO_OTHER_THREAD
         return Judgement(RankState.ASLEEP, why, site)
     return Judgement(RankState.RUNNING, "at work in its own code", site)
 
@@ -173,11 +177,20 @@ def _is_holder_unseen(first: Look, second: Look) -> bool:
 
 
 def _library_of(main: ThreadStack | None) -> str:
-    """', in wait() of threading.py' where a library's call waits: for a queue, an event, another thread."""
-    innermost = main.python[0] if main is not None and main.python else None
-    if innermost is None or not is_library(innermost.file) or innermost.function in _TAKES_LOCK:
+    """', in Queue.get() of queue.py': the program's call into a library that waits; '' for a lock itself."""
+    python = main.python if main is not None else ()
+    own = next((at for at, frame in enumerate(python) if not is_library(frame.file)), 0)
+    called = python[own - 1] if own else None
+    if called is None or called.function.rpartition(".")[2] in _TAKES_LOCK:
         return ""
-    return f", in {innermost.function}{IN_LIBRARY}{os.path.basename(innermost.file)}"
+    return f", in {called.function}{IN_LIBRARY}{os.path.basename(called.file)}"
+
+
+def _is_alone(main: ThreadStack, look: Look) -> bool:
+    """Whether it waits for another thread, and has none; a queue of processes waits elsewhere."""
+    if look.stacks is None or main.python[0].file != threading.__file__:
+        return False
+    return not any(thread.python for thread in look.stacks.threads if not thread.is_main)
 
 
 def _others(first: Look, second: Look, own_package: str) -> str:

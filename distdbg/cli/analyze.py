@@ -165,8 +165,10 @@ def _earlier(session: Session) -> Iterator[Diagnosed]:
 def _print_json(jobs: Sequence[Job]) -> None:
     """The document of one job, its last start; several jobs are in a list of 'sessions'."""
     from distdbg.render.plain import to_plain
+    from distdbg.render.source_line import source_of
 
-    documents = [to_plain(*job.last) for job in jobs]
+    folder = _own_folder()
+    documents = [to_plain(*job.last, source_of(job.last[0], folder)) for job in jobs]
     document = documents[0] if len(documents) == 1 else {"schema": 1, "sessions": documents}
     sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
     sys.stdout.flush()

@@ -76,6 +76,8 @@ class Parting:
     is_sure: bool = True
     is_open: bool = False
     """Whether the last call of `other` could be the last one of `rank`: then any may have been skipped."""
+    stopped: Value = None
+    """Name and value of the mark, or None: no call before the last was skipped, as it shows."""
     op: OpRef | None = None
     """The call of `rank`."""
     other_op: OpRef | None = None
@@ -140,8 +142,14 @@ def find_parting(
             op=OpRef(rank, own_at) if own_at >= 0 else None,
             other_op=OpRef(other, foreign_at) if foreign_at >= 0 else None,
         )
-    is_open = _is_like(session, ops, rank, other)
-    return Parting(rank=rank, other=other, first=first, last=last, is_open=is_open)
+    return Parting(
+        rank=rank,
+        other=other,
+        first=first,
+        last=last,
+        is_open=_is_like(session, ops, rank, other),
+        stopped=_what_shows_the_end(calls, others, skipped),
+    )
 
 
 def _is_like(session: Session, ops: GroupOps, rank: int, other: int) -> bool:
@@ -155,6 +163,22 @@ def _is_like(session: Session, ops: GroupOps, rank: int, other: int) -> bool:
         line = session.stacks[columns.stack[at]][:1]
         facts.append((columns.kind[at], columns.form[at], line))
     return facts[0] == facts[1]
+
+
+def _what_shows_the_end(mine: _Calls, theirs: _Calls, skipped: int) -> Value:
+    """The mark by which the last call of the one is that of the other, and none that comes later.
+
+    Had it skipped a call before, its last call would have the mark that the other has so many calls later.
+    """
+    last = len(mine.ats) - 1
+    if last < 0 or last + skipped >= len(theirs.ats):
+        return None
+    for name in _common_marks(mine.log, theirs.log):
+        own, foreign = _last_marks(mine, name), _last_marks(theirs, name)
+        is_like = own[last] is not None and own[last] == foreign[last]
+        if is_like and _differ(own[last], foreign[last + skipped]):
+            return name, own[last]
+    return None
 
 
 _Found = tuple[Sign, int, int, Value, Value]

@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,17 @@ from distdbg.record.folders import record_name
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
-#: What DDP raises one step after a parameter was not used: which one, and why, the records show.
-DDP_UNUSED: Final = "finished reduction in the prior iteration"
+#: What DDP raises one step after a parameter was not used, and of models that differ: the records show which.
+DDP_ERRORS: Final = (
+    "finished reduction in the prior iteration",
+    "DDP expects same model across all ranks",
+)
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6
+#: Frames of a stack whose source is told, and lines in all.
+_MOST_FRAMES: Final = 4
+_MOST_LINES: Final = 6
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 
@@ -42,6 +48,8 @@ class Diagnosis:
     victims: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
     advice: str = ""
+    source: tuple[str, ...] = ()
+    """'at train.py:50 (fit): dist.all_reduce(sums)', and what stands around it, indented."""
 
 
 def diagnose_run(
@@ -71,12 +79,14 @@ def read_diagnosis(document: bytes) -> Diagnosis | None:
         whole = json.loads(document)
         root = whole["verdict"]["root"]
         finding = None if root is None else whole["findings"][root]
-        return None if finding is None else _of_finding(finding)
+        return None if finding is None else _of_finding(finding, whole.get("stacks", ()))
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None
 
 
-def _of_finding(finding: Mapping[str, Any]) -> Diagnosis | None:
+def _of_finding(
+    finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]]
+) -> Diagnosis | None:
     if finding["severity"] != "error":
         return None
     return Diagnosis(
@@ -86,4 +96,18 @@ def _of_finding(finding: Mapping[str, Any]) -> Diagnosis | None:
         victims=tuple(map(int, finding["victims"])),
         evidence=tuple(str(one["text"]) for one in finding["evidence"])[:_MOST_EVIDENCE],
         advice=str(finding["advice"]),
+        source=tuple(_source_lines(stacks))[:_MOST_LINES],
     )
+
+
+def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of each stack the innermost line, and those around which there is something to be told; each once."""
+    seen: set[str] = set()
+    for stack in stacks:
+        for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
+            site = os.path.basename(str(frame["site"]))
+            if site in seen or not frame["text"] or not (frame["notes"] or not at):
+                continue
+            seen.add(site)
+            yield f"at {site}: {frame['text']}"
+            yield from (f"  {note}" for note in frame["notes"])

@@ -20,6 +20,7 @@ from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
+from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
@@ -37,7 +38,6 @@ from distdbg.launch.report_details import (
 from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import lay_out
 from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_cause
-from distdbg.launch.unused_parameters import shown_unused, unused_parameters
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
@@ -116,6 +116,8 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         return ""
     if outcome.interrupted is not None and _had_failed(outcome, found):
         lines += [*_interrupted(outcome, outcome.interrupted)]
+    if outcome.diagnosis is not None:
+        lines += [line for line in outcome.diagnosis.source if line not in lines]
     lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
     if outcome.losses:
         lines.append(outcome.losses)
@@ -159,8 +161,8 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
     elif outcome.diagnosis is not None and found.part is Part.LEAVER:
         lines = [*_diagnosed(found, outcome.diagnosis)]
         hint = outcome.diagnosis.advice or hint_of(found)
-    elif (shown := shown_unused(outcome.diagnosis, found)) is not None:
-        lines = [*unused_parameters(found, shown, _aftermath(found))]
+    elif (shown := shown_of_ddp(outcome.diagnosis, found)) is not None:
+        lines = [*ddp_error(found, shown, _aftermath(found))]
         hint = shown.advice
     elif (shown := _shown_mismatch(outcome, found)) is not None:
         lines = [*_failed(found, outcome, word)]
@@ -169,7 +171,7 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
         known = known_of_late(outcome.diagnosis, outcome.seen, found)
         lines = [*_failed(found, outcome, word)]
         hint = (
-            hint_of_late(outcome.seen, found) or (known.advice if known else "") or hint_of(found)
+            (known.advice if known else "") or hint_of_late(outcome.seen, found) or hint_of(found)
         )
     return lines, hint
 

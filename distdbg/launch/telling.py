@@ -11,7 +11,8 @@ from distdbg.command import say
 from distdbg.control.words import AbortWords
 from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
-from distdbg.launch.diagnosis import DDP_UNUSED, DEADLOCK, Diagnosis, diagnose_run
+from distdbg.launch.ddp_errors import is_ddp_error
+from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.last_seen import read_last_seen
@@ -112,8 +113,8 @@ class Telling:
         found = find_root_cause(evidence)
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
-        is_unused = found is not None and DDP_UNUSED in found.first[0].reason
-        is_told = is_unused or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
+        is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
+        is_told = is_of_ddp or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
         if found is None or not (is_deadlock or is_mismatch or is_told):
             return None
         if len(running.round.nodes) > 1:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from distdbg.errors import (
     RendezvousError,
     format_error,
 )
+from distdbg.record.durations import nbytes_text
 from distdbg.record.host import host_name
 from distdbg.record.regular_file import open_regular
 
@@ -155,9 +157,19 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         ours["rank"] = int(rank)
     if known is not None:
         ours |= {"details": [str(line) for line in known.details[:64]], "hint": known.hint}
+    if isinstance(error, MemoryError) and (limit := _memory_limit()):
+        ours["hint"] = (
+            f"this process may have {limit} of addresses (RLIMIT_AS, ulimit -v): raise that, or use less"
+        )
     extra = {"py_callstack": _cut(trace, _MOST_TRACE), "timestamp": str(wall_ns // 10**9)}
     message = {"message": _cut(text, _MOST_TEXT), "extraInfo": extra}
     return json.dumps({"message": message, "distdbg": ours})
+
+
+def _memory_limit() -> str:
+    """Of addresses, where it is lower than the machine's; ''."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return "" if limit == resource.RLIM_INFINITY else nbytes_text(limit)
 
 
 def find_known(error: BaseException) -> DistError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 from functools import cache
 
@@ -10,8 +11,16 @@ _FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 def is_library(path: str) -> bool:
-    """Whether this file is Python's own, an installed package's, or the script that starts one."""
-    return path.startswith(_own()) or any(folder in path for folder in _FOLDERS)
+    """Whether this file is Python's own, an installed package's, or the script that starts one.
+
+    Records come from other machines as well, whose Python is elsewhere.
+    """
+    if path.startswith(_own()) or any(folder in path for folder in _FOLDERS):
+        return True
+    return _STANDARD.search(path) is not None
+
+
+_STANDARD = re.compile(r"/lib(64)?/python3[^/]*/")
 
 
 @cache

@@ -75,6 +75,12 @@ WAITING_FOR_LOCK: Final = "waiting for a lock"
 #: In the reason of a rank in a lock: behind it comes a thread that may hold the lock, and where that is.
 OTHER_THREAD: Final = "; its thread "
 
+#: ... or this, where it is the only thread of Python.
+NO_OTHER_THREAD: Final = "; it has no other thread that could end the wait"
+
+#: The reason of a rank that is stopped by a line of its own.
+STOPPED_ITSELF: Final = "by a signal that it sent itself"
+
 
 def other_thread_of(seen: Sighting) -> str:
     """'; its thread 'saver' is at b.py:3 (save)'; '' where there is none."""

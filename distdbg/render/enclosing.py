@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from distdbg.record.printable import printable, shorten
 
-#: Keywords that say with whom and how: of calls on which ranks wait for each other.
-MEETING: Final = ("group", "tag", "dst", "src")
 _MOST_LETTERS: Final = 80
 _MOST_ENCLOSING: Final = 2
 #: Of the line that every script ends with.
@@ -24,8 +22,9 @@ _START: Final = "if __name__ =="
 #: Larger files take too long to parse.
 _MOST_NBYTES: Final = 1 << 18
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
+_Block = ast.If | Loop | ast.ExceptHandler
 
 
 class Source(NamedTuple):
@@ -58,10 +57,10 @@ def parse(lines: Sequence[str]) -> Source | None:
 def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
     """The conditions and loops that a line stands in, within its function, the innermost first."""
     found: list[str] = []
-    for block in reversed(_path(source.tree, line)):
-        if isinstance(block, (_Function, ast.ClassDef, ast.Lambda)):
+    for block in reversed(path_to(source.tree, line)):
+        if isinstance(block, (Function, ast.ClassDef, ast.Lambda)):
             break
-        is_start = isinstance(block, ast.If) and _line(source, block.lineno).startswith(_START)
+        is_start = isinstance(block, ast.If) and line_text(source, block.lineno).startswith(_START)
         if is_start or len(found) == most:
             break
         if isinstance(block, _Block) and block.lineno < line:
@@ -78,7 +77,7 @@ def argument_origin(
     is called there, of whose argument it is asked. A Parameter: the caller has to be asked.
     """
     function = next(
-        (one for one in reversed(_path(source.tree, line)) if isinstance(one, _Function)), None
+        (one for one in reversed(path_to(source.tree, line)) if isinstance(one, Function)), None
     )
     name = _name_of_argument(function or source.tree, line, first, callee)
     if name is None:
@@ -92,8 +91,16 @@ def argument_origin(
         default=0,
     )
     if last:
-        return f"{_line(source, last)} (line {last})"
+        return f"{line_text(source, last)} (line {last})"
     return None if function is None else _parameter(function, name)
+
+
+def say_condition(source: Source, line: int, loop: Loop) -> str:
+    """'under `if a == 0` (line 3)': the innermost condition within a loop that a line stands under; ''."""
+    path = path_to(source.tree, line)
+    at = next((at for at, node in enumerate(path) if node is loop), len(path))
+    inner = [node for node in path[at + 1 :] if isinstance(node, ast.If | ast.ExceptHandler)]
+    return _say_block(source, inner[-1], line) if inner else ""
 
 
 def node_line(node: ast.AST) -> int:
@@ -103,7 +110,7 @@ def node_line(node: ast.AST) -> int:
     return first if last is None else last
 
 
-def _path(tree: ast.Module, line: int) -> list[ast.AST]:
+def path_to(tree: ast.Module, line: int) -> list[ast.AST]:
     """The nodes that a line is in, the outermost first."""
     path: list[ast.AST] = []
     node: ast.AST | None = tree
@@ -121,15 +128,15 @@ def _holds(node: ast.AST, line: int) -> bool:
 
 
 def _say_block(source: Source, block: _Block, line: int) -> str:
-    word = "in" if isinstance(block, (ast.For, ast.AsyncFor, ast.While)) else "under"
-    head = f"`{_line(source, block.lineno).removesuffix(':')}` (line {block.lineno})"
+    word = "in" if isinstance(block, Loop) else "under"
+    head = f"`{line_text(source, block.lineno).removesuffix(':')}` (line {block.lineno})"
     other = getattr(block, "orelse", [])
     if other and other[0].lineno <= line <= node_line(other[-1]):
         return f"under `else` of {head}"
     return f"{word} {head}"
 
 
-def _line(source: Source, line: int) -> str:
+def line_text(source: Source, line: int) -> str:
     text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
     return shorten(printable(text), _MOST_LETTERS)
 
@@ -167,7 +174,7 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
     left = [*ast.iter_child_nodes(scope)][::-1]
     while left:  # no recursion: an expression may be nested deeply
         node = left.pop()
-        if not isinstance(node, (_Function, ast.ClassDef, ast.Lambda)):
+        if not isinstance(node, (Function, ast.ClassDef, ast.Lambda)):
             yield node
             left += [*ast.iter_child_nodes(node)][::-1]
 
@@ -186,7 +193,7 @@ def _binds(node: ast.AST, name: str) -> bool:
     )
 
 
-def _parameter(function: _Function, name: str) -> Parameter | None:
+def _parameter(function: Function, name: str) -> Parameter | None:
     named = function.args
     places = [one.arg for one in (*named.posonlyargs, *named.args)]
     if places and places[0] in ("self", "cls"):

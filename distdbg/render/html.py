@@ -19,17 +19,17 @@ from string import Template
 from typing import Any, Final
 
 from distdbg import __version__
-from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
-from distdbg.render.source_line import SourceLines, lines_of, source_of
-from distdbg.render.stacks import FoldedStack, fold_stacks, keywords_of, own_frames
+from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
+from distdbg.render.told_stacks import ToldStack, tell_stacks
 from distdbg.render.waitgraph import make_wait_graph
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (
@@ -197,14 +197,10 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
         parts.append(_members(session, root))
     elif place is not None:
         parts.append(_grid(make_grid(session, *place, blamed=root.ranks, columns=8)))
-    victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
-    guilty = fold_stacks(session, root.ranks)[:_MOST_STACKS]
-    others = fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
-    source = source_of(session, folder)
-    told = "".join(
-        _stack(stack, source, keywords_of(root, stack.frames, [] if stack in guilty else guilty))
-        for stack in (*guilty, *others)
-    )
+    stacks = tell_stacks(session, verdict, root, source_of(session, folder), _MOST_SOURCE)
+    guilty = [stack for stack in stacks if stack.is_cause]
+    shown = [*guilty[:_MOST_STACKS], *stacks[len(guilty) :][: _MOST_STACKS // 2]]
+    told = "".join(map(_stack, shown))
     stories = "".join(
         _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MOST_STORIES])
     )
@@ -260,13 +256,11 @@ def _grid(grid: Grid) -> str:
     )
 
 
-def _stack(stack: FoldedStack, source: SourceLines, noted: Sequence[str] | None) -> str:
-    lines, own = [], own_frames(stack.frames)
-    for at, frame in enumerate(own):
-        line = source.text_of(frame, _MOST_SOURCE)
-        notes = [] if noted is None else source.notes_of(own, at, first=noted)
-        lines += [text_of(str(frame)), *([f"    {text_of(line)}"] if line else [])]
-        lines += [f"      {text_of(note)}" for note in notes]
+def _stack(stack: ToldStack) -> str:
+    lines = []
+    for one in stack.frames:
+        lines += [text_of(str(one.frame)), *([f"    {text_of(one.text)}"] if one.text else [])]
+        lines += [f"      {text_of(note)}" for note in one.notes]
     frames = "\n".join(lines)
     return (
         f'<div class="stack"><b>{text_of(ranks_text(stack.ranks))}</b> {text_of(stack.what)}'

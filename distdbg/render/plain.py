@@ -10,13 +10,17 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, Role, Verdict
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.render.schema import SCHEMA
+from distdbg.render.source_line import SourceLines
 from distdbg.render.story import status_text
+from distdbg.render.told_stacks import to_plain_stacks
 from distdbg.render.where import place_of
 from distdbg.render.words import iso_text
 
 
-def to_plain(session: Session, verdict: Verdict) -> dict[str, Any]:
-    """One document; json.dumps takes it."""
+def to_plain(
+    session: Session, verdict: Verdict, source: SourceLines | None = None
+) -> dict[str, Any]:
+    """One document; json.dumps takes it. Without `source` it has no stacks."""
     findings = list(verdict.findings)
     if verdict.root is not None and all(one is not verdict.root for one in findings):
         findings.insert(0, verdict.root)
@@ -46,6 +50,7 @@ def to_plain(session: Session, verdict: Verdict) -> dict[str, Any]:
             }
             for group in session.groups
         ],
+        "stacks": [] if source is None else to_plain_stacks(session, verdict, source),
         "lacks": lacks_of(session, verdict),
     }
     return {name: _in_letters(value) for name, value in document.items()}

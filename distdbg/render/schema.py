@@ -49,6 +49,7 @@ OBJECTS: Final[dict[str, tuple[Field, ...]]] = {
         Field("findings", "list of finding", "root cause first, then by severity and time"),
         Field("ranks", "list of rank", "in their order; those of which nothing is known are not there"),
         Field("groups", "list of group", "process groups"),
+        Field("stacks", "list of stack", "those of the cause, then of ranks that wait"),
         Field("lacks", "texts", "what could not be read, or would make the verdict surer"),
     ),
     "verdict": (
@@ -115,6 +116,17 @@ OBJECTS: Final[dict[str, tuple[Field, ...]]] = {
         Field("last_seen", "time", "when it last did anything", True),
         Field("source", "text", "where it was read from"),
         Field("lost", "numbers", "how much of what is not there"),
+    ),
+    "stack": (
+        Field("ranks", "ranks", "that have it"),
+        Field("what", "text", "what they are in; may be empty"),
+        Field("is_cause", "boolean", "whether they are those of the cause"),
+        Field("frames", "list of frame", "the innermost first"),
+    ),
+    "frame": (
+        Field("site", "text", "file with its path, line and function"),
+        Field("text", "text", "the line; empty where it cannot be shown"),
+        Field("notes", "texts", "loops and conditions around it, and where an argument is from"),
     ),
     "group": (
         Field("name", "text", "equal on all members"),

@@ -11,7 +11,7 @@ All else has no text. What is shown is one printable line.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,8 @@ from distdbg.record.entries import Frame
 from distdbg.record.printable import printable, shorten
 from distdbg.record.regular_file import open_regular
 from distdbg.render.enclosing import Parameter, Source, argument_origin, enclosing, parse
+from distdbg.render.loop_exits import loop_exits
+from distdbg.render.notes import Wanted
 
 _MOST_NBYTES: Final = 1 << 20
 _MOST_FILES: Final = 64
@@ -50,15 +52,16 @@ class SourceLines:
             return ""
         return shorten(printable(lines[frame.line - 1].strip()), most)
 
-    def notes_of(self, frames: Stack, at: int, *, first: Sequence[str] = ()) -> list[str]:
-        """Of one frame of a stack: the conditions and loops around its line, and where an argument is from.
-
-        `first`: keywords of the innermost call that matter more than its first argument.
-        """
+    def notes_of(self, frames: Stack, at: int, wanted: Wanted) -> list[str]:
+        """Of one frame of a stack: what stands around its line, and where an argument is from."""
         source = self._source_of(frames[at].file) if at < _MOST_NOTED else None
         if source is None:
             return []
         notes = enclosing(source, frames[at].line, 1 if at else 2)
+        if wanted.exits:
+            notes += loop_exits(source, frames[at].line)
+        if not wanted.origin:
+            return notes
         origin: str | Parameter | None = None
         for inner in range(at + 1):
             known = self._source_of(frames[inner].file)
@@ -66,7 +69,7 @@ class SourceLines:
             if known is None or not is_passed:
                 return notes
             callee = origin if isinstance(origin, Parameter) else None
-            origin = argument_origin(known, frames[inner].line, first, callee)
+            origin = argument_origin(known, frames[inner].line, wanted.first, callee)
         return [*notes, origin] if isinstance(origin, str) else notes
 
     def _source_of(self, file: str) -> Source | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.session import Session, Stack
+from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.render.enclosing import MEETING
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.story import state_text
@@ -56,24 +55,13 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
 
 
-def keywords_of(
-    root: Finding, frames: Stack, guilty: Sequence[FoldedStack]
-) -> tuple[str, ...] | None:
-    """For `SourceLines.notes_of`, of a stack of the cause, or of others that a mismatch found elsewhere.
-
-    None for stacks at the line of the cause (`guilty`), and for findings that are about no call.
-    """
-    if root.kind is Kind.MISMATCH:
-        return None if any(one.frames[0] == frames[0] for one in guilty) else ()
-    return MEETING if root.kind in (Kind.DEADLOCK, Kind.MISSING_RANK) and not guilty else None
-
-
 def own_frames(frames: Stack) -> Stack:
-    """Without what started the program at the outer end: the interpreter's own modules."""
+    """Without what started the program at the outer end, and without the libraries that it has called."""
     end = len(frames)
     while end and _STARTS.search(frames[end - 1].file):
         end -= 1
-    return frames[:end] or frames
+    begin = next((at for at in range(end) if not is_library(frames[at].file)), 0)
+    return frames[begin:end] or frames
 
 
 def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:

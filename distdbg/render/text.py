@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distdbg.diagnose.alike import is_alike
-from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
@@ -29,9 +29,9 @@ from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.printed import printed_last
-from distdbg.render.source_line import SourceLines, lines_of, source_of
-from distdbg.render.stacks import FoldedStack, fold_stacks, keywords_of, own_frames
+from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import Step, ago_text, story_of
+from distdbg.render.told_stacks import ToldStack, tell_stacks
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (
     facts_of,
@@ -196,25 +196,23 @@ def _where(
     elif place is not None:
         grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
         yield from _grid(grid, _ALL if verbose else _MOST_ROWS)
-    victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
-    guilty = fold_stacks(session, root.ranks)
-    waiting = fold_stacks(session, set(victims) - set(root.ranks))
-    frames = _ALL if verbose else _MOST_FRAMES
     source, width = source_of(session, folder), console.width - 6
-    if guilty or waiting:
+    told = tell_stacks(session, verdict, root, source, width, is_whole=verbose)
+    guilty = [stack for stack in told if stack.is_cause]
+    frames = _ALL if verbose else _MOST_FRAMES
+    if told:
         yield _head("Where they are")
         few = 2 * _MOST_STACKS if root.kind is Kind.DEADLOCK else _MOST_STACKS
+        waiting = told[len(guilty) :]
         for stacks, enough in ((guilty, 2 * _MOST_STACKS), (waiting, few)):
             most = _ALL if verbose else enough
             for stack in stacks[:most]:
-                noted = keywords_of(root, stack.frames, [] if stacks is guilty else guilty)
-                yield _stack(stack, frames, folder, source, width, noted)
+                yield _stack(stack, frames, folder)
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
     # One of those that are alike tells what all of them did.
     alike = [stack.ranks[0] for stack in guilty] or list(root.ranks)
-    told = root.ranks[:32] if verbose else alike[:_MOST_STORIES]
-    for rank in told:
+    for rank in root.ranks[:32] if verbose else alike[:_MOST_STORIES]:
         steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
         if len(steps) > 1 or verbose:  # one alone is what the stack says
             log = session.ranks.get(rank)
@@ -283,30 +281,21 @@ def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
         yield _more(len(grid.rows) - most, "rows")
 
 
-def _stack(
-    stack: FoldedStack,
-    most: int,
-    folder: str,
-    source: SourceLines,
-    width: int,
-    noted: Sequence[str] | None,
-) -> RenderableType:
+def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
-    frames = stack.frames if most == _ALL else own_frames(stack.frames)
-    for at, frame in enumerate(frames[:most]):
-        line = Text(safe(_near(frame, folder)), overflow="fold")
+    for one in stack.frames[:most]:
+        line = Text(safe(_near(one.frame, folder)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
-        text = source.text_of(frame, width)
-        if text:
-            rows.append(Padding(Text(text, style="dim"), (0, 0, 0, 6), expand=False))
+        if one.text:
+            rows.append(Padding(Text(one.text, style="dim"), (0, 0, 0, 6), expand=False))
         rows.extend(
             Padding(Text(safe(note), overflow="fold"), (0, 0, 0, 8), expand=False)
-            for note in (() if noted is None else source.notes_of(frames, at, first=noted))
+            for note in one.notes
         )
-    if len(frames) > most:
-        rows.append(_more(len(frames) - most, "frames"))
+    if len(stack.frames) > most:
+        rows.append(_more(len(stack.frames) - most, "frames"))
     return Group(*rows)
 
 

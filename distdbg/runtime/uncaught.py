@@ -11,7 +11,7 @@ import select
 import stat
 import sys
 import threading
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from types import TracebackType
 from typing import TextIO
 
@@ -28,6 +28,10 @@ from distdbg.record.traceback_text import (
 _LAUNCHER = "launcher://"
 #: How long a stream that takes nothing is waited for.
 _FULL_S = 5.0
+#: Set by init_process_group of torch around the one that it finds.
+_OF_TORCH = "_distributed_excepthook"
+#: Hooks that one may have around it.
+_MOST_HOOKS = 6
 
 
 def print_in_blocks() -> None:
@@ -63,12 +67,26 @@ def _print_uncaught(
     if hasattr(sys, "ps1"):  # at a prompt nothing ends
         sys.__excepthook__(kind, error, trace)
         return
-    try:
-        text = text_of(error.with_traceback(trace))
-    except Exception:  # noqa: BLE001 - the traceback must not be lost for another one
-        sys.__excepthook__(kind, error, trace)
-        return
-    _write(text)
+    with redirect_stderr(_beyond_torch() or sys.stderr):
+        try:
+            text = text_of(error.with_traceback(trace))
+        except Exception:  # noqa: BLE001 - the traceback must not be lost for another one
+            sys.__excepthook__(kind, error, trace)
+            return
+        _write(text)
+
+
+def _beyond_torch() -> TextIO | None:
+    """Where torch's hook, which has called this one, would write with "[rank1]: " before each line; None."""
+    frame = sys._getframe(1)
+    for _ in range(_MOST_HOOKS):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+        if frame.f_code.co_name == _OF_TORCH:
+            found: TextIO | None = frame.f_locals.get("old_stderr")
+            return found
+    return None
 
 
 def _print_in_thread(args: threading.ExceptHookArgs) -> None:

@@ -34,6 +34,7 @@ def test_a_stuck_rank_is_told_by_its_kind_and_line(
         row = job.await_row(client, 1, lambda row: row["state"] == kind and row["site"])
         assert row["state"] == kind, row
         assert row["site"].startswith("job.py:"), row
+        assert kind != "stopped" or row["why"] == "by a signal that it sent itself", row
         assert row["progress_age_s"] < 30, row  # how soon: benchmarks/verdict.py
         other = job.await_row(client, 0, lambda row: row["state"] == "waiting")
         assert other["op"].startswith("all_reduce #21 on group"), other

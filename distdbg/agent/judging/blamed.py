@@ -33,6 +33,7 @@ _ANSWER_NS: Final = 100_000_000
 _MOST_RANKS: Final = 8
 #: Lines about ranks that are busy: in a job that is slow at each step they do not end.
 _MOST_BUSY: Final = 2000
+_MOST_FRAMES: Final = 64
 
 
 def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
@@ -74,8 +75,9 @@ class Sightings:
     def write(self, folder: Path, seat: Seat, stacks: RankStacks | None = None) -> None:
         """Write where a rank is now."""
         self._written[seat.rank] = seat.pid, seat.state, seat.site if is_busy(seat) else ""
+        stacks = stacks or seat.stacks
         main = stacks.main if stacks is not None else None
-        frames = main.python if main is not None else ()
+        frames = main.python[:_MOST_FRAMES] if main is not None else ()
         seen = Sighting(
             rank=seat.rank,
             pid=seat.pid,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.other_group import ADVICE
+from distdbg.diagnose.find.other_neighbor import find_other_neighbor
 from distdbg.diagnose.find.telling_site import telling_site
 from distdbg.diagnose.find.who_chose import Choice, who_chose_another
 from distdbg.diagnose.finding import Edge, Evidence
@@ -32,6 +33,9 @@ _ANY: Final = (
     "receive from the intended rank (src=), or send what a recv is meant for with a tag of its own"
 )
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
+_ORDER: Final = (
+    "give all ranks one order: it may come from a set, or from a sort by values of each rank's own"
+)
 
 
 class Miss(NamedTuple):
@@ -67,7 +71,8 @@ def unmatched_messages(
 
 
 def _miss(session: Session, pair: Pair) -> Miss:
-    is_cause = pair.is_likely
+    neighbor = find_other_neighbor(session, pair)
+    is_cause = pair.is_likely or neighbor is not None
     log = session.ranks[pair.send.rank]
     target = log.ops.peer[pair.send.at]
     # With no tag that is the recv's alone, the target may as well be gone too early. Of two tags or groups
@@ -80,6 +85,9 @@ def _miss(session: Session, pair: Pair) -> Miss:
         relayed = wrong_relay(session, pair) if odd in (None, pair.send.rank) else None
         odd = pair.send.rank if relayed is not None else odd
         wrong = wrong if odd is None else (odd,)
+    cause, advice = pair.cause, relayed.advice if relayed is not None else _advice(session, pair)
+    if neighbor is not None:
+        wrong, cause, advice = (neighbor.rank,), neighbor.cause, neighbor.advice
     return Miss(
         Evidence(
             text=pair.text + (f"; {relayed.fact}" if relayed is not None else ""),
@@ -89,10 +97,8 @@ def _miss(session: Session, pair: Pair) -> Miss:
             site=site_of(session, pair.send),
             at_ns=known_ns(session.time_ns(pair.send.rank, log.ops.issued_ns[pair.send.at])),
         ),
-        (relayed.advice if relayed is not None else _advice(session, pair))
-        if pair.is_likely
-        else "",
-        pair.cause if is_cause else (),
+        advice if is_cause else "",
+        cause if is_cause else (),
         wrong if is_cause else (),
         wrong if is_cause and len(wrong) == 1 else (),
     )
@@ -182,6 +188,16 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
         if other_choice is not None and other_choice.rank in (waiter.rank, other.rank):
             return _of_choice(session, kind, other_choice, everybody)
         cause = f"at {site.partition(' (')[0]} {calls}"
+        if not odd and waiter.rank in groups[1].ranks:
+            pair = sorted(((waiter.rank, groups[0].label), (other.rank, groups[1].label)))
+            cause = (
+                f"{say_ranks(sorted(ranks))} use groups {' and '.join(repr(g) for _, g in pair)} in "
+                f"different order at {site.partition(' (')[0]}"
+            )
+            evidence = Evidence(
+                text=text, rank=other.rank, ranks=ranks, op=other.op, site=other.site
+            )
+            return Miss(evidence, _ORDER, (cause,))
         count = f" ({len(most)} of {len(odd) + len(most)} ranks)" if odd else ""
         evidence = Evidence(
             text=text + count, rank=other.rank, ranks=ranks, op=other.op, site=other.site

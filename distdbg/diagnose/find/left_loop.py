@@ -60,8 +60,8 @@ def find_left_loop(
         f", and {verb(odd, 'it', 'they')} went on to {place}",
     )
     advice = (
-        f"give all ranks as many batches, or let them join (dist.Join): {whom} had fewer, or a condition on "
-        "its own data ended the loop"
+        f"see why {whom} made a call less: a batch was skipped, there were fewer (dist.Join helps), or a "
+        "condition on own data ended the loop"
     )
     return LeftLoop(what, advice)
 

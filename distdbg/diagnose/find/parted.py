@@ -152,12 +152,22 @@ def _alike(
         f"calls {which} of rank {parting.rank} and rank {parting.other} cannot be told apart (lines,"
         f" arrays, marks, spans, times): which one was skipped is not known{lost}"
     )
+    if isinstance(parting.stopped, tuple):
+        name, value = parting.stopped
+        at = _at(name, value, is_mark=True)
+        text = (
+            f"call #{parting.last} of rank {parting.rank} and rank {parting.other} is at {at} on both: "
+            f"{verb(fewer, 'it', 'they')} skipped none before, and {verb(fewer, 'stops', 'stop')} after it"
+        )
     evidence = (
         _counted(session, matched, group, fewer, more),
         Evidence(text=text, rank=parting.rank),
     )
     count = _made(session, more[0], group) - _made(session, fewer[0], group)
     extra = _extra(fewer, more, count)
+    if not extra and isinstance(parting.stopped, tuple):
+        advice = f"see what ends the loop of {say_ranks(fewer, 3)} before that of the others"
+        return Parted(evidence=evidence, advice=advice)
     if not extra:
         return Parted(evidence=evidence, advice=_NAME_STEPS)
     return Parted(
@@ -207,7 +217,7 @@ def _sign(session: Session, parting: Parting) -> Evidence:
     return Evidence(text=text, rank=rank, op=parting.op, site=site)
 
 
-def _at(name: str, value: object, is_mark: bool) -> str:
+def _at(name: object, value: object, is_mark: bool) -> str:
     """'mark step 4', '#7 of group 'dp''."""
     return f"mark {name} {_number(value)}" if is_mark else f"#{_number(value)} of group '{name}'"
 

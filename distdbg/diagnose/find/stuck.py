@@ -11,7 +11,7 @@ out, or somebody stopped the job meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
@@ -21,11 +21,12 @@ from distdbg.diagnose.find.missing import last_ops, wait_evidence
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import Activity, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
 from distdbg.record.format import Status
+from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import OTHER_THREAD, waits_for_lock
+from distdbg.record.sightings import NO_OTHER_THREAD, OTHER_THREAD, STOPPED_ITSELF, waits_for_lock
 from distdbg.record.thresholds import measure_of
 
 _IS: Final = {
@@ -44,7 +45,6 @@ _ADVICE: Final = {
     RankState.BLOCKED_IO: "look at the disk or network file system that it waits for",
     RankState.ASLEEP: "look at what it waits for: a lock, a pipe, a queue, a timer",
 }
-_MOST_FRAMES: Final = 6
 
 
 def find(
@@ -125,11 +125,7 @@ def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
     doing = doing_of(session, rank)
     evidence = [
         *doing_evidence(session, doing),
-        *(
-            Evidence(text=f"rank {rank} is in {site}", rank=rank, site=site)
-            for site in (short_site(str(frame)) for frame in seen.stack[:_MOST_FRAMES])
-            if site != doing.site
-        ),
+        *_caller(rank, doing, seen),
         *last_ops(session, (rank,)),
     ]
     numbers: dict[str, float] = {"longest_gap_s": doing.longest_gap_ns / 1e9}
@@ -154,14 +150,29 @@ def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
     )
 
 
+def _caller(rank: int, doing: Doing, seen: Activity) -> Iterator[Evidence]:
+    """'rank 3 called next() at train.py:34 (train)': from where it came to its place."""
+    sites = [short_site(str(frame)) for frame in seen.stack]
+    outer = sites.index(doing.site) + 1 if doing.site in sites else 0
+    if not outer or outer >= len(seen.stack) or is_library(seen.stack[outer].file):
+        return
+    called = seen.stack[outer - 1].function.rpartition(".")[2]
+    text = f"rank {rank} called {called}() at {sites[outer]}"
+    yield Evidence(text=text, rank=rank, site=sites[outer])
+
+
 def _advice(state: RankState, why: str, *, is_past: bool) -> str:
     if state is RankState.BUSY and is_past:
         return (
             "it may have been at work: next time take its stacks twice before you stop the job "
             "(distdbg stacks)"
         )
+    if why == STOPPED_ITSELF:
+        return "see why it stops itself at that line; SIGCONT makes its process go on"
     if OTHER_THREAD in why:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
+    if NO_OTHER_THREAD in why:
+        return "see where its other threads ended, or why none was started: one of them should end the wait"
     if state is RankState.ASLEEP and "sleep" in why:
         return "see why it sleeps there: time.sleep, or a wait with a time limit"
     return _ADVICE.get(state, "")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import queue
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.stuck import Judgement, Look, judge
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import NO_OTHER_THREAD
 
 OWN = "/env/distdbg"
 S = 10**9
@@ -148,12 +150,29 @@ def test_a_lock_is_a_sleep(facts: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "why"),
-    [("wait", "in a lock, in wait() of threading.py"), ("acquire", "in a lock")],
+    [
+        ("wait", f"in a lock, in wait() of threading.py{NO_OTHER_THREAD}"),
+        ("acquire", "in a lock"),
+    ],
 )
 def test_a_lock_that_a_library_waits_for_is_not_one_of_the_program(function: str, why: str) -> None:
     at = thread(native("lock"), StackFrame(function, threading.__file__, 320), py())
     found = judged(look(0, at, wchan="futex_wait"), look(1, at, wchan="futex_wait"))
     assert (found.why, found.site) == (why, "train.py:88 (step)")
+
+
+def test_the_call_of_the_program_is_named_and_that_no_thread_is_left_to_end_its_wait() -> None:
+    waits = StackFrame("Condition.wait", threading.__file__, 320)
+    at = thread(native("lock"), waits, StackFrame("Queue.get", queue.__file__, 171), py())
+    other = ThreadStack((py("work"),), name="reader", thread_id=2)
+    found = judged(look(0, at, wchan="futex_wait"), look(1, at, wchan="futex_wait"))
+    assert found.why == f"in a lock, in Queue.get() of queue.py{NO_OTHER_THREAD}"
+    facts: dict[str, Any] = {"wchan": "futex_wait"}
+    found = judged(look(0, at, other, **facts), look(1, at, other, **facts))
+    assert NO_OTHER_THREAD not in found.why
+    # A queue between processes waits for others than threads.
+    at = thread(native("sem_wait"), StackFrame("Queue.get", "/usr/lib/python3.11/q.py", 1), py())
+    assert NO_OTHER_THREAD not in judged(look(0, at, **facts), look(1, at, **facts)).why
 
 
 def test_a_lock_that_is_tried_again_and_again_is_said_to_be() -> None:

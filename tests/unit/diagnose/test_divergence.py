@@ -178,6 +178,17 @@ def test_the_verdict_says_where_a_call_was_skipped() -> None:
     assert root.numbers["parted"] == 4
 
 
+def test_who_stops_after_a_mark_that_both_had_has_skipped_nothing() -> None:
+    root = diagnose(ended(loop(STEPS - 1, marks=True)).session).root
+    assert root is not None
+    texts = [line.text for line in root.evidence]
+    assert (
+        "call #19 of rank 1 and rank 0 is at mark step 18 on both: it skipped none before, and stops after it"
+        in texts
+    )
+    assert root.advice == "see what ends the loop of rank 1 before that of the others"
+
+
 def test_the_verdict_says_when_the_place_cannot_be_told() -> None:
     root = diagnose(ended(loop(3)).session).root
     assert root is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distdbg.diagnose.find.other_neighbor import find_other_neighbor
 from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.unmatched import Differ, find_pairs
 from distdbg.diagnose.verdict import diagnose
@@ -191,6 +192,12 @@ def test_where_no_group_has_most_ranks_all_that_are_deadlocked_are_the_cause() -
     root = root_of(build)
     assert set(root.ranks) == root.deadlocked
     assert len(root.ranks) == 2
+    first, second = root.ranks
+    assert (
+        f"ranks {first},{second} use groups 'dp' and 'tp' in different order at x.py:10"
+        in root.what
+    )
+    assert "one order" in root.advice
 
 
 def test_a_line_that_takes_the_group_as_an_argument_says_nothing() -> None:
@@ -321,3 +328,57 @@ def test_the_rank_that_uses_two_groups_in_another_order_than_most_is_the_cause()
         root.advice
         == "use the groups in the same order: see why rank 2 came to x.py:15 (main) first"
     )
+
+
+def halo(world: int, wrong: int, kind: str) -> SessionBuilder:
+    """Even ranks send to the next one, odd ones receive first; one of them names another neighbor."""
+    build = SessionBuilder(world)
+    for rank in range(world):
+        step = 1 if rank % 2 == 0 else -1
+        if kind == "send" and rank == wrong:
+            step += 1
+        if kind == "recv" and rank == wrong:
+            step -= 1
+        peer = (rank + step) % world
+        name = "send" if rank % 2 == 0 else "recv"
+        build.op(rank, name, peer=peer, at_s=1, site="/job/x.py:8 (exchange)")
+    return build
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "said"),
+    [
+        ("send", 2, "rank 2 sends to rank 4 at x.py:8, all others to rank + 1"),
+        ("recv", 3, "rank 3 receives from rank 1 at x.py:8, all others from rank - 1"),
+    ],
+)
+def test_who_names_another_neighbor_than_all_others_is_the_cause(
+    kind: str, wrong: int, said: str
+) -> None:
+    session = halo(8, wrong, kind).session
+    [found] = [one for pair in find_pairs(session) if (one := find_other_neighbor(session, pair))]
+    assert found.rank == wrong
+    assert found.cause[0] == said
+
+
+def test_of_two_ranks_that_send_elsewhere_none_shows_the_rule() -> None:
+    build = halo(8, 2, "send")
+    build.op(6, "send", peer=4, at_s=0.5, ended_s=0.6)
+    assert not any(find_other_neighbor(build.session, pair) for pair in find_pairs(build.session))
+
+
+def test_a_cycle_with_one_wrong_neighbor_has_one_cause() -> None:
+    build = SessionBuilder(4)
+    build.op(0, "send", peer=1, at_s=1, ended_s=2, site="/job/heat.py:28 (exchange)")
+    build.op(1, "recv", peer=0, at_s=1, ended_s=2, site="/job/heat.py:31 (exchange)")
+    build.op(0, "recv", peer=3, at_s=2, site="/job/heat.py:29 (exchange)")
+    build.op(1, "send", peer=2, at_s=2, site="/job/heat.py:32 (exchange)")
+    build.op(2, "send", peer=0, at_s=2, site="/job/heat.py:28 (exchange)")
+    build.op(3, "recv", peer=2, at_s=2, site="/job/heat.py:31 (exchange)")
+    root = root_of(build)
+    assert (root.kind, root.ranks, root.victims) == (Kind.DEADLOCK, (2,), (0, 1, 3))
+    assert root.what == (
+        "ranks 0,2-3 are deadlocked: rank 2 sends to rank 0 at heat.py:28, all others to rank + 1; "
+        "rank 3 waits for its message"
+    )
+    assert root.advice == "see how dst is computed on rank 2: all others name rank + 1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,27 @@ def test_the_root_is_read() -> None:
         ranks=(1,),
         evidence=("ranks 0,2 made 5 barriers",),
         advice="look at how often rank 1 calls it",
+    )
+
+
+def test_the_source_of_its_stacks_is_read() -> None:
+    def frame(site: str, text: str, *notes: str) -> dict[str, Any]:
+        return {"site": f"/job/{site}", "text": text, "notes": notes}
+
+    cause = [
+        frame("x.py:50 (fit)", "dist.all_reduce(a)", "in `for i in b` (line 45)"),
+        frame("x.py:61 (main)", "fit()"),  # nothing more is known of it
+    ]
+    others = [frame("x.py:50 (fit)", "dist.all_reduce(a)"), frame("x.py:62 (g)", "h()", "noted")]
+    whole = json.loads(document(0, FINDING))
+    whole["stacks"] = [{"frames": cause}, {"frames": others}, {"frames": [frame("y.py:1 (f)", "")]}]
+    found = read_diagnosis(json.dumps(whole).encode())
+    assert found is not None
+    assert found.source == (
+        "at x.py:50 (fit): dist.all_reduce(a)",
+        "  in `for i in b` (line 45)",
+        "at x.py:62 (g): h()",
+        "  noted",
     )
 
 
@@ -82,10 +104,15 @@ def test_the_report_is_headed_by_it() -> None:
     )
     plain = report(Outcome(evidence=evidence))
     assert plain.startswith("MISMATCH: rank 0 ended with exit code 0 while other ranks still")
-    told = report(Outcome(evidence=evidence, diagnosis=read_diagnosis(document(0, FINDING))))
+    known = read_diagnosis(document(0, FINDING))
+    assert known is not None
+    known = replace(known, source=("at x.py:50 (fit): a()", "  noted"))
+    told = report(Outcome(evidence=evidence, diagnosis=known))
     assert told.splitlines() == [
         f"MISMATCH: {FINDING['what']}",
         "  ranks 0,2 made 5 barriers",
         "  rank 1 failed because of it: RankLeft",
+        "  at x.py:50 (fit): a()",
+        "    noted",
         "  hint: look at how often rank 1 calls it",
     ]

@@ -687,6 +687,23 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
     assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")
 
 
+def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
+    said = "RuntimeError: DDP expects same model across all ranks, but Rank {} has {} params, while ..."
+    shown = Diagnosis(
+        kind="dead rank",
+        what="the models for DDP differ: rank 2 has 4 parameters that require grad, ranks 0-1 have 6",
+        ranks=(2,),
+        advice="see what makes the model of rank 2 another one: requires_grad, or its settings",
+    )
+    failed = [
+        Evidence(end=ended(rank, exit_code=1), error=error(said.format(rank, count)))
+        for rank, count in ((1, 6), (2, 4), (0, 6))
+    ]
+    lines = told(*failed, diagnosis=shown).splitlines()
+    assert lines[0] == f"FAILED: {shown.what}"
+    assert f"  hint: {shown.advice}" in lines
+
+
 def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
     text = "RendezvousError: 3 of 4 ranks joined 'x' within 8.0 s; missing rank 3 (this is rank {})"
     gave_up = [

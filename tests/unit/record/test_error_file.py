@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -301,3 +302,16 @@ assert distdbg.record.reader.RecordFile
 assert distdbg.record.__name__ == "distdbg.record"
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_limit_of_the_process_is_told_where_memory_ran_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for limit, hint in ((3 << 28, "768.0 MiB of addresses (RLIMIT_AS"), (resource.RLIM_INFINITY, "")):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, -1))
+        path = tmp_path / f"{limit}.json"
+        assert write_error_file(MemoryError("no room"), path)
+        found = read_error_file(path)
+        assert found is not None
+        assert hint in (found.hint or "")
+        assert bool(found.hint) is bool(hint)

@@ -294,8 +294,8 @@ def test_four_thousand_ops_are_read_in_a_moment() -> None:
     data = build.to_bytes()
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         assert len(read_record(data).events) == 4096
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     # 30 ms alone on a core; a reader that is quadratic takes seconds.
     assert min(times) < 0.5

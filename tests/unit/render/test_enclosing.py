@@ -10,7 +10,6 @@ from rich.console import Console
 from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.record.format import Status
 from distdbg.render.enclosing import (
-    MEETING,
     Parameter,
     Source,
     argument_origin,
@@ -18,6 +17,8 @@ from distdbg.render.enclosing import (
     parse,
 )
 from distdbg.render.html import to_html
+from distdbg.render.loop_exits import loop_exits
+from distdbg.render.notes import MEETING
 from distdbg.render.text import print_verdict
 from distdbg.testing.session_builder import SessionBuilder
 
@@ -94,6 +95,46 @@ def test_a_line_without_a_call_has_nothing(source: Source, line: int) -> None:
 )
 def test_what_is_no_python_has_nothing(text: str) -> None:
     assert parse(text.split("\n")) is None
+
+
+LOOPS = """\
+def fit(model):
+    for epoch in range(EPOCHS):
+        for index in range(CHUNKS):
+            points = clean(index)
+            if len(points) == 0:
+                continue
+            try:
+                dist.all_reduce(points)
+            except Stop:
+                break
+            if index == 3:
+                continue
+            while True:
+                break
+            def inner():
+                return 1
+        match epoch:
+            case 3:
+                if patience.exhausted(epoch):
+                    return
+        return
+"""
+
+
+def test_what_skips_a_call_or_ends_its_loops_is_told() -> None:
+    source = parse(LOOPS.split("\n"))
+    assert source is not None
+    assert loop_exits(source, 8) == [
+        "may be skipped by `continue` under `if len(points) == 0` (line 5)",
+        "may be left by `break` under `except Stop` (line 9)",
+    ]
+    assert loop_exits(
+        source, 18
+    ) == [  # a `break` of another loop says nothing here, nor one at its end
+        "may be left by `return` under `if patience.exhausted(epoch)` (line 19)"
+    ]
+    assert loop_exits(source, 1) == loop_exits(source, 16) == []
 
 
 def test_long_expressions_are_no_trouble() -> None:

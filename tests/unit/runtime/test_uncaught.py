@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.errors import PeerLost
@@ -107,3 +107,25 @@ def test_a_thread_that_raises_is_in_the_record(tmp_path: Path) -> None:
     [found] = load_run(tmp_path / "run").ranks[0].found
     assert found.what == "thread 'loader' raised OSError: bad shard"
     assert (found.type, found.details) == (THREAD_ERROR, (f"{script}:3 (read)",))
+
+
+def test_torchs_hook_puts_no_second_number_before_the_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its init_process_group sets a hook that prefixes what the one before has printed."""
+    stream = below_launcher(monkeypatch)
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    print_in_blocks()
+    before = sys.excepthook
+
+    def _distributed_excepthook(*args: Any) -> None:
+        old_stderr = sys.stderr
+        sys.stderr = buf = io.StringIO()
+        try:
+            before(*args)
+        finally:
+            sys.stderr = old_stderr
+        sys.stderr.write("".join(f"[rank1]: {line}" for line in buf.getvalue().splitlines(True)))
+
+    _distributed_excepthook(PeerLost, LOST, None)
+    assert stream.getvalue() == "[rank 1] PeerLost: rank 2 died (signal 9, SIGKILL)\n"

@@ -1,0 +1,75 @@
+"""What is worth saying of the source around the lines of a stack, by what was found. Pure.
+
+deadlock, mismatch      conditions and loops, and where the argument is from that matters
+late or stuck rank      conditions and loops around the line that it does not leave
+a call too few          ... and what skips the call, or ends the loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.session import Session, Stack
+from distdbg.record.format import Exit
+from distdbg.render.where import place_of
+
+#: Keywords that say with whom and how: of calls on which ranks wait for each other.
+MEETING: Final = ("group", "tag", "dst", "src")
+_WAITED_FOR: Final = frozenset((Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
+
+
+class Wanted(NamedTuple):
+    """Of one stack."""
+
+    first: Sequence[str] = ()
+    """Keywords of the call whose origin matters more than that of its first argument."""
+    origin: bool = True
+    """Whether it matters where the argument is from."""
+    exits: bool = False
+    """Whether it matters what ends a loop, or skips what is in it."""
+
+
+def wanted_of_cause(session: Session, root: Finding) -> Wanted | None:
+    """Of the stacks of the ranks of the cause."""
+    if root.kind is Kind.MISMATCH:
+        return Wanted(_what_differs(session, root))
+    if root.kind is Kind.DEADLOCK:
+        return Wanted(MEETING)
+    if root.kind not in _WAITED_FOR:
+        return None
+    has_gone = any(_has_gone(session, rank) for rank in root.ranks)
+    return Wanted(MEETING, origin=root.kind is Kind.MISSING_RANK, exits=has_gone)
+
+
+def wanted_of_others(
+    session: Session, root: Finding, frames: Stack, cause: Sequence[Stack]
+) -> Wanted | None:
+    """Of a stack of other ranks: only where it is at another line than the cause."""
+    if any(one[:1] == frames[:1] for one in cause):
+        return None
+    if root.kind is Kind.MISMATCH:
+        return Wanted(exits=True)
+    if root.kind is Kind.MISSING_RANK and any(_has_gone(session, rank) for rank in root.ranks):
+        return Wanted(origin=False, exits=True)
+    is_deadlock = root.kind in (Kind.DEADLOCK, Kind.MISSING_RANK) and not cause
+    return Wanted(MEETING) if is_deadlock else None
+
+
+def _what_differs(session: Session, root: Finding) -> Sequence[str]:
+    """The keywords of what a rank of the cause gave otherwise; () for its array, or another op."""
+    places = [place_of(session, ranks[0]) for ranks in (root.ranks, root.victims) if ranks]
+    ops = [place.op for place in places if place is not None]
+    if len(ops) != 2 or session.kind_of(ops[0]) != session.kind_of(ops[1]):
+        return ()
+    mine, other = (session.forms[session.ranks[op.rank].ops.form[op.at]] for op in ops)
+    if mine.root != other.root:
+        return ("src", "dst", "root")
+    return ("op",) if mine.op != other.op else ()
+
+
+def _has_gone(session: Session, rank: int) -> bool:
+    """Whether it ended by itself, without an error, so that it makes no call any more."""
+    log = session.ranks.get(rank)
+    return log is not None and log.exit in (Exit.RETURNED, Exit.LEFT)

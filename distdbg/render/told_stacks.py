@@ -1,0 +1,104 @@
+"""The stacks that explain a finding, with their source: those of the cause first, then of those that wait.
+
+Terminal, page and JSON show the same. Files that may not be read have no text and no notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from distdbg.diagnose.finding import Finding, Role, Verdict
+from distdbg.diagnose.session import Session
+from distdbg.record.entries import Frame
+from distdbg.render.notes import Wanted, wanted_of_cause, wanted_of_others
+from distdbg.render.source_line import SourceLines
+from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+
+#: Of a document for programs.
+_MOST_STACKS: Final = 4
+_MOST_LETTERS: Final = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldFrame:
+    """One line of a stack."""
+
+    frame: Frame
+    text: str
+    """Its source; '' where there is none to be shown."""
+    notes: tuple[str, ...] = ()
+    """What stands around it: 'in `for batch in loader` (line 12)'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldStack:
+    """One stack and who has it."""
+
+    ranks: tuple[int, ...]
+    what: str
+    is_cause: bool
+    frames: tuple[ToldFrame, ...]
+    """The innermost first."""
+
+
+def tell_stacks(
+    session: Session,
+    verdict: Verdict,
+    root: Finding,
+    source: SourceLines,
+    letters: int,
+    *,
+    is_whole: bool = False,
+) -> list[ToldStack]:
+    """`is_whole`: with the frames of libraries and of what started the program."""
+    victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
+    cause = fold_stacks(session, root.ranks)
+    at_cause = [one.frames for one in cause]
+    noted = wanted_of_cause(session, root)
+    told = [(one, noted) for one in cause]
+    told += [
+        (one, wanted_of_others(session, root, one.frames, at_cause))
+        for one in fold_stacks(session, set(victims) - set(root.ranks))
+    ]
+    return [
+        ToldStack(
+            ranks=one.ranks,
+            what=one.what,
+            is_cause=at < len(cause),
+            frames=tuple(_frames(one, wanted, source, letters, is_whole)),
+        )
+        for at, (one, wanted) in enumerate(told)
+    ]
+
+
+def _frames(
+    stack: FoldedStack, wanted: Wanted | None, source: SourceLines, letters: int, is_whole: bool
+) -> Iterator[ToldFrame]:
+    frames = stack.frames if is_whole else own_frames(stack.frames)
+    for at, frame in enumerate(frames):
+        notes = () if wanted is None else tuple(source.notes_of(frames, at, wanted))
+        yield ToldFrame(frame=frame, text=source.text_of(frame, letters), notes=notes)
+
+
+def to_plain_stacks(
+    session: Session, verdict: Verdict, source: SourceLines
+) -> list[dict[str, Any]]:
+    """For JSON; [] where nothing was found."""
+    root = verdict.root
+    if root is None:
+        return []
+    told = tell_stacks(session, verdict, root, source, _MOST_LETTERS)
+    return [
+        {
+            "ranks": list(stack.ranks),
+            "what": stack.what,
+            "is_cause": stack.is_cause,
+            "frames": [
+                {"site": str(one.frame), "text": one.text, "notes": list(one.notes)}
+                for one in stack.frames
+            ],
+        }
+        for stack in told[:_MOST_STACKS]
+    ]
