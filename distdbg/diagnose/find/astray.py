@@ -34,7 +34,8 @@ _ANY: Final = (
 )
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
 _ORDER: Final = (
-    "give all ranks one order: it may come from a set, or from a sort by values of each rank's own"
+    "see how that line chooses the group, or orders them: a set, or a sort by a rank's own values, has "
+    "another order on each rank"
 )
 
 
@@ -188,21 +189,12 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
         if other_choice is not None and other_choice.rank in (waiter.rank, other.rank):
             return _of_choice(session, kind, other_choice, everybody)
         cause = f"at {site.partition(' (')[0]} {calls}"
-        if not odd and waiter.rank in groups[1].ranks:
-            pair = sorted(((waiter.rank, groups[0].label), (other.rank, groups[1].label)))
-            cause = (
-                f"{say_ranks(sorted(ranks))} use groups {' and '.join(repr(g) for _, g in pair)} in "
-                f"different order at {site.partition(' (')[0]}"
-            )
-            evidence = Evidence(
-                text=text, rank=other.rank, ranks=ranks, op=other.op, site=other.site
-            )
-            return Miss(evidence, _ORDER, (cause,))
         count = f" ({len(most)} of {len(odd) + len(most)} ranks)" if odd else ""
         evidence = Evidence(
             text=text + count, rank=other.rank, ranks=ranks, op=other.op, site=other.site
         )
-        return Miss(evidence, ADVICE, (cause, count), odd, odd, most)
+        is_either = not odd and waiter.rank in groups[1].ranks
+        return Miss(evidence, _ORDER if is_either else ADVICE, (cause, count), odd, odd, most)
     if waiter.rank not in groups[1].ranks:
         return None
     by_group = _ranks_by_order(session, everybody, {groups[0].label, groups[1].label})

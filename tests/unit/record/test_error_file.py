@@ -307,7 +307,10 @@ assert distdbg.record.__name__ == "distdbg.record"
 def test_a_limit_of_the_process_is_told_where_memory_ran_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for limit, hint in ((3 << 28, "768.0 MiB of addresses (RLIMIT_AS"), (resource.RLIM_INFINITY, "")):
+    for limit, hint in (
+        (3 << 28, "768.0 MiB of addresses (RLIMIT_AS"),
+        (resource.RLIM_INFINITY, ""),
+    ):
         monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, -1))
         path = tmp_path / f"{limit}.json"
         assert write_error_file(MemoryError("no room"), path)
