@@ -33,7 +33,7 @@ _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
-_MOST_LINES: Final = 6
+_MOST_LINES: Final = 8
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 

@@ -56,12 +56,12 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
 
 
 def own_frames(frames: Stack) -> Stack:
-    """Without what started the program at the outer end, and without the libraries that it has called."""
+    """Without what started the program at the outer end, and without libraries."""
     end = len(frames)
     while end and _STARTS.search(frames[end - 1].file):
         end -= 1
-    begin = next((at for at in range(end) if not is_library(frames[at].file)), 0)
-    return frames[begin:end] or frames
+    own = tuple(frame for frame in frames[:end] if not is_library(frame.file))
+    return own or frames[:end] or frames
 
 
 def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:

@@ -8,7 +8,7 @@ A line that one rank alone has called stands under a condition on something that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from distdbg.check.short_batch import other_array_hint
 from distdbg.diagnose.finding import Evidence
@@ -16,6 +16,9 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks, say_site
 from distdbg.record.entries import Frame
+
+#: So many calls may another one be off in a loop over arrays.
+_NEAR: Final = 4
 
 
 class FirstCall(NamedTuple):
@@ -51,6 +54,8 @@ def find_first_call(
         return None
     if any(_count(session, rank, frame) != (rank in odd) for rank in session.ranks):
         return None
+    if not any(_was_made_before(session, calls[rank]) for rank in calls if rank not in odd):
+        return None  # a program that has just begun calls all lines for the first time
     whom, place = say_ranks(odd, 3), say_site(frame)
     text = f"{whom} called {{}} for the first time in this run; no other rank ever did"
     advice = f"see the condition under which {whom} comes to {place}: it depends on data of its own"
@@ -58,7 +63,10 @@ def find_first_call(
 
 
 def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequence[int]) -> str:
-    """Where dtype and shape differ at one line: that is another array, and not one of another size; ''."""
+    """Where another array came to one line, and not one of another size; ''.
+
+    So it is where dtype and shape differ, or where one gave what the other gives some calls later or earlier.
+    """
     others = [rank for rank in sorted(calls) if rank not in odd]
     if not others or not odd or odd[0] not in calls:
         return ""
@@ -66,15 +74,34 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
     forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in (one, two)]
     is_one_line = session.site_of(one) == session.site_of(two) is not None
     differs = forms[0].dtype != forms[1].dtype and forms[0].inputs != forms[1].inputs
+    differs = differs or _is_near(session, one, two) or _is_near(session, two, one)
     if not is_one_line or not differs or session.kind_of(one) != session.kind_of(two):
         return ""
     return other_array_hint(f" on {say_ranks(odd, 3)}")
+
+
+def _is_near(session: Session, call: OpRef, other: OpRef) -> bool:
+    """Whether `call` is of the form of a call of the other rank near `other`, at that line."""
+    mine, theirs = session.ranks[call.rank].ops, session.ranks[other.rank].ops
+    wanted, place = session.forms[mine.form[call.at]], session.site_of(other)
+    near = range(max(other.at - _NEAR, 0), min(other.at + _NEAR + 1, len(theirs)))
+    return any(
+        session.forms[theirs.form[at]] == wanted and session.site_of(OpRef(other.rank, at)) == place
+        for at in near
+        if theirs.group[at] == mine.group[call.at]
+    )
 
 
 def _evidence(session: Session, op: OpRef, frame: Frame, text: str) -> Evidence:
     place = say_site(frame)
     words = text.format(f"{session.kind_of(op)} at {place}")
     return Evidence(text=words, rank=op.rank, op=op, site=place)
+
+
+def _was_made_before(session: Session, op: OpRef) -> bool:
+    """Whether its rank has called from there before, as in a loop."""
+    stacks = session.ranks[op.rank].ops.stack
+    return stacks[op.at] in stacks[: op.at]
 
 
 def _count(session: Session, rank: int, frame: Frame) -> int:

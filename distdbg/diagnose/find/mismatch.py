@@ -21,6 +21,7 @@ from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
+from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
@@ -29,7 +30,7 @@ from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.slip import Slip, find_slip
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
-from distdbg.record.format import Status
+from distdbg.record.format import Flag, Status
 from distdbg.record.forms import Shape
 
 _MOST_SITES: Final = 3
@@ -87,6 +88,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     first = errors[0]
     calls = _calls(session, matched, first)
     calls |= {error.rank: error.op for error in errors if error.op is not None}
+    calls |= _calls_aside(session, first)
     members = {error.rank for error in errors} | set(calls) | set(first.named)
     # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
@@ -105,7 +107,14 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     skipped = None if is_told else _went_on(session, matched, calls, odd, first.seq)
     if new is not None:
         evidence.append(new.evidence)
-    led = skipped or left
+    before = None
+    if not is_told and skipped is None:
+        before = _skipped_before(session, matched, calls, known, first.seq)
+    if before is not None:
+        evidence.insert(0, before.evidence)
+        if first.what:
+            evidence.insert(0, as_told(first.what))
+    led = skipped or left or before
     if left is not None and first.what:
         evidence.insert(0, as_told(first.what))
     advice = led.advice if led else (new.advice if new else "")
@@ -144,6 +153,37 @@ def _went_on(
     op = calls[others[0]]
     group = session.ranks[op.rank].ops.group[op.at]
     return find_went_on(session, matched.of(group), tuple(sorted(odd)), others, seq)
+
+
+def _skipped_before(
+    session: Session, matched: Matched, calls: Mapping[int, OpRef], odd: Sequence[int], seq: int
+) -> SkippedBefore | None:
+    others = sorted(set(calls) - set(odd))
+    if not odd or not others:
+        return None
+    ops, at = session.ranks[others[0]].ops, calls[others[0]].at
+    if ops.flags[at] & (Flag.ASIDE | Flag.MESSAGE):
+        return None
+    group = ops.group[at]
+    return find_skipped_before(session, matched.of(group), tuple(odd), others[0], seq)
+
+
+def _calls_aside(session: Session, error: Failure) -> dict[int, OpRef]:
+    """Of an op that is counted by itself, as new_group: which of them each rank made under that number."""
+    if error.op is None or not error.seq:
+        return {}
+    mine, kind = session.ranks[error.rank].ops, session.kind_of(error.op)
+    if not mine.flags[error.op.at] & Flag.ASIDE:
+        return {}
+    found = {}
+    for rank, log in session.ranks.items():
+        ops = log.ops
+        for at in range(len(ops)):
+            is_like = ops.flags[at] & Flag.ASIDE and ops.seq[at] == error.seq
+            op = OpRef(rank, at)
+            if is_like and session.kind_of(op) == kind and rank not in found:
+                found[rank] = op
+    return found
 
 
 def _unsaid(error: Failure) -> str:

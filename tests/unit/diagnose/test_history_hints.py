@@ -151,3 +151,54 @@ def test_the_rank_whose_group_overlaps_those_of_the_others_at_a_line_is_the_caus
     assert says(root, "ranks 0,2 on 'a0'")
     shown = [label for label, _ in groups_of_deadlock(build.session, root)]
     assert shown == ["world", "a1", "b1"]
+
+
+def test_in_a_program_that_has_just_begun_every_line_is_called_for_the_first_time() -> None:
+    root = mismatch({0: [TRAIN, AVERAGE], 1: [TRAIN, CLIP], 2: [TRAIN, AVERAGE]}, 1)
+    assert not says(root, FIRST)
+
+
+OBTAIN = "/job/x.py:28 (obtain) < /job/x.py:{} (main)"
+
+
+def test_a_call_that_was_skipped_earlier_shows_by_where_the_next_ones_were_called_from() -> None:
+    all_calls = [TRAIN, OBTAIN.format(31), OBTAIN.format(32), OBTAIN.format(33)]
+    others = all_calls
+    root = mismatch({0: others, 1: [TRAIN, *all_calls[2:], CLIP], 2: others}, 1)
+    assert root.what == (
+        "rank 1 skipped all_reduce #2 on group 'world' at x.py:28, called from x.py:31; "
+        "their calls differ since #4"
+    )
+    assert says(
+        root, "all_reduce #2 on group 'world' of rank 1 was called from x.py:32 (main), that of"
+    )
+    assert root.advice.startswith("see why rank 1 did not make that call")
+
+
+def test_calls_from_other_lines_that_are_not_shifted_are_no_skipped_call() -> None:
+    """An if and else by the rank, as in many right programs."""
+    others = [OBTAIN.format(31), OBTAIN.format(33), AVERAGE]
+    root = mismatch({0: others, 1: [OBTAIN.format(41), OBTAIN.format(43), CLIP], 2: others}, 1)
+    assert "skipped" not in root.what
+
+
+@pytest.mark.parametrize("shift", [-2, 2])
+def test_an_array_that_others_give_some_calls_off_is_another_one_not_one_of_another_size(
+    shift: int,
+) -> None:
+    build = SessionBuilder(3)
+    what = "all_reduce #3 on group 'world' differs between ranks"
+    facts = {"type": "MismatchError", "what": what, "ranks": [1], "hint": "see what sets the size"}
+    sizes = {1: 16, 2: 8, 3: 1, 4: 8, 5: 4}
+    for rank in range(3):
+        for seq in range(1, 4 if rank == 1 else 6):
+            is_odd = rank == 1 and seq == 3
+            size = sizes[seq + shift] if is_odd else sizes[seq]
+            failed = {"status": Status.MISMATCH, "error": json.dumps(facts)} if seq >= 3 else {}
+            build.op(rank, "all_reduce", seq=seq, at_s=seq, ended_s=seq + 0.1, site=TRAIN,
+                     inputs=[(size,)], **failed)  # fmt: skip
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+        build.end(rank, at_s=30.1, cause="exited", exit_code=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert "the order or the number of the calls" in root.advice

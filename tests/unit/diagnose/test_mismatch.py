@@ -59,15 +59,33 @@ def test_what_the_check_said_is_one_finding_for_all_ranks() -> None:
     assert finding.what == what
     assert (finding.ranks, finding.victims) == ((3,), (0, 1, 2))
     assert (finding.group, finding.seq, finding.at_ns) == ("world", 3, 3_100_000_000)
-    # No rank had ever called that line: that says more than the error.
-    assert finding.advice.startswith("see the condition under which rank 3 comes to train.py:91")
+    assert finding.advice == "pad it"
     assert [line.site for line in finding.evidence] == [
         "train.py:91 (step)",
         "train.py:88 (step)",
-        "train.py:91 (step)",
         "",
     ]
     assert "rank 3 called all_reduce #3 on group 'world' at train.py:91 (step)" in texts(finding)
+
+
+def test_of_groups_that_differ_each_rank_has_its_own_line_of_that_number() -> None:
+    build = SessionBuilder(3)
+    what = "new_group #1 differs between ranks: group 0-1 on ranks 0-1, group 0,2 on rank 2"
+    for rank in range(3):
+        lines = (19,) if rank == 2 else (18, 19)
+        for number, line in enumerate(lines, 1):
+            is_last = line == 19 and rank != 1
+            build.op(
+                rank, "new_group", seq=number, at_s=number, ended_s=number + 0.1,
+                status=Status.MISMATCH if is_last else Status.OK, site=f"/job/heat.py:{line} (setup)",
+                error=error(what, ranks=[2], seq=1, group="world") if is_last else "",
+            )  # fmt: skip
+        if rank != 1:
+            build.found(rank, "MismatchError", what, at_s=3, ranks=(2,), seq=1, group="world")
+    finding = find_one(build)
+    assert (finding.ranks, finding.victims) == ((2,), (0, 1))
+    assert "rank 2 called new_group #1 on group 'world' at heat.py:19 (setup)" in texts(finding)
+    assert "ranks 0-1 called new_group #1 on group 'world' at heat.py:18 (setup)" in texts(finding)
 
 
 def test_a_mismatch_of_which_only_words_are_left_is_told_by_them() -> None:

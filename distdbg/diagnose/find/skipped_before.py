@@ -1,0 +1,88 @@
+"""A rank that skipped a call earlier, and whose next ones fitted those of the others by chance. Pure.
+
+    #1 obtain:28 < main:32     #2 main:34               rank 3
+    #1 obtain:28 < main:31     #2 obtain:28 < main:32   ranks 0-2
+
+From the skipped call on the rank calls from where the others call one op later, up to the one that differs.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.matching import GroupOps
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.wording import fit, say_ranks, say_site, site_of
+
+#: Calls before the one that differs.
+_MOST: Final = 4096
+
+
+class SkippedBefore(NamedTuple):
+    """What a finding says of it."""
+
+    what: str
+    evidence: Evidence
+    advice: str
+
+
+def find_skipped_before(
+    session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
+) -> SkippedBefore | None:
+    """Of ranks whose call `seq` differs; None where their calls before do not show it."""
+    found = {_skipped(session, ops, rank, other, seq) for rank in odd}
+    at = found.pop() if len(found) == 1 else None
+    index, own = (None, None) if at is None else (ops.index(other, at), ops.index(odd[0], at))
+    if at is None or index is None or own is None:
+        return None
+    missed, made = OpRef(other, index), OpRef(odd[0], own)
+    mine, theirs = _parting_frames(_stack(session, made), _stack(session, missed))
+    whom = say_ranks(odd, 3)
+    name, site = session.name_of(missed), site_of(session, missed)
+    short = site.partition(" (")[0]
+    caller = f", called from {theirs.partition(' (')[0]}" if theirs and theirs != site else ""
+    return SkippedBefore(
+        fit(f"{whom} skipped {name} at {short}{caller}", f"; their calls differ since #{seq}"),
+        Evidence(
+            text=f"{session.name_of(made)} of {whom} was called from {mine}, that of rank {other} from "
+            f"{theirs}: from there on {whom} is one call ahead",
+            rank=odd[0],
+            ranks=odd,
+            op=made,
+            site=mine,
+        ),
+        f"see why {whom} did not make that call: look for a condition at {short}{caller}",
+    )
+
+
+def _skipped(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> int | None:
+    """The number of the call that only the other made."""
+    if rank not in ops.by_rank or other not in ops.by_rank:
+        return None
+    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _MOST)
+    calls = range(first, seq)
+    mine = [_at(session, ops, rank, at) for at in calls]
+    theirs = [_at(session, ops, other, at) for at in range(first, seq + 1)]
+    if () in mine or () in theirs:
+        return None
+    at = next((i for i, stack in enumerate(mine) if stack != theirs[i]), None)
+    return first + at if at is not None and mine[at:] == theirs[at + 1 :] else None
+
+
+def _parting_frames(mine: Stack, theirs: Stack) -> tuple[str, str]:
+    """Where two stacks part, from their outer ends."""
+    for one, two in zip(mine[::-1], theirs[::-1], strict=False):
+        if one != two:
+            return say_site(one), say_site(two)
+    return "", ""
+
+
+def _at(session: Session, ops: GroupOps, rank: int, seq: int) -> Stack:
+    index = ops.index(rank, seq)
+    return () if index is None else _stack(session, OpRef(rank, index))
+
+
+def _stack(session: Session, op: OpRef) -> Stack:
+    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]
