@@ -30,13 +30,24 @@ alone, indented details, at most one hint. All of them pickle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
+
+#: Chains may be made by hand, and be circles.
+_MOST_CAUSES: Final = 32
 
 
 def format_error(error: BaseException) -> str:
     """'ValueError: no data', or 'MemoryError' for one that says nothing, as a traceback ends."""
     text = error_text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def first_cause(error: BaseException) -> str:
+    """'OSError: no such shard': the first one in a chain of `raise ... from`; '' where there is none."""
+    first, seen = error, 0
+    while first.__cause__ is not None and seen < _MOST_CAUSES:
+        first, seen = first.__cause__, seen + 1
+    return "" if first is error else format_error(first).partition("\n")[0].strip()
 
 
 def error_text(error: BaseException) -> str:

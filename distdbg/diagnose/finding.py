@@ -68,6 +68,8 @@ class Evidence:
     """On the session's clock."""
     source: str = ""
     """File and line of a log that says so."""
+    is_left_out: bool = False
+    """Whether `rank` left out a call like `op` at its place: then it matters what skips it there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The one report of a launcher whose job failed: what kind of failure, the root cause first. Pure.
 
 RANK DIED: rank 2 was killed by SIGSEGV (host n14, pid 8812)
-  3 other ranks were terminated because of it
+  ranks 0-1,3 were terminated because of it
   at its end: in all_reduce #12 on group 'dp' for 0.1 s, train.py:80 (step)
   ...
   hint: ...
@@ -359,7 +359,7 @@ def _how(found: RootCause) -> str:
 def _aftermath(found: RootCause) -> str:
     """Who was terminated; those that failed have lines of their own below."""
     count = len(found.ended)
-    return f"{say_count(count, 'other ')} {were(count)} terminated because of it" if count else ""
+    return f"{say_who(found.ended)} {were(count)} terminated because of it" if count else ""
 
 
 # ------------------------------------------------------------------------------------- last lines

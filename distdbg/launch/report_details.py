@@ -35,6 +35,8 @@ def all_details(
     first = found.first[0]
     error = first.error
     if error is not None:
+        if error.cause:
+            yield cut_reason(f"caused by {error.cause}")
         # Of our own errors the details say it; of others the rest of a text of several lines.
         shown = [line for line in shown if not line.startswith(_UNUSABLE)]
         yield from (shown or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]

@@ -28,6 +28,7 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     RendezvousError,
+    first_cause,
     format_error,
 )
 from distdbg.record.durations import nbytes_text
@@ -52,6 +53,8 @@ class ErrorFacts:
     """0: not known."""
     type: str = ""
     details: tuple[str, ...] = ()
+    cause: str = ""
+    """'OSError: no such shard': what it was raised from."""
     hint: str | None = None
     because_of: tuple[int, ...] = ()
     """The ranks without whose end, or verdict, this one would not have failed."""
@@ -125,6 +128,7 @@ def read_error_file(path: Path) -> ErrorFacts | None:
         wall_ns=int(wall_ns or 0),
         type=_type_of(ours, text),
         details=tuple(str(line) for line in _list(ours.get("details"))),
+        cause=str(ours.get("cause") or ""),
         hint=hint if isinstance(hint, str) else None,
         because_of=_ranks(ours.get("because_of")),
         waits_for=_ranks(ours.get("waits_for")),
@@ -152,6 +156,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "wall_ns": wall_ns,
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
+        "cause": _cut(first_cause(error), _MOST_TEXT),
     }
     if rank.isdecimal():
         ours["rank"] = int(rank)

@@ -24,6 +24,7 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     UsageError,
+    first_cause,
     format_error,
 )
 from distdbg.native import Recorder
@@ -143,6 +144,8 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
     if error is not None:
         where = _raised_at(error)
         what = format_error(error).splitlines()[0][:500]
+        if cause := first_cause(error):
+            what += f" (caused by {cause[:250]})"
         text = recorder.add_text(bounded_json({"what": what, "where": where}))
     recorder.set_exit(0 if how is None else int(how), text)
 

@@ -95,10 +95,10 @@ def argument_origin(
     return None if function is None else _parameter(function, name)
 
 
-def say_condition(source: Source, line: int, loop: Loop) -> str:
-    """'under `if a == 0` (line 3)': the innermost condition within a loop that a line stands under; ''."""
+def say_condition(source: Source, line: int, block: Loop | Function) -> str:
+    """'under `if a == 0` (line 3)': the innermost condition within a block that a line stands under; ''."""
     path = path_to(source.tree, line)
-    at = next((at for at, node in enumerate(path) if node is loop), len(path))
+    at = next((at for at, node in enumerate(path) if node is block), len(path))
     inner = [node for node in path[at + 1 :] if isinstance(node, ast.If | ast.ExceptHandler)]
     return _say_block(source, inner[-1], line) if inner else ""
 

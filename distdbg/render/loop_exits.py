@@ -1,5 +1,6 @@
-"""What skips a call in a loop, or ends the loop early, in its source.
+"""What skips a call in its source, or ends the loop that it stands in.
 
+    may be skipped by `return` under `if path.exists()` (line 25)
     may be skipped by `continue` under `if len(points) == 0` (line 47)
     may be left by `return` under `if patience.exhausted(loss)` (line 57)
 
@@ -18,14 +19,25 @@ _MOST: Final = 2
 
 
 def loop_exits(source: Source, line: int) -> list[str]:
-    """Of the loops around a line, within its function: the innermost first."""
+    """Of the loops around a line, within its function: the innermost first; then of the function."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
     found: list[str] = []
-    for loop in reversed(path[start:]):
-        if isinstance(loop, Loop) and loop.lineno < line:
-            found += _exits(source, loop, line)
+    for block in reversed(path[start:]):
+        if isinstance(block, Loop) and block.lineno < line:
+            found += _exits(source, block, line)
+        elif isinstance(block, Function):
+            found += _early_returns(source, block, line)
     return list(dict.fromkeys(found))[:_MOST]
+
+
+def _early_returns(source: Source, function: Function, line: int) -> Iterator[str]:
+    """Those before the line, in none of its loops."""
+    for node, is_nested in _statements(function):
+        if isinstance(node, ast.Return) and not is_nested and node_line(node) < line:
+            condition = say_condition(source, node.lineno, function)
+            if condition:
+                yield f"may be skipped by `return` {condition}"
 
 
 def _exits(source: Source, loop: Loop, line: int) -> Iterator[str]:
@@ -44,10 +56,10 @@ def _exits(source: Source, loop: Loop, line: int) -> Iterator[str]:
             yield f"may be {verb} by `{word}` {condition}"
 
 
-def _statements(loop: Loop) -> Iterator[tuple[ast.stmt, bool]]:
+def _statements(block: Loop | Function) -> Iterator[tuple[ast.stmt, bool]]:
     """Those of its body, and whether they stand in a loop within it; in the order of their lines."""
     found: list[tuple[ast.stmt, bool]] = []
-    left: list[tuple[ast.AST, bool]] = [(one, False) for one in loop.body]
+    left: list[tuple[ast.AST, bool]] = [(one, False) for one in block.body]
     while left:
         node, is_nested = left.pop()
         if isinstance(node, (Function, ast.ClassDef)):

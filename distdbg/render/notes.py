@@ -31,6 +31,10 @@ class Wanted(NamedTuple):
     """Whether it matters what ends a loop, or skips what is in it."""
 
 
+#: Of a place where a call was left out.
+LEFT_OUT: Final = Wanted(origin=False, exits=True)
+
+
 def wanted_of_cause(session: Session, root: Finding) -> Wanted | None:
     """Of the stacks of the ranks of the cause."""
     if root.kind is Kind.MISMATCH:

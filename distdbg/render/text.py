@@ -211,7 +211,7 @@ def _where(
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
     # One of those that are alike tells what all of them did.
-    alike = [stack.ranks[0] for stack in guilty] or list(root.ranks)
+    alike = list(dict.fromkeys(stack.ranks[0] for stack in guilty)) or list(root.ranks)
     for rank in root.ranks[:32] if verbose else alike[:_MOST_STORIES]:
         steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
         if len(steps) > 1 or verbose:  # one alone is what the stack says

@@ -12,7 +12,7 @@ from typing import Any, Final
 from distdbg.diagnose.finding import Finding, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Frame
-from distdbg.render.notes import Wanted, wanted_of_cause, wanted_of_others
+from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
 from distdbg.render.source_line import SourceLines
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 
@@ -57,7 +57,11 @@ def tell_stacks(
     cause = fold_stacks(session, root.ranks)
     at_cause = [one.frames for one in cause]
     noted = wanted_of_cause(session, root)
-    told = [(one, noted) for one in cause]
+    told: list[tuple[FoldedStack, Wanted | None]] = [
+        (one, LEFT_OUT) for one in _left_out(session, root)
+    ]
+    told += [(one, noted) for one in cause]
+    count = len(told)
     told += [
         (one, wanted_of_others(session, root, one.frames, at_cause))
         for one in fold_stacks(session, set(victims) - set(root.ranks))
@@ -66,11 +70,21 @@ def tell_stacks(
         ToldStack(
             ranks=one.ranks,
             what=one.what,
-            is_cause=at < len(cause),
+            is_cause=at < count,
             frames=tuple(_frames(one, wanted, source, letters, is_whole)),
         )
         for at, (one, wanted) in enumerate(told)
     ]
+
+
+def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
+    """From where a rank of the cause did not call what it, or the others, called otherwise."""
+    for fact in root.evidence:
+        if fact.is_left_out and fact.op is not None:
+            ops = session.ranks[fact.op.rank].ops
+            what = f"left out {session.kind_of(fact.op)} here"
+            frames = session.stacks[ops.stack[fact.op.at]]
+            yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
 
 
 def _frames(

@@ -12,6 +12,7 @@ from typing import Final
 
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
 from distdbg.diagnose.find.cycle_text import uniform_cycle
+from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.graph import find_knots
@@ -77,10 +78,11 @@ class _Telling:
         taken = taken_messages(session, edges)
         # Who has sent a message that another recv took has sent it.
         unsent = unsent_messages(session, edges) if not taken else []
+        relayed = [] if taken or unsent else not_relayed_messages(session, edges)
         unmatched = unmatched_messages(session, edges, behind)
         if taken:  # that another rank sends as well is no evidence beside it
             unmatched = [miss for miss in unmatched if miss.advice]
-        self._misses: list[Miss] = [*taken, *unmatched, *unsent]
+        self._misses: list[Miss] = [*taken, *unmatched, *unsent, *relayed]
         self._misses = self._misses or mixed_groups(session, edges, behind)
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:

@@ -14,6 +14,7 @@ from typing import Final
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.find.astray import Miss, taken_messages, unmatched_messages
+from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.parted import Parted, tell_parting
 from distdbg.diagnose.find.used_wrong_group import used_wrong_group
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -163,6 +164,7 @@ def _finding(
         ),
         advice=next((miss.advice for miss in astray if miss.advice), "")
         or parted.advice
+        or _advice_of_none(session, end, how, ranks)
         or _advice(how, ranks),
         numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
     )
@@ -181,7 +183,9 @@ def _astray(
     behind = [edge for rank in end.waiters for edge in waits.get(rank, ())]
     if not is_message(session, end):
         return used_wrong_group(session, matched, end.direct, behind)
-    return [*taken_messages(session, end.direct), *unmatched_messages(session, end.direct, behind)]
+    taken = taken_messages(session, end.direct)
+    unmatched = unmatched_messages(session, end.direct, behind)
+    return [*taken, *unmatched, *(() if taken else not_relayed_messages(session, end.direct))]
 
 
 def _what_astray(cause: Miss, how: str, ranks: tuple[int, ...]) -> str:
@@ -298,7 +302,7 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
         return Evidence(text=f"the record of rank {rank} is missing", rank=rank)
     if log.exit is not None and log.exit_ns != NEVER:
         text = {
-            Exit.LEFT: "left: it destroyed its groups",
+            Exit.LEFT: "left: it called destroy_process_group",
             Exit.RETURNED: "returned from its program",
         }
         return Evidence(
@@ -374,6 +378,19 @@ def _numbers(session: Session, end: ChainEnd, ranks: Sequence[int]) -> dict[str,
     return numbers
 
 
+def _advice_of_none(session: Session, end: ChainEnd, how: str, ranks: tuple[int, ...]) -> str:
+    """Where they called nothing on the group at all, and the others made only their first call."""
+    site = site_of(session, end.op).partition(" (")[0] if end.op is not None else ""
+    if how in (_LATE, _UNKNOWN) or _seq_of(session, end) != 1 or not site:
+        return ""
+    if any(behind_by(session, end, rank) != 1 for rank in ranks):
+        return ""
+    return (
+        f"{say_ranks(ranks, 3)} made no op at all: see what keeps {verb(ranks, 'it', 'them')} from {site}, a "
+        "condition or a loop that ran no time"
+    )
+
+
 def _advice(how: str, ranks: tuple[int, ...]) -> str:
     whom = say_ranks(ranks, 3)
     if how is _UNKNOWN:
@@ -382,4 +399,4 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
-    return f"all ranks of a group must call the same ops: see why {whom} stopped before"
+    return f"all ranks of a group must call the same ops: see why {whom} ended without this one"

@@ -50,8 +50,9 @@ def find_skipped_before(
             f"{theirs}: from there on {whom} is one call ahead",
             rank=odd[0],
             ranks=odd,
-            op=made,
-            site=mine,
+            op=missed,
+            site=theirs,
+            is_left_out=True,
         ),
         f"see why {whom} did not make that call: look for a condition at {short}{caller}",
     )

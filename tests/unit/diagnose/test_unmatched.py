@@ -377,3 +377,36 @@ def test_a_cycle_with_one_wrong_neighbor_has_one_cause() -> None:
         "rank 3 waits for its message"
     )
     assert root.advice == "see how dst is computed on rank 2: all others name rank + 1"
+
+
+def pipeline(skipped: int, *, count: int = 6) -> SessionBuilder:
+    """Rank 1 hands on what rank 0 sends, but for one; rank 2 waits for the last, the others are through."""
+    build = SessionBuilder(3)
+    for number in range(1, count + 1):
+        at_s = float(number)
+        took = {"at_s": at_s, "ended_s": at_s + 0.1}
+        build.op(0, "send", peer=1, **took, site="/job/x.py:8 (feed)")
+        build.op(1, "recv", peer=0, source=0, **took, site="/job/x.py:48 (work)")
+        if number != skipped:
+            build.op(1, "send", peer=2, **took, site="/job/x.py:53 (work)")
+            build.op(2, "recv", peer=1, source=1, **took, site="/job/x.py:62 (collect)")
+    build.op(2, "recv", peer=1, at_s=count + 1, site="/job/x.py:62 (collect)")
+    for rank in (0, 1):
+        build.op(rank, "barrier", at_s=count + 1, site="/job/x.py:78 (main)")
+    return build
+
+
+@pytest.mark.parametrize(("skipped", "which"), [(3, "3rd"), (1, "1st"), (6, "6th")])
+def test_who_did_not_hand_on_one_message_is_the_cause(skipped: int, which: str) -> None:
+    root = root_of(pipeline(skipped))
+    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (1,))
+    assert root.what == (
+        "ranks 1-2 are deadlocked: rank 1 received 6 messages and sent on 5 at x.py:53, none after the "
+        f"{which}"
+    )
+    [left_out] = [fact for fact in root.evidence if fact.is_left_out]
+    assert left_out.site == "x.py:53 (work)"
+
+
+def test_who_hands_on_all_messages_has_left_none_out() -> None:
+    assert "sent on" not in root_of(pipeline(0)).what

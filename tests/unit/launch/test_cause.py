@@ -6,7 +6,7 @@ from distdbg.launch.cause import Cause, make_cause, say_attempts
 
 LINES = [
     "rank 1 raised ValueError: no data (host n14, pid 8811)",
-    "2 other ranks were terminated because of it",
+    "ranks 0,2 were terminated because of it",
     "failed at 2026-11-22T04:10:00",
     "at train.py:80 (step): y = x / 0",
     "at main.py:3 (main)",

@@ -117,7 +117,7 @@ def test_an_exception_is_told_with_its_lines() -> None:
         told(first, terminated(0), terminated(1), terminated(3)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
-            "  3 other ranks were terminated because of it",
+            "  ranks 0-1,3 were terminated because of it",
             "  at train.py:80 (main): step(batch)",
             f"  error file: {FOLDER}/logs/attempt_0/2/error.json",
             f"  run folder: {FOLDER}",
@@ -137,7 +137,7 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
         told(Evidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
-            "  1 other rank was terminated because of it",
+            "  rank 0 was terminated because of it",
             "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
             f"  run folder: {FOLDER}",
         ],
@@ -152,7 +152,7 @@ def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
         told(first, terminated(0)),
         [
             "FAILED: rank 2 exited with code 1 (host n14, pid 8812)",
-            "  1 other rank was terminated because of it",
+            "  rank 0 was terminated because of it",
             "  the end of its stderr:",
             "    a",
             "    Error: b",
@@ -169,7 +169,7 @@ def test_an_exit_code_is_told_and_passed_on() -> None:
         told(*evidence, max_restarts=3, attempt=3),
         [
             "FAILED: rank 1 exited with code 3 (host n14, pid 8811)",
-            "  2 other ranks were terminated because of it",
+            "  ranks 0,2 were terminated because of it",
             "  restarts used: 3 of 3",
             "  hint: @distdbg.record on main() brings its traceback here",
             f"  run folder: {FOLDER}",
@@ -224,7 +224,7 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
         told(first, terminated(0), terminated(1), terminated(3)),
         [
             f"RANK DIED: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812)",
-            "  3 other ranks were terminated because of it",
+            "  ranks 0-1,3 were terminated because of it",
             "  hint: native code crashed: look into the core dump, or see its stack in the rank's stderr "
             "(PYTHONFAULTHANDLER=1)",
             f"  run folder: {FOLDER}",
@@ -240,7 +240,7 @@ def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
         [
             "OUT OF MEMORY: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412.0 MiB)",
             "  host n14, pid 8812",
-            "  1 other rank was terminated because of it",
+            "  rank 0 was terminated because of it",
             "  memory: limit 512 MiB (cgroup)",
             "  hint: smaller batches, fewer ranks on this host, or more memory",
             f"  run folder: {FOLDER}",
@@ -301,7 +301,7 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
         [
             "HUNG: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
             "  host n14, pid 8810",
-            "  2 other ranks were terminated because of it",
+            "  ranks 1-2 were terminated because of it",
             "  the others arrived within 0.2 s",
             "  rank 2: last op barrier #76 ended 31.0 s ago; terminated by the launcher",
             f"  run folder: {FOLDER}",
@@ -344,7 +344,7 @@ def test_a_rank_that_lost_another_before_it_was_terminated_has_failed_because_of
     text = told(Evidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)
     assert "  ranks 0-1,3 failed because of it: PeerLost" in text
     assert "terminated because of it" not in text
-    assert "1 other rank was terminated" in told(Evidence(end=ended(2, signal=9)), terminated(3))
+    assert "rank 3 was terminated" in told(Evidence(end=ended(2, signal=9)), terminated(3))
 
 
 def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
@@ -702,6 +702,13 @@ def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
     lines = told(*failed, diagnosis=shown).splitlines()
     assert lines[0] == f"FAILED: {shown.what}"
     assert f"  hint: {shown.advice}" in lines
+
+
+def test_what_an_error_was_raised_from_stands_below_it() -> None:
+    failed = error("RuntimeError: the loader is gone", cause="OSError: no such shard")
+    lines = told(Evidence(end=ended(1, exit_code=1), error=failed)).splitlines()
+    assert lines[0].startswith("FAILED: rank 1 raised RuntimeError: the loader is gone")
+    assert "  caused by OSError: no such shard" in lines
 
 
 def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:

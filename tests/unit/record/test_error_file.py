@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import distdbg as dist
+from distdbg.errors import first_cause
 from distdbg.record.error_file import (
     because_of,
     copy_error_file,
@@ -318,3 +319,18 @@ def test_a_limit_of_the_process_is_told_where_memory_ran_out(
         assert found is not None
         assert hint in (found.hint or "")
         assert bool(found.hint) is bool(hint)
+
+
+def test_what_an_error_was_raised_from_is_told(tmp_path: Path) -> None:
+    error = RuntimeError("the loader is gone")
+    error.__cause__ = OSError("no such shard\nreally")
+    assert write_error_file(error, tmp_path / "error.json")
+    found = read_error_file(tmp_path / "error.json")
+    assert found is not None
+    assert (found.text, found.cause) == (
+        "RuntimeError: the loader is gone",
+        "OSError: no such shard",
+    )
+    circle = ValueError("x")
+    circle.__cause__ = circle
+    assert first_cause(circle) == ""

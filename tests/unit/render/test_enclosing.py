@@ -137,6 +137,18 @@ def test_what_skips_a_call_or_ends_its_loops_is_told() -> None:
     assert loop_exits(source, 1) == loop_exits(source, 16) == []
 
 
+def test_a_return_before_the_call_skips_it() -> None:
+    lines = [
+        "def f(path):",
+        "    if path.exists():",
+        "        return read(path)",
+        "    dist.broadcast(a)",
+    ]
+    source = parse([*lines, "    if a:", "        return 1"])
+    assert source is not None
+    assert loop_exits(source, 4) == ["may be skipped by `return` under `if path.exists()` (line 2)"]
+
+
 def test_long_expressions_are_no_trouble() -> None:
     long = parse(["f(x)" + " + f(x)" * 800])
     assert long is None or argument_origin(long, 1) is None

@@ -1,0 +1,89 @@
+"""A rank that hands messages on, one for each that it receives, and once did not. Pure.
+
+    rank 2 received 40 messages from rank 1 and sent on 39; it sent nothing after the 24th
+
+Two of its recvs follow each other without a send between, where each other one has its send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.unmatched import is_past_messages
+from distdbg.diagnose.wording import site_of
+from distdbg.record.format import Flag, Status
+
+#: Fewer messages that were handed on are no habit.
+_FEWEST: Final = 3
+
+
+def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+    """One for each recv that waits for a rank which is in a collective, or gone."""
+    recvs = [
+        edge.op
+        for edge in edges
+        if edge.op is not None
+        and not edge.is_any
+        and session.kind_of(edge.op) == "recv"
+        and is_past_messages(session, edge.on[0])
+    ]
+    return [miss for recv in recvs if (miss := _not_relayed(session, recv)) is not None]
+
+
+def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
+    """None where the rank that is waited for has no such habit."""
+    theirs = session.ranks[recv.rank].ops
+    rank, group = theirs.peer[recv.at], theirs.group[recv.at]
+    log = session.ranks.get(rank)
+    if log is None or log.lost.get("ops"):
+        return None
+    ops = log.ops
+    turns = [
+        OpRef(rank, at)
+        for at in range(len(ops))
+        if ops.flags[at] & Flag.MESSAGE
+        and ops.group[at] == group
+        and ops.status[at] == Status.OK
+        and (session.kind_of(OpRef(rank, at)) == "recv" or ops.peer[at] == recv.rank)
+    ]
+    kinds = [session.kind_of(op) for op in turns]
+    recvs, sends = kinds.count("recv"), kinds.count("send")
+    sources = {ops.source[op.at] for op, kind in zip(turns, kinds, strict=True) if kind == "recv"}
+    if sends < _FEWEST or recvs != sends + 1 or len(sources) != 1:
+        return None
+    twice = [i for i, pair in enumerate(pairwise(kinds)) if len(set(pair)) == 1]
+    if kinds[-1:] == ["recv"]:
+        twice.append(len(kinds) - 1)
+    if len(twice) != 1 or kinds[twice[0]] != "recv":
+        return None
+    which = kinds[: twice[0] + 1].count("recv")
+    send = next(op for op, kind in zip(turns[::-1], kinds[::-1], strict=True) if kind == "send")
+    source, place = sources.pop(), site_of(session, send)
+    short = place.partition(" (")[0]
+    fact = (
+        f"rank {rank} received {recvs} messages from rank {source} and sent on {sends}: it sent nothing "
+        f"after the {_ordinal(which)}"
+    )
+    return Miss(
+        Evidence(
+            text=fact, rank=rank, ranks=(rank, recv.rank), op=send, site=place, is_left_out=True
+        ),
+        f"see what skips the send at {short} of rank {rank}, after message {which} of rank {source}",
+        (
+            f"rank {rank} received {recvs} messages and sent on {sends} at {short}, none after the "
+            f"{_ordinal(which)}",
+        ),
+        (rank,),
+        (rank,),
+    )
+
+
+def _ordinal(number: int) -> str:
+    teen = 10 < number % 100 < 14
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
