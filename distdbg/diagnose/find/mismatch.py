@@ -15,6 +15,7 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.calls_of_errors import calls_of_errors
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
 from distdbg.diagnose.find.left_loop import find_left_loop
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
@@ -86,9 +87,7 @@ def _said(session: Session, matched: Matched) -> list[Finding]:
 def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) -> Finding:
     errors = sorted(errors, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
     first = errors[0]
-    calls = _calls(session, matched, first)
-    calls |= {error.rank: error.op for error in errors if error.op is not None}
-    calls |= _calls_aside(session, first)
+    calls = calls_of_errors(session, matched, errors)
     members = {error.rank for error in errors} | set(calls) | set(first.named)
     # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
@@ -168,24 +167,6 @@ def _skipped_before(
     return find_skipped_before(session, matched.of(group), tuple(odd), others[0], seq)
 
 
-def _calls_aside(session: Session, error: Failure) -> dict[int, OpRef]:
-    """Of an op that is counted by itself, as new_group: which of them each rank made under that number."""
-    if error.op is None or not error.seq:
-        return {}
-    mine, kind = session.ranks[error.rank].ops, session.kind_of(error.op)
-    if not mine.flags[error.op.at] & Flag.ASIDE:
-        return {}
-    found = {}
-    for rank, log in session.ranks.items():
-        ops = log.ops
-        for at in range(len(ops)):
-            is_like = ops.flags[at] & Flag.ASIDE and ops.seq[at] == error.seq
-            op = OpRef(rank, at)
-            if is_like and session.kind_of(op) == kind and rank not in found:
-                found[rank] = op
-    return found
-
-
 def _unsaid(error: Failure) -> str:
     """Of a mismatch whose words are lost."""
     which = f"{error.kind or 'op'} #{error.seq}" if error.seq else error.kind or "a message"
@@ -197,16 +178,6 @@ def _is_known(line: str, calls: Mapping[int, OpRef]) -> bool:
     """Whether a line of an error says of the calls what their ops say, or is about its reader only."""
     is_call = " called " in line and not line.startswith("before it")
     return line.startswith("this rank is") or (is_call and bool(calls))
-
-
-def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRef]:
-    """The op of each rank that an error is about."""
-    for index, group in enumerate(session.groups):
-        if error.seq and group.label == error.group:
-            calls = matched.of(index).at(error.seq)
-            if error.op is None or calls.get(error.rank) == error.op:
-                return calls
-    return {}
 
 
 # ------------------------------------------------------------------------- what the columns say
