@@ -150,7 +150,9 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
             assert summed == pytest.approx(expected, rel=1e-5)
         assert "only over the default group it can be pickled, not over '" in said["pickle"]
         parts = of_rank["parts"]
-        assert [parts.pop(name) for name in ("one by one", "and again", "both, then one")] == [""] * 3
+        assert [parts.pop(name) for name in ("one by one", "and again", "both, then one")] == [
+            ""
+        ] * 3
         assert parts == {
             "one only": "UsageError: DDP step 3 on group 'world': no rank used heads.1.weight, heads.1.bias",
             "one only, no step": "",

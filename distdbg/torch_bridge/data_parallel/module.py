@@ -66,6 +66,7 @@ from distdbg.torch_bridge.data_parallel.model import (
 )
 from distdbg.torch_bridge.data_parallel.owed import OptimizerWatch
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
+from distdbg.torch_bridge.training.batches import mark_loaded_batches
 
 _log = get_logger("parallel")
 _BUFFERS = "DDP buffers"
@@ -123,8 +124,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self.process_group = group_of(process_group, device_mesh)
         skip_torch_in(self.process_group.world.recorder, torch)
         self.module = module
-        self.dim = dim
-        self.device_ids = self.output_device = None
+        self.dim, self.device_ids, self.output_device = dim, None, None
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
@@ -134,8 +134,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         else:
             syncs_buffers_at_init = True
         self.forward_sync_buffers = forward_sync_buffers
-        self.require_backward_grad_sync = True
-        self.require_forward_param_sync = True
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
         self.divides_by_initial_world_size = True
         #: None: the size of the group.
         self.divisor: float | None = None
@@ -193,6 +192,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             find_unused=self.find_unused_parameters,
             static_graph=self.static_graph,
         )
+        mark_loaded_batches()
         self._optimizer_watch = OptimizerWatch(self.reducer, self._parameters_list)
         this = weakref.ref(self)
         values = self._parameters_list

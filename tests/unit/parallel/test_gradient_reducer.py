@@ -304,7 +304,7 @@ def test_a_pass_that_one_rank_leaves_out_is_told_by_its_batches(
     assert odd == ""
     for said in (first, last):
         assert said.startswith(
-            "DDP step 5 on group 'world' cannot complete: rank 1 left (returned)"
+            "DDP step 5 on group 'world' cannot complete: rank 1 left (returned); it skipped a pass at step 3"
         )
         assert told in said
         assert "hint: all ranks must run as many passes: see what rank 1 did before" in said
@@ -449,6 +449,37 @@ def test_a_hook_that_raises_on_one_rank_is_told_in_that_pass(usual: Any, when: s
     for rank, found in enumerate(run(job)):
         assert found[:2] + found[3:] == [""] * 4
         assert found[2] == "no disk" if rank == 1 else found[2].startswith(told), found[2]
+
+
+def test_at_level_off_a_hook_that_raises_on_one_rank_ends_all_by_its_error() -> None:
+    def job(rank: int) -> Any:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+        calls = []
+
+        def hook(state: Any, bucket: dist.GradBucket) -> Any:
+            calls.append(bucket.index())
+            if rank == 1 and len(calls) == 5:
+                raise OSError("no disk")
+            return allreduce_hook(state, bucket)
+
+        tree = [full(2, rank) for _ in range(3)]
+        reducer = dist.GradientReducer(tree, bucket_cap_mb=1e-6)
+        reducer.register_comm_hook(None, hook)
+        found = []
+        for _ in range(4):
+            try:
+                reducer.reduce(tree)
+                found.append("")
+            except (OSError, dist.DistError) as error:
+                found.append(str(error).partition("\n")[0])
+        return found
+
+    told = "rank 1 gave up a pass of DDP: comm hook "
+    for rank, found in enumerate(run(job)):
+        assert found[:2] == ["", ""]
+        assert found[2] == "no disk" if rank == 1 else told in found[2], found
+        assert told in found[3]
+        assert found[3].endswith("OSError: no disk in op #11")
 
 
 @pytest.mark.parametrize("name", list(dist.DDPCommHookType.__members__))

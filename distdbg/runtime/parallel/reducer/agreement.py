@@ -147,6 +147,8 @@ def retell(
     if isinstance(error, RankLeft):
         has_skipped = uneven is not None and error.peer in uneven.ranks
         why = f"; {uneven.skipped}" if has_skipped and uneven else f", needed for {during}"
+        if any(line.startswith(f"rank {error.peer} ran out of batches") for line in error.details):
+            why = "; it ran out of batches"
         return RankLeft(
             short_line(f"{where} cannot complete: rank {error.peer} {error.how}{why}"),
             peer=error.peer,
