@@ -112,6 +112,7 @@ def train(wrap: Wrap, rank: int, steps: int, **options: Any) -> dict[str, Any]:
     gradients = [one.grad for one in model.parameters() if one.grad is not None]
     return {
         "losses": losses,
+        "values": torch.cat([one.detach().flatten() for one in model.parameters()]).tolist(),
         "parameters": digest(model.parameters()),
         "bits": digest([*model.parameters(), *model.buffers(), *gradients]),
     }

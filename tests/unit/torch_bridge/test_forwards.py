@@ -44,9 +44,7 @@ def test_a_call_from_the_same_lines_that_is_let_go_is_counted() -> None:
             (first.sum() + second.sum()).backward()
     assert model.counts.thrown_away == 2
     assert "test_forwards.py:" in model.counts.thrown_site
-    assert model.counts.thrown_site.endswith(
-        "(Model.__call__)"
-    )
+    assert model.counts.thrown_site.endswith("(Model.__call__)")
     assert not model.forwards.awaits_more
     model()  # from another line
     first, second = model()
