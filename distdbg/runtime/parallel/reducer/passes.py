@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from distdbg.check.arrays import few, say_ranks
 from distdbg.check.sites import shorten
@@ -241,26 +241,24 @@ def _skipped(
     this_rank: int,
 ) -> MismatchError:
     usual = [rank for rank in ranks if rank not in odd]
-    calls = [
-        replace(report, function="the model", site=report.thrown_site) if rank in odd else report
-        for rank, report in zip(ranks, reports, strict=True)
-    ]
-    sites = {rank: call.site for rank, call in zip(ranks, calls, strict=True)}
-    short = shorten(sites.values())
+    lost = {
+        rank: report.thrown_site for rank, report in zip(ranks, reports, strict=True) if rank in odd
+    }
+    short = shorten([*lost.values(), *(report.site for report in reports)])
     forwards = [report.forwards for report in reports]
     return MismatchError(
         short_line(f"{step}: {say_ranks(odd)} skipped a backward pass that {say_ranks(usual)} ran"),
         kind="DDP",
         group=group,
         ranks=odd,
-        sides=sides_of([rank in odd for rank in ranks], calls, ranks),
+        sides=sides_of([rank in odd for rank in ranks], reports, ranks),
         details=[
-            *where_called(calls, ranks),
+            *where_called(reports, ranks),
             *few(
                 [
-                    f"the outputs of the model at {short[sites[rank]]} were let go on rank {rank}: no "
-                    "backward pass came to them"
-                    for rank in odd
+                    f"the outputs of the model at {short[site]} were let go on rank {rank}: no backward pass "
+                    "came to them"
+                    for rank, site in lost.items()
                 ]
             ),
             f"forward passes since the pass before: {_counts(forwards, ranks)}",
