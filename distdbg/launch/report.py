@@ -30,6 +30,7 @@ from distdbg.launch.report_details import (
     all_details,
     cut_reason,
     fold,
+    ran_out,
     say_count,
     say_who,
     thread_error,
@@ -335,6 +336,9 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
         what = ""
         if (known := known_of_late(outcome.diagnosis, outcome.seen, found)) is not None:
             yield from facts_of_late(known, "; ".join(outcome.seen[rank] for rank in late))
+    out = ran_out(found) if shown is None else ""
+    if out:  # the rest follows from it
+        yield out.replace("; ", ", ", 1)
     used = len(word) + 2 + len(what)
     if what and place and used + len(place) + 3 <= _FIRST_LINE:
         what, place = f"{what} ({place})", ""
@@ -349,7 +353,8 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     if shown is not None:
         said = first.reason.partition(": ")[2]
         yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
-    yield from all_details(found, outcome.hosts, () if shown is None else shown.evidence)
+    details = all_details(found, outcome.hosts, () if shown is None else shown.evidence)
+    yield from (line for line in details if line != out or not out)
 
 
 def _how(found: RootCause) -> str:

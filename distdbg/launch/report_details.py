@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -24,6 +25,8 @@ _KNOWN: Final = frozenset(
 )
 #: What the end of the job makes of no interest.
 _UNUSABLE: Final = ("the group is unusable", "no data was exchanged")
+#: What ranks have found in the records of their host.
+_RAN_OUT: Final = re.compile(r"ranks? [\d,-]+ ran out of batches at step \d")
 #: Clocks of different hosts are not trusted to be closer.
 _SKEW_NS: Final = 10**9
 
@@ -80,6 +83,13 @@ def _own_details(error: ErrorFacts) -> list[str]:
         return [line for line in error.details if not line.startswith(_UNUSABLE)]
     said_later = f"hint: {error.hint}"
     return [line for line in error.text.splitlines()[1:] if line.strip() != said_later]
+
+
+def ran_out(found: RootCause) -> str:
+    """Which rank ran out of batches, as the first that says so has it; '' where none does."""
+    errors = [one.error for one in (*found.first, *found.victims) if one.error is not None]
+    said = (line for error in errors for line in error.details if _RAN_OUT.match(line))
+    return next(said, "")
 
 
 def _shared_details(evidence: Sequence[Evidence]) -> list[str]:

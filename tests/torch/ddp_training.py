@@ -112,6 +112,7 @@ def train(wrap: Wrap, rank: int, steps: int, **options: Any) -> dict[str, Any]:
     gradients = [one.grad for one in model.parameters() if one.grad is not None]
     return {
         "losses": losses,
+        "values": torch.cat([one.detach().flatten() for one in model.parameters()]).tolist(),
         "parameters": digest(model.parameters()),
         "bits": digest([*model.parameters(), *model.buffers(), *gradients]),
     }
@@ -201,10 +202,19 @@ def passes(wrap: Wrap, rank: int) -> dict[str, Any]:
     model.requires_grad_(False)
     model(inputs).sum().backward()
     model.requires_grad_(True)
-    for _ in range(rank + 1):  # only backward passes count
-        out = model(inputs).sum()
-    out.backward()
+    if rank == 1:
+        model(inputs)  # only backward passes count
+    model(inputs).sum().backward()
     found["frozen, then forward twice on rank 1"] = gradients_of(model)
+    torch.manual_seed(0)
+    model = wrap(Heads(is_apart=True), bucket_cap_mb=1e-5)
+    for step in range(3):
+        model.zero_grad()
+        for at, out in enumerate(model(inputs.detach())):
+            if step == 2:
+                out = out + out.detach()  # other values; the first output may be gone by now
+            (out.square().sum() * (at + 1)).backward()
+        found[f"each loss has its own part of the model, step {step}"] = gradients_of(model)
     return found
 
 
@@ -306,6 +316,8 @@ def use_it() -> dict[str, Any]:
         "join": join_uneven(rank),
         "skip": skip(rank),
         "turns": turns(rank),
+        "parts": parts(rank),
+        "plain skip": plain_skip(rank),
         "failing hook": failing_hook(rank),
     }
     dist.destroy_process_group()
@@ -444,11 +456,11 @@ def failing_hook(rank: int) -> tuple[list[str], list[Any]]:
 
 
 class Heads(nn.Module):
-    """Two outputs of one trunk."""
+    """Two outputs of one trunk; or of parts that have nothing in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_apart: bool = False) -> None:
         super().__init__()
-        self.trunk = nn.Linear(4, 4)
+        self.trunk = nn.Tanh() if is_apart else nn.Linear(4, 4)
         self.heads = nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
 
     def forward(self, inputs: Any) -> Any:
@@ -475,6 +487,75 @@ def turns(rank: int) -> list[tuple[Any, Any]]:
         pairs = zip(gradients_of(model), gradients_of(alone), strict=True)
         found += [(summed, expected) for summed, expected in pairs]
     return found
+
+
+def parts(rank: int) -> dict[str, str]:
+    """Backward passes that have only a part of the gradients: first lines, where there is an error."""
+    model = dist.DistributedDataParallel(Heads(is_apart=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.arange(8.0).view(2, 4).add(rank)
+
+    def step(*used: int, has_optimizer: bool = True) -> str:
+        model.zero_grad()
+
+        def go() -> None:
+            outputs = model(inputs)
+            for at in used:
+                outputs[at].sum().backward()
+            if has_optimizer:
+                torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1).step()  # of no concern
+                optimizer.step()
+
+        return first_line(go)
+
+    found = {
+        "one by one": step(0, 1),
+        "one only": step(0),
+        "one only, no step": step(1, has_optimizer=False),
+        "then": step(0, 1),
+        "and again": step(1, 0),
+        "another one on rank 1": step(*((0, 1) if rank == 1 else (1, 0))),
+    }
+
+    def both_then_one() -> None:
+        outputs = model(inputs)
+        (outputs[0] + outputs[1]).sum().backward(retain_graph=True)
+        outputs[1].sum().backward()
+        optimizer.step()
+
+    found["both, then one"] = first_line(both_then_one)
+    dist.assert_same(model.module.state_dict())
+    return found
+
+
+def plain_skip(rank: int) -> dict[str, str]:
+    """Of a model without buffers: a backward pass that rank 1 skips; then what looks like it and is legal."""
+    model = dist.DistributedDataParallel(nn.Linear(4, 1))
+    inputs = torch.arange(8.0).view(2, 4).add(rank)
+
+    def train(skipped: int = -1, more: int = 0) -> None:
+        for step in range(4):
+            loss = model(inputs).sum()
+            for _ in range(more):  # all are used
+                loss = loss + model(inputs).sum()
+            if step != skipped:
+                loss.backward()
+
+    def evaluate() -> None:
+        for is_training in (True, False):
+            if rank == 0:
+                model.train(is_training)
+                for _ in range(3):
+                    model(inputs).sum().item()
+            model.train()
+            train()
+
+    return {
+        "skipped": first_line(lambda: train(skipped=1 if rank == 1 else -1)),
+        "skipped by all": first_line(lambda: train(skipped=2)),
+        "evaluated": first_line(evaluate),
+        "used": first_line(lambda: train(more=2 if rank == 1 else 0)),
+    }
 
 
 class RaisesOnce(torch.autograd.Function):

@@ -103,6 +103,9 @@ def test_four_ranks_train_as_under_torch(warm_python: WarmPython, tmp_path: Path
         ours, theirs = of_rank["ours default"], of_rank["torch default"]
         for mine, other in zip(ours["losses"], theirs["losses"], strict=True):
             assert float.fromhex(mine) == pytest.approx(float.fromhex(other), rel=1e-5)
+        # Added up in another order: last bits, which training carries on.
+        pairs = zip(ours["values"], theirs["values"], strict=True)
+        assert max(abs(mine - other) for mine, other in pairs) < 1e-4
 
 
 def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: Path) -> None:
@@ -149,6 +152,24 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
         for summed, expected in of_rank["turns"]:
             assert summed == pytest.approx(expected, rel=1e-5)
         assert "only over the default group it can be pickled, not over '" in said["pickle"]
+        parts = of_rank["parts"]
+        assert [parts.pop(name) for name in ("one by one", "and again", "both, then one")] == [
+            ""
+        ] * 3
+        assert parts == {
+            "one only": "UsageError: DDP step 3 on group 'world': no rank used heads.1.weight, heads.1.bias",
+            "one only, no step": "",
+            "then": "UsageError: DDP step 4 on group 'world': no rank used heads.0.weight, heads.0.bias",
+            "another one on rank 1": "MismatchError: DDP step 7 on group 'world': ranks 0,2 did not use "
+            "heads.0.weight, heads.0.bias; rank 1 did",
+        }
+        assert of_rank["plain skip"] == {
+            "skipped": "MismatchError: DDP step 2 on group 'world': rank 1 skipped a backward pass that "
+            "ranks 0,2 ran",
+            "skipped by all": "",
+            "evaluated": "",
+            "used": "",
+        }
         (skipped, after_it), (raised, after_that) = of_rank["skip"]
         assert skipped == (
             "MismatchError: DDP step 3 on group 'world': rank 1 skipped a backward pass, "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +13,12 @@ from distdbg.device_mesh import DeviceMesh
 from distdbg.runtime.mesh.layout import Layout, to_ranks
 
 theirs = pytest.importorskip("torch.distributed")
+
+import mesh_differential  # noqa: E402 - it imports torch
+from warm_ranks import run_warm_ranks  # noqa: E402
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 WORLD = 24
 SHAPES: list[dict[str, int]] = [
@@ -106,3 +114,38 @@ def test_a_split_dimension_is_that_of_torch(sizes: tuple[int, ...]) -> None:
     layout = ours({"dp": 4, "tp": 6})._layout.split(1, sizes, names)
     joined = DeviceMesh._part(ours({"dp": 4, "tp": 6}), layout, ())
     assert shown(joined) == shown(their_mesh._unflatten(1, sizes, names))
+
+
+#: Where ours is another answer, and why.
+DIFFERS: dict[str, str] = {
+    "flat part again": "one object, where torch makes another one over the same group",
+    "unnamed flat": "a mesh of one dimension, which torch refuses",
+}
+
+
+def is_alike(ours: Any, expected: Any) -> bool:
+    """Of an error: ours are of several classes of Python, of which torch's must be one."""
+    if isinstance(ours, dict) and isinstance(expected, dict) and "raises" in ours:
+        return bool(set(ours["raises"]) & set(expected.get("raises", ())))
+    return bool(ours == expected)
+
+
+def test_meshes_of_four_ranks_are_those_of_torch_over_gloo(
+    warm_python: WarmPython, tmp_path: Path
+) -> None:
+    env = {
+        "TORCH_FILE": os.fspath(tmp_path / "torch-store"),
+        "DISTDBG_RUN_DIR": os.fspath(tmp_path / "run"),
+        "OMP_NUM_THREADS": "1",
+    }
+    for found in run_warm_ranks(warm_python, tmp_path, mesh_differential.compare, 4, env=env):
+        ours, expected = found["ours"], found["torch"]
+        differ = {
+            name: (ours.get(name), expected[name])
+            for name in expected
+            if not is_alike(ours.get(name), expected[name])
+        }
+        assert set(ours) == set(expected)
+        wrong = [f"{name}: {pair}" for name, pair in differ.items() if name not in DIFFERS]
+        assert not wrong, "\n".join(wrong)
+        assert set(DIFFERS) <= set(differ)

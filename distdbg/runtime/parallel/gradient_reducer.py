@@ -131,8 +131,8 @@ class GradientReducer:
         """Return the tree with the values of one rank, for arrays that cannot be written to. A collective."""
         given = by_name(tree, "GradientReducer.broadcast")
         copies = {name: np.array(_usable(name, value)) for name, value in given.items()}
-        for value in copies.values():
-            broadcast(value, group=self.group, group_src=group_src)
+        for name in sorted(copies):  # keys may come in another order elsewhere, as JAX sorts them
+            broadcast(copies[name], group=self.group, group_src=group_src)
         return rebuild(tree, {name: _as(value, given[name]) for name, value in copies.items()})
 
     @property

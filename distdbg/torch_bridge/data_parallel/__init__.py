@@ -3,6 +3,8 @@
 module.py   the module: forward, what is done with gradients, copies
 autograd.py what autograd calls during a backward pass
 arrays.py   tensors as a Reducer wants them
+forwards.py which outputs of forward passes a backward pass has come to
+owed.py     what another backward pass has to bring before an optimizer steps
 states.py   parameters and buffers of rank 0 to all ranks
 joining.py  what a rank does in the passes of others when it has no batch left
 facts.py    what a model and its reducer are, as torch's _get_ddp_logging_data() has it

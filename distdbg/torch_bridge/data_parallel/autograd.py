@@ -46,7 +46,7 @@ def gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any
 def backward_hook(this: weakref.ref[DistributedDataParallel]) -> Any:
     """Called when the gradient of an output is there: before all others."""
 
-    def on_output(gradient: Any) -> None:
+    def on_output() -> None:
         ddp = this()
         if ddp is not None:
             ddp.begin_backward()

@@ -50,6 +50,7 @@ from distdbg.torch_bridge.data_parallel.autograd import (
     preserve_versions,
 )
 from distdbg.torch_bridge.data_parallel.facts import construction_facts, runtime_facts
+from distdbg.torch_bridge.data_parallel.forwards import Forwards
 from distdbg.torch_bridge.data_parallel.joining import (
     DataParallelJoinHook,
     agree_on_sync,
@@ -63,15 +64,17 @@ from distdbg.torch_bridge.data_parallel.model import (
     states_of,
     tensors_in,
 )
+from distdbg.torch_bridge.data_parallel.owed import OptimizerWatch
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
+from distdbg.torch_bridge.training.batches import mark_loaded_batches
 
 _log = get_logger("parallel")
 _BUFFERS = "DDP buffers"
 _DENSE = torch.strided
 #: Attributes that a copy makes for itself.
 _MADE_ANEW = {
-    "process_group", "reducer", "_facts", "_handles", "_pass", "_backward_span", "_join_config",
-}  # fmt: skip
+    "process_group", "reducer", "_facts", "_handles", "_pass", "_backward_span", "_join_config", "_forwards",
+    "_optimizer_watch"}  # fmt: skip
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):
@@ -121,8 +124,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self.process_group = group_of(process_group, device_mesh)
         skip_torch_in(self.process_group.world.recorder, torch)
         self.module = module
-        self.dim = dim
-        self.device_ids = self.output_device = None
+        self.dim, self.device_ids, self.output_device = dim, None, None
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
@@ -132,8 +134,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         else:
             syncs_buffers_at_init = True
         self.forward_sync_buffers = forward_sync_buffers
-        self.require_backward_grad_sync = True
-        self.require_forward_param_sync = True
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
         self.divides_by_initial_world_size = True
         #: None: the size of the group.
         self.divisor: float | None = None
@@ -177,6 +178,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
         self._pass: weakref.ref[BackwardPass] | None = None
         self._backward_span: span | None = None
+        self._forwards = Forwards()
         parameters = [
             Parameter(name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
             for name, value in named.items()
@@ -190,6 +192,8 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             find_unused=self.find_unused_parameters,
             static_graph=self.static_graph,
         )
+        mark_loaded_batches()
+        self._optimizer_watch = OptimizerWatch(self.reducer, self._parameters_list)
         this = weakref.ref(self)
         values = self._parameters_list
         self.reducer.kept = lambda index: values[index].grad
@@ -256,6 +260,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         is_again = self.reducer.counts.forwards > 0  # without a backward pass between
         if does_sync:
             self.reducer.begin_forward()
+            self._forwards.begin(self.module.training)
         is_joining = self._notify_join()
         if self.will_sync_module_buffers():
             root = find_common_rank(self.process_group, True) if is_joining else 0
@@ -270,7 +275,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             this = weakref.ref(self)
             for tensor in tensors_in(output):
                 if tensor.requires_grad:
-                    tensor.register_hook(backward_hook(this))
+                    self._forwards.follow(tensor, backward_hook(this))
         return output
 
     def _notify_join(self) -> bool:
@@ -297,6 +302,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         self._pass = weakref.ref(begun)
         self._backward_span = span(BACKWARD)
         self._backward_span.__enter__()
+        self._forwards.go_backward(self.reducer.counts)
         self.reducer.begin_backward()
         return begun
 
@@ -343,8 +349,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         try:
             if self.reducer.is_open:
                 self._is_armed = False
+                self.reducer.partial.awaits_more = self._forwards.awaits_more
                 with torch.no_grad():
                     self._write_back(self.reducer.finish())
+                self._optimizer_watch.follow()
         finally:
             self._close()
 

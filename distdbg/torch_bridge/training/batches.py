@@ -5,11 +5,23 @@ So a rank that had fewer batches than others is named as such (`record/batches.p
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
 from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
 from distdbg.runtime.marks import mark
+
+_IS_MARKED: Final = "_distdbg_marks"
+
+
+def mark_loaded_batches() -> None:
+    """Patch torch's DataLoader, where that is loaded; once in a process, however often it is called."""
+    loading = sys.modules.get("torch.utils.data.dataloader")
+    kind = getattr(loading, "_BaseDataLoaderIter", None)
+    if kind is not None and not hasattr(kind, _IS_MARKED):
+        setattr(kind, _IS_MARKED, True)
+        patch_batches(kind)
 
 
 def patch_batches(kind: Any) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from distdbg.check.logs import get_logger
-from distdbg.torch_bridge.training.batches import patch_batches
+from distdbg.torch_bridge.training.batches import mark_loaded_batches
 from distdbg.torch_bridge.training.ddp import DdpPatch
 from distdbg.torch_bridge.training.fsdp import patch_loaded
 from distdbg.torch_bridge.training.meshes import patch_mesh
@@ -31,7 +31,7 @@ def _apply(torch: Any, steps: Steps) -> None:
     _attempt("the backward pass", partial(_patch_backward, torch, steps))
     _attempt("DistributedDataParallel", partial(_patch_ddp, torch, steps))
     _attempt("DeviceMesh", _patch_mesh)
-    _attempt("the DataLoader", _patch_batches)
+    _attempt("the DataLoader", mark_loaded_batches)
     steps.before_backward.append(partial(patch_loaded, torch))
 
 
@@ -65,9 +65,3 @@ def _patch_mesh() -> None:
     kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
     if kind is not None:
         patch_mesh(kind)
-
-
-def _patch_batches() -> None:
-    loading = sys.modules.get("torch.utils.data.dataloader")
-    if loading is not None:
-        patch_batches(loading._BaseDataLoaderIter)

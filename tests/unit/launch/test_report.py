@@ -107,6 +107,23 @@ def test_a_job_that_ends_well_says_nothing() -> None:
     assert code(Evidence(end=ended(0))) == 0
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_who_ran_out_of_batches_leads_also_where_no_diagnosis_is_at_hand(leaves: bool) -> None:
+    said = "rank 1 ran out of batches at step 312; ranks 0,2 went on"
+    text = "RankLeft: rank 1 left" if leaves else "MismatchError: op #9 differs: x on ranks 0,2"
+    failed = [
+        Evidence(
+            end=ended(rank, exit_code=1),
+            error=error(text, because_of=(1,), details=(said, "called at train.py:8 (step)")),
+        )
+        for rank in ((0, 2) if leaves else (0, 1, 2))
+    ]
+    lines = told(*failed, *([Evidence(end=ended(1))] if leaves else [])).splitlines()
+    assert lines[0].endswith("MISMATCH: rank 1 ran out of batches at step 312, ranks 0,2 went on")
+    assert not [line for line in lines[1:] if "ran out" in line]
+    assert "  called at train.py:8 (step)" in lines
+
+
 def test_an_exception_is_told_with_its_lines() -> None:
     first = Evidence(
         end=ended(2, exit_code=1),

@@ -6,13 +6,17 @@ from distdbg.errors import MismatchError, OpTimeout, RankLeft, UsageError
 from distdbg.runtime.parallel.reducer.agreement import (
     SKIPPED,
     Description,
-    PassReport,
     compare_models,
-    find_uneven,
     is_skipped,
-    judge_pass,
     retell,
     waiting_bucket,
+)
+from distdbg.runtime.parallel.reducer.passes import (
+    PassReport,
+    find_uneven,
+    is_partial,
+    judge_pass,
+    used_by_any,
 )
 
 SITE = "/home/me/train.py:12 (main)"
@@ -153,7 +157,44 @@ def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:
     left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
     told = retell(left, 5, "DDP bucket 0 of fc", found)
     assert told.details[-1] == found.text
+    assert told.what == (
+        "DDP step 5 on group 'world' cannot complete: rank 1 left (returned); it skipped a backward pass "
+        "at step 3"
+    )
     assert str(told.hint).endswith("see what rank 1 did before that step")
+
+
+def test_a_forward_pass_that_was_thrown_away_is_a_backward_pass_that_was_skipped() -> None:
+    thrown = {"forwards": 2, "thrown_away": 1, "thrown_site": OTHER}
+    error = judge_pass(reports({}, thrown, {}), [0, 1, 2], "world", 1)
+    assert isinstance(error, MismatchError)
+    assert error.ranks == [1]
+    assert str(error) == (
+        "DDP step 3 on group 'world': rank 1 skipped a backward pass that ranks 0,2 ran\n"
+        "  ranks 0-2 called backward at train.py:12 (main)\n"
+        "  the outputs of the model at train.py:14 (main) were let go on rank 1: no backward pass came to "
+        "them\n"
+        "  forward passes since the pass before: 1 on ranks 0,2, 2 on rank 1\n"
+        "  gradients of different steps were averaged: do not use them; the group is still usable\n"
+        "  this rank is the one that differs\n"
+        "  hint: see what decides that backward() is left out; a forward pass that needs none belongs under "
+        "torch.no_grad()"
+    )
+    assert judge_pass(reports(thrown, thrown), [0, 1], "world", 0) is None
+    # As many forward passes, of which one was dropped; more of them, of which not all were.
+    assert judge_pass(reports({"forwards": 2}, thrown), [0, 1], "world", 0) is None
+    assert judge_pass(reports({}, thrown | {"forwards": 4}), [0, 1], "world", 0) is None
+
+
+def test_a_part_of_the_gradients_may_come_in_a_further_pass() -> None:
+    first = reports(*[{"missing": ("b",), "awaits_more": True}] * 2)
+    assert isinstance(judge_pass(first, [0, 1], "world", 0), UsageError)
+    assert is_partial(first)
+    assert not is_partial(reports({"missing": ("b",), "awaits_more": True}, {"missing": ("b",)}))
+    assert used_by_any(first, ["a", "b"]) == [True, False]
+    second = reports({"forwards": 0, "had": ("a",)}, {"forwards": 0})
+    assert judge_pass(second, [0, 1], "world", 0) is None
+    assert used_by_any(second, ["a", "b"]) == [True, True]
 
 
 def test_batches_are_counted_where_there_are_no_forward_passes() -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -65,6 +65,63 @@ def test_averages_of_a_tree_in_buckets_of_one_dtype_each() -> None:
     assert values == [1, 2, 3, 1]
     assert buckets[0] == buckets[1] == [["half"], ["scale"], ["layers[0].w", "layers[1].w"]]
     assert buckets[2] == [["layers[0].w"], ["layers[1].w"], ["scale"], ["half"]]
+
+
+class Dense(NamedTuple):
+    """A layer, as functional libraries keep them."""
+
+    w: Any
+    b: Any
+
+
+class Frozen:
+    """A node of a pytree that only its library can take apart."""
+
+    def __init__(self, layers: tuple[Dense, ...]) -> None:
+        self.layers = layers
+
+    def flatten(self) -> list[Any]:
+        return [array for layer in self.layers for array in layer]
+
+    @classmethod
+    def unflatten(cls, arrays: list[Any]) -> Frozen:
+        pairs = zip(arrays[::2], arrays[1::2], strict=True)
+        return cls(tuple(Dense(*pair) for pair in pairs))
+
+
+def test_pytrees_come_back_in_their_form_and_others_as_their_leaves() -> None:
+    def job(rank: int) -> Any:
+        def frozen(value: float) -> Any:
+            array = full(2, value)
+            array.flags.writeable = False  # as JAX's
+            return array
+
+        def tree(value: float) -> Any:
+            # Keys in another order, as JAX gives them back.
+            head = {"b": frozen(value), "a": frozen(2 * value)}
+            if not value:
+                head = dict(sorted(head.items()))
+            return {"layers": [Dense(frozen(value), frozen(3 * value))], "head": (head, frozen(1))}
+
+        reducer = dist.GradientReducer(tree(0), init_sync=False)
+        begin = reducer.broadcast(tree(rank), group_src=1)
+        averages = reducer.reduce(tree(rank))
+        assert type(averages["layers"][0]) is type(begin["layers"][0]) is Dense
+        assert isinstance(averages["head"], tuple)
+        shown = [
+            [float(one[0]) for one in (of["layers"][0].w, of["layers"][0].b, of["head"][0]["a"])]
+            for of in (begin, averages)
+        ]
+        model = Frozen((Dense(full(2, 0), full((2, 1), 0)), Dense(full(3, 0), full(1, 0))))
+        reducer = dist.GradientReducer(model.flatten())
+        gradients = Frozen(
+            (Dense(full(2, rank), full((2, 1), 2)), Dense(full(3, 4), full(1, rank)))
+        )
+        means = Frozen.unflatten(reducer.reduce(gradients.flatten()))
+        return shown, [float(one.flat[0]) for one in means.flatten()], means.layers[0].b.shape
+
+    expected = [[1, 3, 2], [1, 3, 2]], [1, 2, 4, 1], (2, 1)
+    assert run(job) == [expected] * RANKS
 
 
 def test_gradients_that_come_one_by_one_are_reduced_in_the_order_of_rank_0() -> None:
@@ -304,7 +361,7 @@ def test_a_pass_that_one_rank_leaves_out_is_told_by_its_batches(
     assert odd == ""
     for said in (first, last):
         assert said.startswith(
-            "DDP step 5 on group 'world' cannot complete: rank 1 left (returned)"
+            "DDP step 5 on group 'world' cannot complete: rank 1 left (returned); it skipped a pass at step 3"
         )
         assert told in said
         assert "hint: all ranks must run as many passes: see what rank 1 did before" in said
@@ -449,6 +506,37 @@ def test_a_hook_that_raises_on_one_rank_is_told_in_that_pass(usual: Any, when: s
     for rank, found in enumerate(run(job)):
         assert found[:2] + found[3:] == [""] * 4
         assert found[2] == "no disk" if rank == 1 else found[2].startswith(told), found[2]
+
+
+def test_at_level_off_a_hook_that_raises_on_one_rank_ends_all_by_its_error() -> None:
+    def job(rank: int) -> Any:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+        calls = []
+
+        def hook(state: Any, bucket: dist.GradBucket) -> Any:
+            calls.append(bucket.index())
+            if rank == 1 and len(calls) == 5:
+                raise OSError("no disk")
+            return allreduce_hook(state, bucket)
+
+        tree = [full(2, rank) for _ in range(3)]
+        reducer = dist.GradientReducer(tree, bucket_cap_mb=1e-6)
+        reducer.register_comm_hook(None, hook)
+        found = []
+        for _ in range(4):
+            try:
+                reducer.reduce(tree)
+                found.append("")
+            except (OSError, dist.DistError) as error:
+                found.append(str(error).partition("\n")[0])
+        return found
+
+    told = "rank 1 gave up a pass of DDP: comm hook "
+    for rank, found in enumerate(run(job)):
+        assert found[:2] == ["", ""]
+        assert found[2] == "no disk" if rank == 1 else told in found[2], found
+        assert told in found[3]
+        assert found[3].endswith("OSError: no disk in op #11")
 
 
 @pytest.mark.parametrize("name", list(dist.DDPCommHookType.__members__))

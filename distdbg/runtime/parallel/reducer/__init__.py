@@ -9,7 +9,10 @@ hook_results.py  what comm hooks give back, and the errors that name them; pure
 counts.py      what a rank did between two passes; pure
 status.py      what ranks tell each other at the end of each pass
 hooked.py      how a comm hook is called, and what follows where it raises
-agreement.py   whether all ranks have the same model, and the same passes; pure
+agreement.py   whether all ranks have the same model; errors of ops in DDP's words; pure
+exchange.py    what ranks tell each other after a pass that was unusual
+partial.py     which gradients have come, over several backward passes; pure
+passes.py      whether all ranks did the same in a pass; pure
 construction.py  the comparison of models and values when a reducer is made
 measures.py    times of forward, backward and communication, and the facts of the log
 reducer.py     the Reducer: gradients in, averages out, while the backward pass still runs

@@ -53,7 +53,10 @@ class Hooked:
         if isinstance(error, (CollectiveError, PeerLost)):
             return False
         if level_of(self._group.world) is DebugLevel.OFF:
-            return False  # ops are not compared there, so the status would end none of the others'
+            # Ops are not compared there, so the status would end none of the others', and this rank's next
+            # op would meet one of this pass.
+            self._group.engine.abort(f"gave up a pass of DDP: {self._say(error)}")
+            return False
         if self.failed is None:
             self.failed = error
         return True
@@ -63,8 +66,11 @@ class Hooked:
         """Why this rank gives up the pass; '' where it does not."""
         if self.failed is None:
             return ""
-        first_line = str(self.failed).partition("\n")[0]
-        return f"comm hook {self.name}: {type(self.failed).__name__}: {first_line}"
+        return self._say(self.failed)
+
+    def _say(self, error: Exception) -> str:
+        first_line = str(error).partition("\n")[0]
+        return f"comm hook {self.name}: {type(error).__name__}: {first_line}"
 
     def raise_failed(self) -> None:
         """Raise what it raised, if it did."""

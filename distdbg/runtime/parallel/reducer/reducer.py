@@ -27,13 +27,10 @@ from distdbg.record.known_marks import STEP
 from distdbg.runtime.collectives import all_reduce, broadcast
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.marks import mark, span
-from distdbg.runtime.objects import all_gather_object
 from distdbg.runtime.parallel.reducer.agreement import (
     STATUS,
     Failed,
-    PassReport,
     is_skipped,
-    judge_pass,
     retell,
     waiting_bucket,
 )
@@ -42,9 +39,12 @@ from distdbg.runtime.parallel.reducer.bucket import Bucket, make_buckets
 from distdbg.runtime.parallel.reducer.buckets import Buckets, Capacity
 from distdbg.runtime.parallel.reducer.construction import recorded
 from distdbg.runtime.parallel.reducer.counts import Counts
+from distdbg.runtime.parallel.reducer.exchange import exchange
 from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
+from distdbg.runtime.parallel.reducer.partial import Partial
+from distdbg.runtime.parallel.reducer.passes import PassReport, came_twice, used_by_any
 from distdbg.runtime.parallel.reducer.status import Status, named
 from distdbg.runtime.work import Work
 
@@ -107,8 +107,7 @@ class Reducer:
         self._to_come: dict[int, int] = {}
         #: Whether a static graph shows in this pass what it has.
         self._is_learning = False
-        #: In finish(): the parameters without a gradient that may not be without one.
-        self._missing: list[int] = []
+        self.partial = Partial(len(self.parameters))
         self._status = Status(group, len(self.parameters))
         may_lack = find_unused and not static_graph
         self._make_buckets(capacity.first_buckets(self.parameters, may_lack))
@@ -182,8 +181,15 @@ class Reducer:
 
     def begin_forward(self) -> None:
         """A forward pass begins whose backward pass reduces."""
+        self.check_owed()
         self.counts.forwards += 1
         self.moments = Moments(forward_begin_ns=_now_ns())
+
+    def check_owed(self) -> None:
+        """UsageError, on all ranks, where backward passes had some gradients and none had the others."""
+        error = self.partial.take_error()
+        if error is not None:
+            raise recorded(self.group, error)
 
     def begin_backward(self) -> None:
         """The backward pass begins; only for the times."""
@@ -224,7 +230,7 @@ class Reducer:
         self._count = self._next = 0
         self._in_flight.clear()
         self._surplus.clear()
-        self._missing = []
+        self.partial.lack((), is_first=False)
         if not self.has_rebuilt:
             self.order.clear()  # of a pass that was abandoned before its buckets were rebuilt
 
@@ -264,11 +270,7 @@ class Reducer:
             return
         reason = f"{self.parameters[index].name} got its gradient twice in one backward pass"
         self.give_up(reason)
-        raise UsageError(
-            f"DDP: {reason}",
-            hint="is a backward pass run within another one? torch's checkpoint() does so unless "
-            "use_reentrant=False; static_graph=True allows it",
-        )
+        raise came_twice(reason)
 
     def _take_missing(self, index: int) -> None:
         """A parameter has no gradient in this pass; it may have one of passes that were not reduced."""
@@ -346,7 +348,8 @@ class Reducer:
         for index in lacking:
             self._take_missing(index)
         may_lack = self._tells_used
-        self._missing = [] if may_lack or self._is_shadow or self._given_up else lacking
+        is_told = not (may_lack or self._is_shadow or self._given_up)
+        self.partial.lack(lacking if is_told else (), is_first=self.counts.forwards > 0)
         try:
             self._drain(lacking if may_lack else None)
         except BaseException:
@@ -354,9 +357,10 @@ class Reducer:
             raise
         self.moments.comm_end_ns = _now_ns()
         forwards = self._end_pass()
-        missing, self._missing = self._missing, []
+        used = owed_error = None
         if self.buckets[-1].whole[-1] if self._is_plain else self._status.is_odd:
-            self._explain(forwards, missing)
+            used, owed_error = self._explain(forwards)
+        self.partial.end(used, owed_error)
         if not self._given_up:
             if may_lack:
                 self._used = self._status.used
@@ -366,7 +370,7 @@ class Reducer:
         mark(STEP, self.passes)
         if self.measures.is_time_to_say() and level_of(self.group.world) is DebugLevel.DETAIL:
             _log.info("DDP step %d: %s", self.passes, self.measures.line())
-        return self._used if self.is_static or may_lack else None
+        return self._used if self.is_static or may_lack else used
 
     def _end_pass(self) -> int:
         """It counts on every rank, however it ended; returns how many forward passes it had here."""
@@ -429,7 +433,7 @@ class Reducer:
 
     def _is_odd(self) -> bool:
         """Whether the others have to be told what is in this pass of this rank."""
-        is_odd = self._missing or self._surplus or self._given_up
+        is_odd = self.partial.is_odd or self._surplus or self._given_up
         return bool(is_odd or not self.counts.is_usual)
 
     def _wait(self, bucket: Bucket, work: Work | None, future: Any) -> None:
@@ -450,28 +454,26 @@ class Reducer:
                 started.end()
         self._in_flight.clear()
 
-    def _explain(self, forwards: int, lacking: Sequence[int]) -> None:
-        """A rank has seen something unusual: raise the same error on all, or go on where it is none."""
+    def _explain(self, forwards: int) -> tuple[Sequence[bool] | None, DistError | None]:
+        """A rank has seen something unusual: raise the same error on all, or go on where it is none.
+
+        Returns which parameters had a gradient on any rank, None: all; and the error if no pass brings them.
+        """
         names = [parameter.name for parameter in self.parameters]
         report = PassReport(
             number=self.passes,
             forwards=forwards,
-            batches=self.counts.batches,
-            missing=tuple(names[i] for i in lacking),
+            missing=tuple(names[i] for i in self.partial.missing),
             surplus=tuple(names[i] for i in self._surplus),
+            had=tuple(names[i] for i in self.partial.had),
+            awaits_more=self.partial.awaits_more,
             given_up=self._given_up,
             function=self._function,
             site=call_site(),
         )
-        everybody: list[Any] = [None] * self.group.size()
-        all_gather_object(everybody, report, group=self.group)
-        group = self.group
-        error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
-        if error is not None:
-            raise recorded(self.group, error)
-        told = self.counts.learn(everybody, group.ranks, group.label, group.rank())
-        if told:
-            _log.warning("%s", told)
+        everybody, error = exchange(self.group, report, self.counts)
+        used = used_by_any(everybody, names)
+        return None if all(used) else used, error
 
     def _rebuild(self) -> None:
         """Make the buckets anew, in the order in which rank 0 got its gradients."""
@@ -491,6 +493,7 @@ class Reducer:
         try:
             self.open(divisor)
             self.counts.forwards = self.counts.usual_forwards
+            self.counts.thrown_away = 0
             self.moments = Moments()
             self.finish()
         finally:

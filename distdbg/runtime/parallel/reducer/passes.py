@@ -1,0 +1,329 @@
+"""Whether all ranks did the same in one pass, by what each reports; the errors that say who did not. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distdbg.check.arrays import few, say_ranks
+from distdbg.check.sites import shorten
+from distdbg.errors import DistError, MismatchError, UsageError
+from distdbg.runtime.parallel.reducer.agreement import (
+    MOST_LINE,
+    NOT_AVERAGED,
+    USABLE,
+    say_odd,
+    short_line,
+    sides_of,
+    where_called,
+)
+from distdbg.runtime.parallel.reducer.names import list_names
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one rank saw in one pass."""
+
+    #: The number of the pass, from 1.
+    number: int
+    #: Forward passes since the backward pass before.
+    forwards: int
+    #: Batches that `dist.batches` has begun since the pass before, in the same loop; 0: not known.
+    batches: int = 0
+    #: The parameters without a gradient that may not be without one.
+    missing: tuple[str, ...] = ()
+    #: Those that had none in the first pass, with static_graph, and have one now.
+    surplus: tuple[str, ...] = ()
+    #: Those without one in this pass that had one in a pass before it, after the same forward pass.
+    had: tuple[str, ...] = ()
+    #: Whether another backward pass may bring those that are missing: the model has further outputs.
+    awaits_more: bool = False
+    #: How many of the forward passes were called where the one of this pass was, and then let go; and where.
+    thrown_away: int = 0
+    thrown_site: str = ""
+    #: Why this rank has given up the pass; what was left of it is zeros.
+    given_up: str = ""
+    #: What the user called, and the line.
+    function: str = ""
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenPass:
+    """A pass before which some ranks did more than others."""
+
+    text: str
+    #: Those that did more.
+    ranks: Sequence[int]
+    #: Of one of them that has left early: 'it skipped a backward pass at step 3'.
+    skipped: str
+
+
+def judge_pass(
+    reports: Sequence[PassReport], ranks: Sequence[int], group: str, this_rank: int
+) -> DistError | None:
+    """The same error on all ranks, if what they report is one; None: all did the same."""
+    step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
+    sites = where_called(reports, ranks)
+    given_up = [report.given_up for report in reports]
+    if any(given_up):  # all: each knows why
+        return None if all(given_up) else _given_up(step, reports, ranks, group, sites, this_rank)
+    forwards = [report.forwards for report in reports]
+    if reports[0].function == "reduce" and len(set(forwards)) > 1:
+        return _kept(step, forwards, reports, ranks, group, sites, this_rank)
+    if not all(forwards) and any(forwards):
+        return _again(step, forwards, reports, ranks, group, sites, this_rank)
+    skipping = _skipping(reports, ranks)
+    if skipping:
+        return _skipped(step, skipping, reports, ranks, group, this_rank)
+    surplus = _by_rank([report.surplus for report in reports], ranks)
+    if surplus:
+        name, (having, _) = next(iter(surplus.items()))
+        return UsageError(
+            short_line(f"{step}: {say_ranks(having)} used {name}, which no first pass used"),
+            details=[*sites, USABLE],
+            hint="static_graph=True promises that every pass uses the same parameters",
+        )
+    missing = _by_rank([report.missing for report in reports], ranks)
+    if not missing:
+        return None
+    sides: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = defaultdict(list)
+    for name, (lacking, having) in missing.items():
+        sides[tuple(lacking), tuple(having)].append(name)
+    lines = [_unused(lacking, having, names) for (lacking, having), names in sides.items()]
+    what = f"{step}: {lines[0]}"
+    details = [
+        *([lines[0]] if len(what) > MOST_LINE else []),
+        *few(lines[1:]),
+        *sites,
+        f"{NOT_AVERAGED}; {USABLE}",
+    ]
+    if all(not having for _, having in sides):
+        return UsageError(
+            short_line(what),
+            details=details,
+            hint="had they none, find_unused_parameters=True allows it; of several losses, all go backward "
+            "before the optimizer steps",
+        )
+    odd = sorted({rank for lacking, having in sides if having for rank in lacking})
+    details += say_odd(odd, this_rank)
+    return MismatchError(
+        short_line(what),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=sides_of([report.missing for report in reports], reports, ranks),
+        details=details,
+        hint=f"see which branch {say_ranks(odd)} took; find_unused_parameters=True allows it",
+    )
+
+
+def _unused(lacking: Sequence[int], having: Sequence[int], names: Sequence[str]) -> str:
+    """'rank 1 did not use fc2.weight; ranks 0,2-3 did'."""
+    words = list_names(names)
+    if not having:
+        return f"no rank used {words}"
+    return f"{say_ranks(lacking)} did not use {words}; {say_ranks(having)} did"
+
+
+def _given_up(
+    step: str,
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    sites: Sequence[str],
+    this_rank: int,
+) -> MismatchError:
+    reasons: dict[str, list[int]] = defaultdict(list)
+    for rank, report in zip(ranks, reports, strict=True):
+        if report.given_up:
+            reasons[report.given_up].append(rank)
+    odd = sorted(rank for of in reasons.values() for rank in of)
+    lines = [f"{say_ranks(of)} gave up the pass: {reason}" for reason, of in reasons.items()]
+    what = f"{step}: {lines[0]}"
+    return MismatchError(
+        short_line(what),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=sides_of([report.given_up for report in reports], reports, ranks),
+        details=[
+            *([lines[0]] if len(what) > MOST_LINE else []),
+            *few(lines[1:]),
+            *sites,
+            f"{NOT_AVERAGED}; {USABLE}",
+            *say_odd(odd, this_rank),
+        ],
+        hint=f"see the error of {say_ranks(odd)}; all ranks are at the end of this pass: leave its step out "
+        "on all",
+    )
+
+
+def _kept(
+    step: str,
+    forwards: Sequence[int],
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    sites: Sequence[str],
+    this_rank: int,
+) -> MismatchError:
+    """Of reducers without forward passes: what counts are the passes within no_sync()."""
+    fewest = min(forwards)
+    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if count > fewest]
+    usual = [rank for rank in ranks if rank not in odd]
+    return MismatchError(
+        short_line(f"{step}: {say_ranks(odd)} kept or lost a pass that {say_ranks(usual)} reduced"),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=sides_of(list(forwards), reports, ranks),
+        details=[
+            f"passes since the averages before: {_counts(forwards, ranks)}",
+            *sites,
+            f"gradients of different steps were added: do not use them; {USABLE}",
+            *say_odd(odd, this_rank),
+        ],
+        hint="all ranks need as many passes within no_sync() before one that is reduced",
+    )
+
+
+def _again(
+    step: str,
+    forwards: Sequence[int],
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    sites: Sequence[str],
+    this_rank: int,
+) -> MismatchError:
+    """Several backward passes after one forward pass, which all ranks must run."""
+    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if not count]
+    usual = [rank for rank in ranks if rank not in odd]
+    return MismatchError(
+        short_line(
+            f"{step}: {say_ranks(odd)} went backward again without going forward; not {say_ranks(usual)}"
+        ),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=sides_of([bool(count) for count in forwards], reports, ranks),
+        details=[
+            *sites,
+            f"gradients of different steps were added: do not use them; {USABLE}",
+            *say_odd(odd, this_rank),
+        ],
+        hint="all ranks must run as many backward passes: see what decides that there is another one",
+    )
+
+
+def _skipping(reports: Sequence[PassReport], ranks: Sequence[int]) -> list[int]:
+    """Those whose additional forward passes are all accounted for: each was thrown away.
+
+    So a rank with other numbers of forward passes is none where it used them all, or called one elsewhere.
+    """
+    fewest = min(report.forwards for report in reports)
+    usual = min(report.thrown_away for report in reports)
+    return [
+        rank
+        for rank, report in zip(ranks, reports, strict=True)
+        if report.forwards > fewest and report.forwards - fewest == report.thrown_away - usual
+    ]
+
+
+def _skipped(
+    step: str,
+    odd: Sequence[int],
+    reports: Sequence[PassReport],
+    ranks: Sequence[int],
+    group: str,
+    this_rank: int,
+) -> MismatchError:
+    usual = [rank for rank in ranks if rank not in odd]
+    lost = {
+        rank: report.thrown_site for rank, report in zip(ranks, reports, strict=True) if rank in odd
+    }
+    short = shorten([*lost.values(), *(report.site for report in reports)])
+    forwards = [report.forwards for report in reports]
+    return MismatchError(
+        short_line(f"{step}: {say_ranks(odd)} skipped a backward pass that {say_ranks(usual)} ran"),
+        kind="DDP",
+        group=group,
+        ranks=odd,
+        sides=sides_of([rank in odd for rank in ranks], reports, ranks),
+        details=[
+            *where_called(reports, ranks),
+            *few(
+                [
+                    f"the outputs of the model at {short[site]} were let go on rank {rank}: no backward pass "
+                    "came to them"
+                    for rank, site in lost.items()
+                ]
+            ),
+            f"forward passes since the pass before: {_counts(forwards, ranks)}",
+            f"gradients of different steps were averaged: do not use them; {USABLE}",
+            *say_odd(odd, this_rank),
+        ],
+        hint="see what decides that backward() is left out; a forward pass that needs none belongs under "
+        "torch.no_grad()",
+    )
+
+
+def came_twice(reason: str) -> UsageError:
+    """A parameter has its gradient more than once in a pass."""
+    return UsageError(
+        f"DDP: {reason}",
+        hint="is a backward pass run within another one? torch's checkpoint() does so unless "
+        "use_reentrant=False; static_graph=True allows it",
+    )
+
+
+def is_partial(reports: Sequence[PassReport]) -> bool:
+    """Whether what no rank has used may come in a further backward pass, which all ranks will run."""
+    return all(report.awaits_more and report.missing for report in reports)
+
+
+def used_by_any(reports: Sequence[PassReport], names: Sequence[str]) -> list[bool]:
+    """Of each parameter: whether any rank had a gradient for it in this pass."""
+    nowhere = set.intersection(*({*report.missing, *report.had} for report in reports))
+    return [name not in nowhere for name in names]
+
+
+def find_uneven(
+    reports: Sequence[PassReport], ranks: Sequence[int], group: str
+) -> UnevenPass | None:
+    """Where ranks did more than others since the pass before."""
+    step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
+    is_reduce = reports[0].function == "reduce"
+    counts = [report.batches if is_reduce else report.forwards for report in reports]
+    fewest = min(counts)
+    ahead = [rank for rank, count in zip(ranks, counts, strict=True) if count > fewest]
+    if not ahead or not fewest:  # 0 batches: not known
+        return None
+    skipped, done = ("a pass", "batches") if is_reduce else ("a backward pass", "forward passes")
+    return UnevenPass(
+        f"{step}: has {say_ranks(ahead)} skipped {skipped}? {done} since the pass before: "
+        f"{_counts(counts, ranks)}; gradients of different steps may be averaged",
+        ahead,
+        f"it skipped {skipped} at step {max(report.number for report in reports)}",
+    )
+
+
+def _by_rank(
+    names: Sequence[Sequence[str]], ranks: Sequence[int]
+) -> dict[str, tuple[list[int], list[int]]]:
+    """Of each name that some rank has: the ranks that have it, and those that have not."""
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    sets = [set(of_rank) for of_rank in names]
+    for name in dict.fromkeys(name for of_rank in names for name in of_rank):
+        having = [rank for rank, of_rank in zip(ranks, sets, strict=True) if name in of_rank]
+        found[name] = having, [rank for rank in ranks if rank not in having]
+    return found
+
+
+def _counts(counts: Sequence[int], ranks: Sequence[int]) -> str:
+    sides: dict[int, list[int]] = defaultdict(list)
+    for rank, count in zip(ranks, counts, strict=True):
+        sides[count].append(rank)
+    return ", ".join(f"{count} on {say_ranks(of)}" for count, of in sorted(sides.items()))
