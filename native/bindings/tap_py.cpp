@@ -8,6 +8,7 @@
 #include <deque>
 #include <optional>
 
+#include "attributes.hpp"
 #include "group_py.hpp"
 
 namespace distdbg {
@@ -22,79 +23,43 @@ constexpr int level_detail_of_check = 2;
 
 // Attributes of the objects of distdbg/torch_bridge/tap and of torch, each name made once.
 struct Names {
-  static PyObject* make(const char* text) { return PyUnicode_InternFromString(text); }
-  PyObject* const acquire = make("acquire");
-  PyObject* const release = make("release");
-  PyObject* const add_done_callback = make("add_done_callback");
-  PyObject* const agree = make("agree");
-  PyObject* const checked = make("checked");
-  PyObject* const control = make("control");
-  PyObject* const count = make("count");
-  PyObject* const followed = make("followed");
-  PyObject* const form = make("form");
-  PyObject* const get_future = make("get_future");
-  PyObject* const groups = make("groups");
-  PyObject* const held = make("held");
-  PyObject* const known = make("known");
-  PyObject* const lane = make("lane");
-  PyObject* const lane_ops = make("lane_ops");
-  PyObject* const level = make("level");
-  PyObject* const on_failure = make("on_failure");
-  PyObject* const on_unstarted = make("on_unstarted");
-  PyObject* const on_work_class = make("on_work_class");
-  PyObject* const op = make("op");
-  PyObject* const op_class = make("op_class");
-  PyObject* const order = make("order");
-  PyObject* const plan = make("plan");
-  PyObject* const recorded = make("recorded");
-  PyObject* const seq = make("seq");
-  PyObject* const seqs = make("seqs");
-  PyObject* const tapped = make("tapped");
-  PyObject* const timeout_ns = make("timeout_ns");
-  PyObject* const unbox_work = make("unbox_work");
-  PyObject* const value = make("value");
-  PyObject* const wide = make("wide");
-  PyObject* const work = make("work");
-  PyObject* const work_classes = make("work_classes");
+  PyObject* const add_done_callback = intern("add_done_callback");
+  PyObject* const agree = intern("agree");
+  PyObject* const checked = intern("checked");
+  PyObject* const control = intern("control");
+  PyObject* const count = intern("count");
+  PyObject* const followed = intern("followed");
+  PyObject* const form = intern("form");
+  PyObject* const get_future = intern("get_future");
+  PyObject* const groups = intern("groups");
+  PyObject* const held = intern("held");
+  PyObject* const known = intern("known");
+  PyObject* const lane = intern("lane");
+  PyObject* const lane_ops = intern("lane_ops");
+  PyObject* const level = intern("level");
+  PyObject* const on_failure = intern("on_failure");
+  PyObject* const on_unstarted = intern("on_unstarted");
+  PyObject* const on_work_class = intern("on_work_class");
+  PyObject* const op = intern("op");
+  PyObject* const op_class = intern("op_class");
+  PyObject* const order = intern("order");
+  PyObject* const plan = intern("plan");
+  PyObject* const recorded = intern("recorded");
+  PyObject* const seq = intern("seq");
+  PyObject* const seqs = intern("seqs");
+  PyObject* const tapped = intern("tapped");
+  PyObject* const timeout_ns = intern("timeout_ns");
+  PyObject* const unbox_work = intern("unbox_work");
+  PyObject* const value = intern("value");
+  PyObject* const wide = intern("wide");
+  PyObject* const work = intern("work");
+  PyObject* const work_classes = intern("work_classes");
 };
 
 const Names& names() {
   static const Names all;
   return all;
 }
-
-nb::object owned(PyObject* made) {
-  if (made == nullptr) nb::raise_python_error();
-  return nb::steal(made);
-}
-
-nb::object get(nb::handle of, PyObject* name) { return owned(PyObject_GetAttr(of.ptr(), name)); }
-
-void set(nb::handle of, PyObject* name, nb::handle value) {
-  if (PyObject_SetAttr(of.ptr(), name, value.ptr()) != 0) nb::raise_python_error();
-}
-
-nb::object call(nb::handle of, PyObject* name) {
-  PyObject* arguments[] = {of.ptr()};
-  return owned(PyObject_VectorcallMethod(name, arguments, 1, nullptr));
-}
-
-// A lock of Python's, held for a block.
-class Locked {
- public:
-  explicit Locked(nb::object lock) : lock_(std::move(lock)) { call(lock_, names().acquire); }
-  ~Locked() {
-    PyObject* arguments[] = {lock_.ptr()};
-    PyObject* const done = PyObject_VectorcallMethod(names().release, arguments, 1, nullptr);
-    if (done == nullptr) PyErr_WriteUnraisable(lock_.ptr());
-    Py_XDECREF(done);
-  }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  const nb::object lock_;
-};
 
 // An op from its begin to its end.
 struct TappedOp {
@@ -326,24 +291,22 @@ class TappedOps {
     const std::uint64_t seq = nb::cast<std::uint64_t>(get(recorded, n.count)) + 1;
     bool is_detail = false;
     if (!checked.is_none()) {
-      if (limit_ns < 0)
-        limit_ns = nb::cast<std::int64_t>(get(get(lane, n.control), n.timeout_ns));
+      if (limit_ns < 0) limit_ns = nb::cast<std::int64_t>(get(get(lane, n.control), n.timeout_ns));
       is_detail = nb::cast<int>(get(checked, n.level)) == level_detail_of_check;
     }
     const nb::object plan = get(known, n.plan);
     const bool agrees_here = !plan.is_none() && (!is_detail || is_async);
     std::optional<TappedOp> begun;
     try {
-      begun =
-          begin(nb::cast<Form&>(get(known, n.form)),
-                agrees_here ? &nb::cast<const CompiledPlan&>(plan) : nullptr, seq, limit_ns,
-                flag_async, known, comm);
+      begun = begin(nb::cast<Form&>(get(known, n.form)),
+                    agrees_here ? &nb::cast<const CompiledPlan&>(plan) : nullptr, seq, limit_ns,
+                    flag_async, known, comm);
     } catch (const Error&) {  // the group has been broken in this moment
     }
     if (!begun) return false;
     set(recorded, n.count, owned(PyLong_FromUnsignedLongLong(seq)));
-    launched.seq = checked.is_none() ? nb::object(nb::int_(seq))
-                                     : owned(PyIter_Next(get(lane, n.seqs).ptr()));
+    launched.seq =
+        checked.is_none() ? nb::object(nb::int_(seq)) : owned(PyIter_Next(get(lane, n.seqs).ptr()));
     launched.op = nb::cast(std::move(*begun));
     bool has_agreed = false;
     try {
@@ -405,8 +368,8 @@ class TappedOps {
     }
     const nb::object followed = get(tapped, n.followed);
     if (PySet_Add(followed.ptr(), owner.ptr()) != 0) nb::raise_python_error();
-    get(future, n.add_done_callback)(nb::cast(TappedEnd(
-        nb::borrow(op), nb::borrow(owner), followed, get(owner, n.on_failure))));
+    get(future, n.add_done_callback)(
+        nb::cast(TappedEnd(nb::borrow(op), nb::borrow(owner), followed, get(owner, n.on_failure))));
   }
 
   // Whether no agreement has failed that has ended; they end in order.

@@ -98,7 +98,7 @@ class Tapped:
             make = partial(TapCall, call.kind, (), (), call.op, call.root, name=call.name)
             known = lane.know(key, call, make)
         limit_ns = -1 if call.timeout_s is None else int(call.timeout_s * 1e9)
-        result = lane.ops.launch(lane, known, call.is_async, limit_ns, True, "", call.start, ())
+        result = lane.launch(lane, known, call.is_async, limit_ns, True, "", call.start, ())
         return self.dispatch_long(call) if result is NotImplemented else result
 
     def dispatch_long(self, call: TapCall) -> Any:

@@ -212,9 +212,9 @@ class Tap:
         """The op of DDP, in as few steps as it takes: in a backward pass nothing of us is in a cache."""
         torch, groups = self._torch, self._groups
         unbox, lanes = torch.distributed.ProcessGroup.unbox, groups.lanes
-        redispatch = op._handle.redispatch_boxed
-        stash, below = _stash, {}
-        look_closer = 0
+        redispatch, stash, look_closer = op._handle.redispatch_boxed, _stash, 0
+        #: The keys of an op without ours.
+        below: dict[int, Any] = {}
         for each in ("Functionalize", "Python"):
             look_closer |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, each)).raw_repr()
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
@@ -254,7 +254,7 @@ class Tap:
             limit_ms = args[at_limit] if len(args) > at_limit else -1
             is_async = args[at_async] if len(args) > at_async else waits_not
             limit_ns = limit_ms * 1_000_000 if limit_ms > 0 else -1
-            result = lane.ops.launch(
+            result = lane.launch(
                 lane, known, is_async, limit_ns, True, comm, redispatch, (rest, *args)
             )
             if result is NotImplemented:

@@ -1,7 +1,7 @@
 """Lane: the short way of an op, in as few steps as its record and its agreement need.
 
     methods.py    the method of torch's group that Python calls, and what its arguments mean
-    Lane          one native call (`Lane.ops.launch`) begins the op in the record, starts the agreement, and
+    Lane          one native call (`Lane.launch`) begins the op in the record, starts the agreement, and
                   hands the op to torch
     LaneOp        until somebody waits for it
 
@@ -100,9 +100,9 @@ class LaneOp:
 
 
 class Lane:
-    """The short way of one group; `ops.launch` reads its attributes."""
+    """The short way of one group; `launch` reads its attributes."""
 
-    #: What `ops.launch` makes of each op.
+    #: What `launch` makes of each op.
     op_class = LaneOp
 
     def __init__(self, tapped: Tapped, recorded: RecordedEngine) -> None:
@@ -139,6 +139,8 @@ class Lane:
         #: Messages that somebody waits for in torch: as above, on all backends.
         self.message_waits: dict[int, LaneMessage] = {}
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
+        #: Starts an op: see native/bindings/tap_py.cpp.
+        self.launch: Callable[..., Any] = self.ops.launch
         self._known: dict[object, Known] = {}
         #: What is known of ops of this look; None: nothing yet.
         self.find = self._known.get

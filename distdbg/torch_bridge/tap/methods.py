@@ -81,10 +81,10 @@ class Methods:
         ) -> Any:
             limit_ns = -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
             if is_excluded(key):  # by somebody else, whose it stays
-                return lane.ops.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
+                return lane.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
             exclude(key, True)
             try:
-                return lane.ops.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
+                return lane.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
             finally:
                 exclude(key, False)
 
