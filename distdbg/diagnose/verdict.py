@@ -131,7 +131,7 @@ def diagnose(session: Session) -> Verdict:
     if moment is not session:
         found = [missing.tell_who_came_late(finding, session, matched) for finding in found]
         found += _found_since(session, matched, found)
-    found = [no_gradient.tell_no_gradient(finding, session) for finding in found]
+    found = no_gradient.tell_no_gradients(found, session)
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     found = [thread_error.tell_thread_error(finding, session) for finding in found]

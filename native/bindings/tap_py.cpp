@@ -8,15 +8,58 @@
 #include <deque>
 #include <optional>
 
+#include "attributes.hpp"
 #include "group_py.hpp"
 
 namespace distdbg {
 
 namespace {
 
-// Between the binding and the user's code are at least the function that begins an op, and the one that
-// torch's is replaced by.
-constexpr int frames_above_user = 2;
+// Between the binding and the user's code is at least the function that torch's is replaced by.
+constexpr int frames_above_user = 1;
+
+// distdbg/check/foreign/checked_engine.py
+constexpr int level_detail_of_check = 2;
+
+// Attributes of the objects of distdbg/torch_bridge/tap and of torch, each name made once.
+struct Names {
+  PyObject* const add_done_callback = intern("add_done_callback");
+  PyObject* const agree = intern("agree");
+  PyObject* const checked = intern("checked");
+  PyObject* const control = intern("control");
+  PyObject* const count = intern("count");
+  PyObject* const followed = intern("followed");
+  PyObject* const form = intern("form");
+  PyObject* const get_future = intern("get_future");
+  PyObject* const groups = intern("groups");
+  PyObject* const held = intern("held");
+  PyObject* const known = intern("known");
+  PyObject* const lane = intern("lane");
+  PyObject* const lane_ops = intern("lane_ops");
+  PyObject* const level = intern("level");
+  PyObject* const on_failure = intern("on_failure");
+  PyObject* const on_unstarted = intern("on_unstarted");
+  PyObject* const on_work_class = intern("on_work_class");
+  PyObject* const op = intern("op");
+  PyObject* const op_class = intern("op_class");
+  PyObject* const order = intern("order");
+  PyObject* const plan = intern("plan");
+  PyObject* const recorded = intern("recorded");
+  PyObject* const seq = intern("seq");
+  PyObject* const seqs = intern("seqs");
+  PyObject* const tapped = intern("tapped");
+  PyObject* const timeout_ns = intern("timeout_ns");
+  PyObject* const unbox_work = intern("unbox_work");
+  PyObject* const value = intern("value");
+  PyObject* const wide = intern("wide");
+  PyObject* const work = intern("work");
+  PyObject* const work_classes = intern("work_classes");
+};
+
+const Names& names() {
+  static const Names all;
+  return all;
+}
 
 // An op from its begin to its end.
 struct TappedOp {
@@ -46,13 +89,13 @@ class TappedEnd {
 
   void operator()(nb::handle future) const {
     try {
-      future.attr("value")();
+      call(future, names().value);
     } catch (nb::python_error&) {
       on_error_(future);
       return;
     }
     nb::cast<TappedOp&>(op_).end(0, -1);
-    nb::setattr(owner_, "held", nb::none());
+    set(owner_, names().held, nb::none());
     if (PySet_Discard(followed_.ptr(), owner_.ptr()) < 0) nb::raise_python_error();
   }
 
@@ -115,6 +158,34 @@ class TappedOps {
     }
     unsettled_.push_back({op.agreement, nb::borrow(about), seq, op.issued_ns});
     return op;
+  }
+
+  // An op from its begin until torch has it: what `start(*arguments)` returns, a Work, or where `is_boxed` what a
+  // c10d op returns. Its LaneOp is found by the Work from then on; where `is_async`, torch tells its end. `lane`,
+  // `known`: as in lane.py. A `limit_ns` below 0 is the group's own. NotImplemented: nothing was started, and the
+  // long way says why.
+  nb::object launch(nb::handle lane, nb::handle known, bool is_async, std::int64_t limit_ns,
+                    bool is_boxed, std::string_view comm, nb::handle start,
+                    const nb::tuple& arguments) {
+    Launched launched;
+    if (!start_op(lane, known, is_async, limit_ns, comm, start, arguments, launched))
+      return nb::borrow(Py_NotImplemented);
+    const nb::object tapped = get(lane, names().tapped);
+    const nb::object groups = get(tapped, names().groups);
+    const nb::object work = is_boxed ? unbox(groups, launched.result) : launched.result;
+    if (work.is_none()) {  // torch has nothing to wait for: to the program it has ended
+      nb::cast<TappedOp&>(launched.op).end(0, -1);
+      return launched.result;
+    }
+    if (PySet_Contains(get(groups, names().work_classes).ptr(),
+                       reinterpret_cast<PyObject*>(Py_TYPE(work.ptr()))) != 1)
+      get(groups, names().on_work_class)(work.type());
+    const nb::object owner = keep(lane, known, launched, work, is_boxed);
+    const nb::object id = owned(PyLong_FromVoidPtr(work.ptr()));
+    if (PyDict_SetItem(get(groups, names().lane_ops).ptr(), id.ptr(), owner.ptr()) != 0)
+      nb::raise_python_error();
+    if (is_async) follow(tapped, launched.op, owner, work);
+    return launched.result;
   }
 
   // The same of a send or recv, which no agreement is for.
@@ -203,6 +274,104 @@ class TappedOps {
     return !parts_ || (!parts_->group.is_broken() && have_agreed());
   }
 
+  struct Launched {
+    nb::object op;
+    nb::object seq;  // of its agreement
+    nb::object result;
+  };
+
+  // In the order of the group's ops. False: nothing has begun.
+  bool start_op(nb::handle lane, nb::handle known, bool is_async, std::int64_t limit_ns,
+                std::string_view comm, nb::handle start, const nb::tuple& arguments,
+                Launched& launched) {
+    const Names& n = names();
+    const nb::object checked = get(lane, n.checked);
+    const nb::object recorded = get(lane, n.recorded);
+    const Locked in_order(get(lane, n.order));
+    const std::uint64_t seq = nb::cast<std::uint64_t>(get(recorded, n.count)) + 1;
+    bool is_detail = false;
+    if (!checked.is_none()) {
+      if (limit_ns < 0) limit_ns = nb::cast<std::int64_t>(get(get(lane, n.control), n.timeout_ns));
+      is_detail = nb::cast<int>(get(checked, n.level)) == level_detail_of_check;
+    }
+    const nb::object plan = get(known, n.plan);
+    const bool agrees_here = !plan.is_none() && (!is_detail || is_async);
+    std::optional<TappedOp> begun;
+    try {
+      begun = begin(nb::cast<Form&>(get(known, n.form)),
+                    agrees_here ? &nb::cast<const CompiledPlan&>(plan) : nullptr, seq, limit_ns,
+                    flag_async, known, comm);
+    } catch (const Error&) {  // the group has been broken in this moment
+    }
+    if (!begun) return false;
+    set(recorded, n.count, owned(PyLong_FromUnsignedLongLong(seq)));
+    launched.seq =
+        checked.is_none() ? nb::object(nb::int_(seq)) : owned(PyIter_Next(get(lane, n.seqs).ptr()));
+    launched.op = nb::cast(std::move(*begun));
+    bool has_agreed = false;
+    try {
+      if (is_detail) get(lane, n.agree)(launched.op, known, limit_ns);
+      has_agreed = true;
+      launched.result = owned(PyObject_CallObject(start.ptr(), arguments.ptr()));
+    } catch (nb::python_error& error) {
+      if (nb::cast<bool>(get(lane, n.on_unstarted)(launched.op, known, has_agreed, error.value())))
+        return false;
+      throw;
+    }
+    return true;
+  }
+
+  // The Work in what a c10d op returns; None where there is none.
+  static nb::object unbox(nb::handle groups, nb::handle result) {
+    nb::object boxed = nb::borrow(result);
+    if (PyTuple_Check(result.ptr())) {
+      const Py_ssize_t size = PyTuple_Size(result.ptr());
+      boxed = size == 0 ? nb::none() : nb::borrow(PyTuple_GetItem(result.ptr(), size - 1));
+    }
+    if (boxed.is_none()) return boxed;
+    try {
+      return get(groups, names().unbox_work)(boxed);
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_RuntimeError)) throw;
+      return nb::none();  // an op in a block of NCCL's, whose Work comes at the end
+    }
+  }
+
+  // Its LaneOp, made without a frame of Python.
+  static nb::object keep(nb::handle lane, nb::handle known, const Launched& launched,
+                         nb::handle work, bool is_held) {
+    const Names& n = names();
+    const nb::object type = get(lane, n.op_class);
+    const nb::object owner =
+        owned(PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(type.ptr()), 0));
+    set(owner, n.lane, lane);
+    set(owner, n.known, known);
+    set(owner, n.op, launched.op);
+    set(owner, n.seq, launched.seq);
+    set(owner, n.work, owned(PyWeakref_NewRef(work.ptr(), nullptr)));
+    // Its caller gets it from C++, and must find it again.
+    set(owner, n.held, is_held ? work : nb::handle(Py_None));
+    set(owner, n.wide, nb::none());
+    return owner;
+  }
+
+  // Has torch tell its end, on any thread.
+  static void follow(nb::handle tapped, nb::handle op, nb::handle owner, nb::handle work) {
+    const Names& n = names();
+    set(owner, n.held, work);
+    nb::object future;
+    try {
+      future = call(work, n.get_future);
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_RuntimeError)) throw;
+      return;  // this kind of op has none
+    }
+    const nb::object followed = get(tapped, n.followed);
+    if (PySet_Add(followed.ptr(), owner.ptr()) != 0) nb::raise_python_error();
+    get(future, n.add_done_callback)(
+        nb::cast(TappedEnd(nb::borrow(op), nb::borrow(owner), followed, get(owner, n.on_failure))));
+  }
+
   // Whether no agreement has failed that has ended; they end in order.
   bool have_agreed() {
     while (!unsettled_.empty() && unsettled_.front().agreement->done()) {
@@ -271,6 +440,9 @@ void bind_tap(nb::module_& module) {
            nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none())
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
            nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "")
+      .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),
+           nb::arg("limit_ns"), nb::arg("is_boxed"), nb::arg("comm"), nb::arg("start"),
+           nb::arg("arguments"))
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
            nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))

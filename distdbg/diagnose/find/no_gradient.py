@@ -36,10 +36,23 @@ class _Unused(NamedTuple):
     at_ns: int
 
 
+def tell_no_gradients(found: Sequence[Finding], session: Session) -> list[Finding]:
+    """The findings, led by the parameters that were not used where that explains them."""
+    told = [tell_no_gradient(finding, session) for finding in found]
+    if any(one is not finding for one, finding in zip(told, found, strict=True)):
+        return told
+    # The rank that left them out may end before anybody is seen to wait for it.
+    return [
+        _lead(one, session) if one.kind is Kind.FAILED_OP and one.ranks else one for one in told
+    ]
+
+
 def tell_no_gradient(finding: Finding, session: Session) -> Finding:
     """The finding, led by the parameters that were not used, where that explains it."""
-    if finding.kind not in _KINDS:
-        return finding
+    return _lead(finding, session) if finding.kind in _KINDS else finding
+
+
+def _lead(finding: Finding, session: Session) -> Finding:
     involved = finding.ranks or finding.victims
     found = [one for rank in involved if (one := _last_unused(session, rank)) is not None]
     if not found or not _is_about_ddp(session, finding):

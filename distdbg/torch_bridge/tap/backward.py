@@ -9,17 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import NamedTuple
 
-#: So long without CPU time before it counts as waiting.
+#: So long without CPU time before it counts as waiting, and how much is none.
 _STILL_S = 0.5
-
-
-class Seen(NamedTuple):
-    """A thread at one look."""
-
-    state: str
-    ticks: int
+_NONE_NS = 10_000_000
+#: The kernel's clock of the CPU time of one thread, beside the thread's complement.
+_THREAD_CLOCK = 6
 
 
 class Backward:
@@ -28,7 +23,7 @@ class Backward:
     def __init__(self) -> None:
         self._depth = 0
         self._tid = 0
-        self._last: Seen | None = None
+        self._used_ns: int | None = None
         self._since = 0.0
 
     def __enter__(self) -> None:
@@ -45,19 +40,26 @@ class Backward:
 
     def is_blocked(self) -> bool:
         """Whether the pass has slept since a while; asked again and again by one thread."""
-        seen = None if self._depth == 0 else look_at(self._tid)
-        now = time.monotonic()
-        if seen is None or seen.state != "S" or seen != self._last:
-            self._last, self._since = seen, now
+        used_ns = None if self._depth == 0 else cpu_time_ns(self._tid)
+        before_ns, now = self._used_ns, time.monotonic()
+        if used_ns is None or before_ns is None or used_ns - before_ns > _NONE_NS:
+            self._used_ns, self._since = used_ns, now
             return False
-        return now - self._since >= _STILL_S
+        return now - self._since >= _STILL_S and state_of(self._tid) == "S"
 
 
-def look_at(tid: int) -> Seen | None:
-    """The state of a thread of this process, and the CPU time that it has used."""
+def cpu_time_ns(tid: int) -> int | None:
+    """How much CPU time a thread of this process has used; None: it has ended."""
     try:
-        with open(f"/proc/self/task/{tid}/stat", encoding="ascii", errors="replace") as file:
-            words = file.read().rpartition(")")[2].split()
+        return time.clock_gettime_ns(~tid << 3 | _THREAD_CLOCK)
     except OSError:
         return None
-    return Seen(words[0], int(words[11]) + int(words[12]))
+
+
+def state_of(tid: int) -> str:
+    """The letter of the kernel for what a thread of this process does, S for sleep; '': it has ended."""
+    try:
+        with open(f"/proc/self/task/{tid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

@@ -23,7 +23,6 @@ from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
 from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
-from distdbg.torch_bridge.tap.methods import remember
 from distdbg.torch_bridge.tap.nvtx import Ranges
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
@@ -99,12 +98,8 @@ class Tapped:
             make = partial(TapCall, call.kind, (), (), call.op, call.root, name=call.name)
             known = lane.know(key, call, make)
         limit_ns = -1 if call.timeout_s is None else int(call.timeout_s * 1e9)
-        op, result = lane.launch(known, call.is_async, limit_ns, call.start, ())
-        if op is None:
-            return self.dispatch_long(call)
-        op.held = lane.engine.work_of(result)  # its caller gets it from C++, and must find it again
-        remember(self.groups, op, op.held, call.is_async)
-        return result
+        result = lane.launch(lane, known, call.is_async, limit_ns, True, "", call.start, ())
+        return self.dispatch_long(call) if result is NotImplemented else result
 
     def dispatch_long(self, call: TapCall) -> Any:
         """The same for an op that has no short way."""
@@ -314,6 +309,8 @@ class TappedGroups:
         #: The classes of Work whose wait is ours, and what makes it so.
         self.work_classes: set[type] = set()
         self.on_work_class: Callable[[type], None] = self.work_classes.add
+        #: Torch's function that takes the Work out of what a c10d op returns.
+        self.unbox_work: Any = None
         #: Called where another rank watches no longer, with the reason.
         self.on_told_to_stop: Callable[[str], None] = self.stop
         self._is_off = False

@@ -33,7 +33,7 @@ from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
 from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
-from distdbg.torch_bridge.tap.methods import Methods, remember
+from distdbg.torch_bridge.tap.methods import Methods
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 
@@ -106,7 +106,7 @@ class Tap:
         if self._libraries:
             return
         torch = self._torch
-        _real["unbox_work"] = torch.distributed.Work.unbox
+        _real["unbox_work"] = self._groups.unbox_work = torch.distributed.Work.unbox
         work_class = torch.distributed.Work
         _real["wait"] = work_class.wait
         self._patch_wait(work_class)
@@ -211,9 +211,10 @@ class Tap:
     ) -> Callable[..., Any]:
         """The op of DDP, in as few steps as it takes: in a backward pass nothing of us is in a cache."""
         torch, groups = self._torch, self._groups
-        unbox, unbox_work = torch.distributed.ProcessGroup.unbox, _real["unbox_work"]
-        lanes, redispatch = groups.lanes, op._handle.redispatch_boxed
-        look_closer = 0
+        unbox, lanes = torch.distributed.ProcessGroup.unbox, groups.lanes
+        redispatch, stash, look_closer = op._handle.redispatch_boxed, _stash, 0
+        #: The keys of an op without ours.
+        below: dict[int, Any] = {}
         for each in ("Functionalize", "Python"):
             look_closer |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, each)).raw_repr()
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
@@ -224,40 +225,44 @@ class Tap:
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             lane = lanes.get(unbox(args[1]))
-            tensors = args[0]
+            tensors, raw = args[0], keys.raw_repr()
             if (
                 lane is None
                 or len(tensors) != 1
                 or kwargs
-                or keys.raw_repr() & look_closer
-                or _stash.op is not None
+                or raw & look_closer
+                or stash.op is not None
             ):
                 return long(keys, *args, **kwargs)
             tensor = tensors[0]
-            try:
-                look = ("ar", 0, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
-                        type(tensor))  # fmt: skip
-            except RuntimeError:
-                return long(keys, *args)
+            comm = bucket_of(lane.name, tensor.numel()) if armed else ""
+            look: Any
+            if comm and tensor.dim() == 1:  # a bucket, which is known by less
+                look = (comm, tensor.numel(), tensor.dtype, tensor.device)
+            else:
+                try:
+                    look = ("ar", 0, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
+                            type(tensor))  # fmt: skip
+                except RuntimeError:
+                    return dispatch_long(lane, comm, keys, args)
             known = lane.find(look) or know(lane, look, (tensor,), 0)
             if known is None:
-                return long(keys, *args)
+                return dispatch_long(lane, comm, keys, args)
+            rest = below.get(raw)
+            if rest is None:
+                rest = below[raw] = keys.remove(key)
             limit_ms = args[at_limit] if len(args) > at_limit else -1
             is_async = args[at_async] if len(args) > at_async else waits_not
-            comm = bucket_of(lane.name, tensor.numel()) if armed else ""
             limit_ns = limit_ms * 1_000_000 if limit_ms > 0 else -1
-            started, result = lane.launch(
-                known, is_async, limit_ns, redispatch, (keys.remove(key), *args), comm
+            result = lane.launch(
+                lane, known, is_async, limit_ns, True, comm, redispatch, (rest, *args)
             )
-            if started is None:
-                return lane.tapped.dispatch(prepare(lane.tapped, keys, args, kwargs), comm)
-            boxed = result[-1]
-            if boxed is not None:
-                started.held = unbox_work(
-                    boxed
-                )  # its caller gets it from C++, and must find it again
-            remember(groups, started, started.held, is_async)
+            if result is NotImplemented:
+                return dispatch_long(lane, comm, keys, args)
             return result
+
+        def dispatch_long(lane: Any, comm: str, keys: Any, args: tuple[Any, ...]) -> Any:
+            return lane.tapped.dispatch(prepare(lane.tapped, keys, args, {}), comm)
 
         return kernel
 

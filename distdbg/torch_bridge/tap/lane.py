@@ -1,7 +1,8 @@
 """Lane: the short way of an op, in as few steps as its record and its agreement need.
 
     methods.py    the method of torch's group that Python calls, and what its arguments mean
-    Lane          one native call begins the op in the record and starts the agreement; then torch gets it
+    Lane          one native call (`Lane.launch`) begins the op in the record, starts the agreement, and
+                  hands the op to torch
     LaneOp        until somebody waits for it
 
 What an op looks like is worked out once for each kind, shape, dtype and so on (`Known`). All that is unusual
@@ -15,11 +16,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from distdbg.check.foreign.agreement import Agreement
-from distdbg.check.foreign.checked_engine import DETAIL, failed
+from distdbg.check.foreign.checked_engine import failed
 from distdbg.check.foreign.checked_pending import CheckedPending
 from distdbg.errors import DistError
-from distdbg.native import Form, NativeError, Plan, TappedEnd, TappedOp, TappedOps
-from distdbg.record.format import Flag
+from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Kind
 from distdbg.torch_bridge.tap.calls import TapCall
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 #: Looks that are known at once; a program that never repeats one starts again.
 _MOST_KNOWN = 1024
-_ASYNC = int(Flag.ASYNC)
 
 
 class Known:
@@ -65,17 +64,6 @@ class LaneOp:
         self.held: Any = None
         #: As the long way has it, once its wait has lasted for a while.
         self.wide: InFlight | None = None
-
-    def follow(self, work: Any) -> None:
-        """Have torch tell its end, on any thread."""
-        self.held = work
-        try:
-            future = work.get_future()
-        except RuntimeError:
-            return  # this kind of op has none
-        followed = self.lane.tapped.followed
-        followed.add(self)
-        future.add_done_callback(TappedEnd(self.op, self, followed, self.on_failure))
 
     def on_failure(self, future: Any) -> None:
         """It has failed in torch."""
@@ -112,7 +100,10 @@ class LaneOp:
 
 
 class Lane:
-    """The short way of one group."""
+    """The short way of one group; `launch` reads its attributes."""
+
+    #: What `launch` makes of each op.
+    op_class = LaneOp
 
     def __init__(self, tapped: Tapped, recorded: RecordedEngine) -> None:
         inner = recorded.inner
@@ -130,13 +121,13 @@ class Lane:
         #: gloo copies what all ranks have gathered, on a thread of its own, see methods.py.
         self.copies = not self.is_bound
         self.control: Any = None
-        self._order = threading.Lock()
-        self._seqs: Any = None
+        self.order = threading.Lock()
+        self.seqs: Any = None
         if self.checked is not None:
             self.control = self.checked.control
             self.checked.lane = self
-            self._order = self.checked.order
-            self._seqs = self.control.seqs
+            self.order = self.checked.order
+            self.seqs = self.control.seqs
         native = None if self.control is None else self.control.native
         page = tapped.group.world.native_control
         #: Who waits in torch and cannot look around: NCCL is waited for by the thread that wants it. What
@@ -148,6 +139,8 @@ class Lane:
         #: Messages that somebody waits for in torch: as above, on all backends.
         self.message_waits: dict[int, LaneMessage] = {}
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
+        #: Starts an op: see native/bindings/tap_py.cpp.
+        self.launch: Callable[..., Any] = self.ops.launch
         self._known: dict[object, Known] = {}
         #: What is known of ops of this look; None: nothing yet.
         self.find = self._known.get
@@ -166,61 +159,18 @@ class Lane:
             self._known.clear()
         self._known[key] = known
 
-    def launch(
-        self,
-        known: Known,
-        is_async: bool,
-        limit_ns: int,
-        start: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        comm: str = "",
-    ) -> tuple[LaneOp | None, Any]:
-        """Begin an op and start it in torch: what `start(*arguments)` returns.
+    def on_unstarted(
+        self, op: TappedOp, known: Known, has_agreed: bool, error: BaseException
+    ) -> bool:
+        """An op has begun and torch has not got it, because of this error; whether to go the long way."""
+        if isinstance(error, Exception) and not isinstance(error, DistError):
+            self.recorded.end(op, failed(self.engine, known.make(), error))
+        else:
+            self.recorded.end(op, error)
+        return isinstance(error, DistError) and not has_agreed and self.tapped.groups.is_off()
 
-        No op: nothing was started, and the long way says why. A `limit_ns` below 0 is the group's own, an
-        empty `comm` the name that the record has.
-        """
-        checked = self.checked
-        with self._order:
-            recorded = self.recorded
-            seq = recorded.count + 1
-            plan = known.plan
-            is_detail = False
-            if checked is not None:
-                if limit_ns < 0:
-                    limit_ns = self.control.timeout_ns
-                is_detail = checked.level == DETAIL
-                if is_detail and not is_async:
-                    plan = None
-            try:
-                op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known, comm)
-            except NativeError:  # the group has been broken in this moment
-                op = None
-            if op is None:
-                return None, None
-            recorded.count = seq
-            if checked is not None:
-                seq = next(self._seqs)
-            has_agreed = False
-            try:
-                if is_detail:
-                    self._agree(op, known, limit_ns)
-                has_agreed = True
-                result = start(*arguments)
-            except DistError as error:
-                recorded.end(op, error)
-                if not has_agreed and self.tapped.groups.is_off():
-                    return None, None
-                raise
-            except Exception as error:
-                recorded.end(op, failed(self.engine, known.make(), error))
-                raise
-            except BaseException as error:
-                recorded.end(op, error)
-                raise
-        return LaneOp(self, known, op, seq), result
-
-    def _agree(self, op: TappedOp, known: Known, limit_ns: int) -> None:
+    def agree(self, op: TappedOp, known: Known, limit_ns: int) -> None:
+        """At DETAIL, before torch gets it: wait for the agreement of all."""
         engine = self.checked
         assert engine is not None
         assert known.plan is not None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.runtime.call import Kind
 from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp
+from distdbg.torch_bridge.tap.lane import Known, Lane
 from distdbg.torch_bridge.tap.lane_message import know_message, launch_message
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Methods:
 
     def _passer(self) -> Callable[..., Any]:
         """What carries an op through torch without our kernels; NotImplemented: the long way."""
-        torch, key, groups = self._torch, self._key, self._groups
+        torch, key = self._torch, self._key
         is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
         exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
         no_limit = self._no_limit
@@ -81,17 +81,12 @@ class Methods:
         ) -> Any:
             limit_ns = -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
             if is_excluded(key):  # by somebody else, whose it stays
-                op, work = lane.launch(known, is_async, limit_ns, real, arguments)
-            else:
-                exclude(key, True)
-                try:
-                    op, work = lane.launch(known, is_async, limit_ns, real, arguments)
-                finally:
-                    exclude(key, False)
-            if op is None:
-                return NotImplemented
-            remember(groups, op, work, is_async)
-            return work
+                return lane.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
+            exclude(key, True)
+            try:
+                return lane.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
+            finally:
+                exclude(key, False)
 
         return go
 
@@ -302,12 +297,6 @@ class Methods:
 
 def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
-
-
-def remember(groups: TappedGroups, op: LaneOp, work: Any, is_async: bool) -> None:
-    """Until somebody waits for it; torch tells the end of one that perhaps nobody in Python does."""
-    if groups.find_again(op, work) and is_async:
-        op.follow(work)
 
 
 def _note_change(torch: Any) -> Callable[[Any], None]:

@@ -18,7 +18,7 @@ from distdbg.runtime import marks
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.calls import TapCall
     from distdbg.torch_bridge.tap.groups import Tapped
-    from distdbg.torch_bridge.tap.lane import Known
+    from distdbg.torch_bridge.tap.lane import Known, Lane
 
 _PROFILER = "NVTX_INJECTION64_PATH"
 
@@ -47,10 +47,12 @@ class Ranges:
         if lane is not None:
             launch = lane.launch
 
-            def launch_shown(known: Known, *rest: Any) -> Any:
-                _, _, _, _, comm = rest if len(rest) == 5 else (*rest, "")
+            def launch_shown(
+                lane: Lane, known: Known, is_async: bool, limit_ns: int, is_boxed: bool, comm: str,
+                *start: Any,
+            ) -> Any:  # fmt: skip
                 with _Range(self._nvtx, comm or _name(known.make()), label):
-                    return launch(known, *rest)
+                    return launch(lane, known, is_async, limit_ns, is_boxed, comm, *start)
 
             setattr(lane, "launch", launch_shown)  # noqa: B010 - of this one alone
         dispatch_long = tapped.dispatch_long

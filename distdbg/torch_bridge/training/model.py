@@ -86,7 +86,8 @@ class Model:
             return bucket_name(at, ())
         while at < len(self._sizes):
             if self._sizes[at] == numel:
-                self.reduced(at)
+                self._done = at + 1
+                self._numel += numel
                 return self._words[at]
             at += 1  # with skip_all_reduce_unused_params buckets may be left out
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdbg.diagnose.find.no_gradient import tell_no_gradient
+from distdbg.diagnose.find.no_gradient import tell_no_gradient, tell_no_gradients
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Event, Mark, SpanBegin
@@ -68,3 +68,12 @@ def test_a_later_pass_that_used_all_explains_nothing() -> None:
 def test_an_op_that_is_no_bucket_has_another_cause() -> None:
     session = session_of("grads", BACKWARD, NO_GRADIENT + "a")
     assert tell_no_gradient(FOUND, session) is FOUND
+
+
+def test_an_op_that_failed_is_led_where_nobody_was_seen_to_wait() -> None:
+    session = session_of("DDP bucket 0", BACKWARD, NO_GRADIENT + "a")
+    failed = replace(FOUND, kind=Kind.FAILED_OP, what="all_reduce #1 could not complete on rank 0")
+    led, alone = tell_no_gradients([FOUND, failed], session), tell_no_gradients([failed], session)
+    assert [one.what.startswith("rank 1 did not use a in step 7") for one in led] == [True, False]
+    assert alone[0].what.startswith("rank 1 did not use a in step 7")
+    assert alone[0].evidence[1].text == failed.what

@@ -6,7 +6,7 @@ import threading
 import time
 
 from distdbg.torch_bridge.tap import backward as module
-from distdbg.torch_bridge.tap.backward import Backward, look_at
+from distdbg.torch_bridge.tap.backward import Backward, cpu_time_ns, state_of
 
 
 def test_no_pass_is_not_blocked() -> None:
@@ -35,4 +35,12 @@ def test_a_pass_that_sleeps_is_blocked_after_a_while() -> None:
 
 
 def test_a_thread_that_is_gone_is_not_seen() -> None:
-    assert look_at(2**22 + 1) is None
+    assert cpu_time_ns(2**22 + 1) is None
+    assert state_of(2**22 + 1) == ""
+
+
+def test_the_clock_of_a_thread_is_its_cpu_time() -> None:
+    before_ns = time.thread_time_ns()
+    seen_ns = cpu_time_ns(threading.get_native_id())
+    assert seen_ns is not None
+    assert before_ns <= seen_ns <= time.thread_time_ns()

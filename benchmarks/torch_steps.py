@@ -1,0 +1,184 @@
+"""`python -m benchmarks.torch_steps`: what watching costs a training step, and which threads pay it.
+
+A plain job and watched ones, of 2 ranks on gloo each, live side by side and take turns of a few steps in
+random order, so a busy machine disturbs them alike. The table has medians over turns of what rank 0 used in
+a step: time, CPU time of its main thread and of all threads, and how often its threads began to wait; and the
+median of differences in pairs to the plain job. Below, the CPU time by thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+from benchmarks.ddp import MODELS
+
+LIMIT_S: Final = 60
+#: How a job differs from a plain one.
+JOBS: Final[dict[str, dict[str, str]]] = {
+    "plain": {},
+    "info": {"DISTDBG_TORCH": "1", "DISTDBG_DEBUG": "info"},
+    "detail": {"DISTDBG_TORCH": "1", "DISTDBG_DEBUG": "detail"},
+}
+#: What is measured of a step: milliseconds, then counts.
+FACTS: Final = ("time", "main", "all", "waits")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_steps", description=__doc__)
+    parser.add_argument("--models", default="mlp,convolution")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each job")
+    parser.add_argument("--steps", type=int, default=15, help="in each turn")
+    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.rank:
+        run_rank(args.rank)
+        return 0
+    for model in args.models.split(","):
+        print_table(model, measure(model, args.rounds, args.steps))
+    return 0
+
+
+def measure(model: str, rounds: int, steps: int) -> dict[str, list[dict[str, Any]]]:
+    """By job, what rank 0 used in each of its turns."""
+    found: dict[str, list[dict[str, Any]]] = {job: [] for job in JOBS}
+    with ExitStack() as stack:
+        jobs = {job: start(stack, model, env) for job, env in JOBS.items()}
+        for ranks in jobs.values():
+            for rank in ranks:
+                rank.stdout.readline()  # it is ready
+        for turn in range(rounds + 1):
+            for job in random.sample(list(JOBS), len(JOBS)):
+                for rank in jobs[job]:
+                    rank.stdin.write(f"{steps}\n")
+                    rank.stdin.flush()
+                answer, _ = [json.loads(rank.stdout.readline()) for rank in jobs[job]]
+                if turn:  # the first one warms up
+                    found[job].append(answer)
+        for ranks in jobs.values():
+            for rank in ranks:
+                rank.stdin.close()
+                rank.wait(LIMIT_S)
+    return found
+
+
+def start(stack: ExitStack, model: str, env: Mapping[str, str]) -> list[Any]:
+    """The ranks of a job, which wait to be told how many steps to do."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+    base = {
+        **os.environ, **env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR", "DISTDBG_RUN_DIR": folder,
+    }  # fmt: skip
+    ranks = []
+    for rank in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.torch_steps", "--rank", model],
+            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(process.kill)
+        ranks.append(process)
+    return ranks
+
+
+def print_table(model: str, found: Mapping[str, list[dict[str, Any]]]) -> None:
+    """A line for each job, and one for each of its threads."""
+    print(f"{model}: a step" + "".join(f"{fact:>18}" for fact in FACTS) + "       CPU", flush=True)
+    plain = found["plain"]
+    for job, turns in found.items():
+        line = f"{job:8}"
+        for fact in FACTS:
+            value = statistics.median(turn[fact] for turn in turns)
+            more = statistics.median(a[fact] - b[fact] for a, b in zip(turns, plain, strict=True))
+            line += f"{value:10.3f} {more:+7.3f}"
+        share = statistics.median(a["all"] / b["all"] for a, b in zip(turns, plain, strict=True))
+        print(f"  {line}  {share - 1:+7.1%}", flush=True)
+    for job, turns in found.items():
+        names = sorted({name for turn in turns for name in turn["threads"]})
+        used = {n: statistics.median(turn["threads"].get(n, 0) for turn in turns) for n in names}
+        words = (f"{name} {value:.3f}" for name, value in used.items() if value >= 0.001)
+        print(f"  {job:8} ms of CPU by thread: {', '.join(words)}", flush=True)
+
+
+def run_rank(name: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    make, batch = MODELS[name](torch)
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(make(), bucket_cap_mb=1)
+    # The values stay as they are: tiny ones would take longer, in the job that has gone on longest.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(10):
+        step()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        steps = int(line)
+        before, begin = look_at_threads(), time.perf_counter()
+        began, main_began = time.process_time(), time.thread_time()
+        for _ in range(steps):
+            step()
+        used = {
+            "time": time.perf_counter() - begin,
+            "main": time.thread_time() - main_began,
+            "all": time.process_time() - began,
+        }
+        answer: dict[str, Any] = {fact: value / steps * 1e3 for fact, value in used.items()}
+        threads: dict[str, float] = {}
+        waits = 0
+        for tid, (called, used_ns, count) in look_at_threads().items():
+            _, used_before_ns, count_before = before.get(tid, ("", 0, 0))
+            threads[called] = threads.get(called, 0) + (used_ns - used_before_ns) / steps / 1e6
+            waits += count - count_before
+        print(json.dumps(answer | {"waits": waits / steps, "threads": threads}), flush=True)
+    dist.destroy_process_group()
+
+
+def look_at_threads() -> dict[int, tuple[str, int, int]]:
+    """By thread: what it is called, the CPU time it has used, and how often it began to wait."""
+    names = {thread.native_id: thread.name for thread in threading.enumerate()}
+    found = {}
+    for word in os.listdir("/proc/self/task"):
+        folder = f"/proc/self/task/{word}"
+        try:
+            used_ns = int(read(f"{folder}/schedstat").split()[0])
+            waits = read(f"{folder}/status").split("\nvoluntary_ctxt_switches:")[1].split()[0]
+            found[int(word)] = (names.get(int(word)) or read(f"{folder}/comm"), used_ns, int(waits))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def read(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read().strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

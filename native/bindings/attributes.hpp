@@ -1,0 +1,52 @@
+// Attributes and methods of Python objects by names that were made once, for code that is called often.
+#pragma once
+
+#include <utility>
+
+#include "bindings.hpp"
+
+namespace distdbg {
+
+// A name for the functions below; made once and kept.
+inline PyObject* intern(const char* text) { return PyUnicode_InternFromString(text); }
+
+inline nb::object owned(PyObject* made) {
+  if (made == nullptr) nb::raise_python_error();
+  return nb::steal(made);
+}
+
+inline nb::object get(nb::handle of, PyObject* name) {
+  return owned(PyObject_GetAttr(of.ptr(), name));
+}
+
+inline void set(nb::handle of, PyObject* name, nb::handle value) {
+  if (PyObject_SetAttr(of.ptr(), name, value.ptr()) != 0) nb::raise_python_error();
+}
+
+inline nb::object call(nb::handle of, PyObject* name) {
+  PyObject* arguments[] = {of.ptr()};
+  return owned(PyObject_VectorcallMethod(name, arguments, 1, nullptr));
+}
+
+// A lock of Python's, held for a block.
+class Locked {
+ public:
+  explicit Locked(nb::object lock) : lock_(std::move(lock)) {
+    static PyObject* const acquire = intern("acquire");
+    call(lock_, acquire);
+  }
+  ~Locked() {
+    static PyObject* const release = intern("release");
+    PyObject* arguments[] = {lock_.ptr()};
+    PyObject* const done = PyObject_VectorcallMethod(release, arguments, 1, nullptr);
+    if (done == nullptr) PyErr_WriteUnraisable(lock_.ptr());
+    Py_XDECREF(done);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  const nb::object lock_;
+};
+
+}  // namespace distdbg
