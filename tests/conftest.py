@@ -26,6 +26,7 @@ from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
 from distdbg.testing.network import why_not
 from tests import left_out
+from tests.at_once import AtOnce
 
 # A busy machine may take any time for an example, or to make one up.
 settings.register_profile(
@@ -68,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Thousands of ranks: only tests of the agent have one.
     os.environ["DISTDBG_AGENT"] = "0"
+    if not is_worker:
+        config.pluginmanager.register(AtOnce(config))
     if is_worker or not config.getoption("numprocesses"):  # else others run the tests
         # Both start a process at first use and keep it until the end; a test that happens to be the
         # first to use them has not left it behind.
@@ -76,8 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # What takes long begins first, so that no worker has it left alone at the end.
-    items.sort(key=lambda item: "/unit/" in item.nodeid)
+    items.sort(key=_turn)
     skip_slow = pytest.mark.skip(reason=left_out.SLOW)
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
@@ -87,6 +89,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("ranks")
         if item.get_closest_marker("slow") and not config.getoption("--run-slow"):
             item.add_marker(skip_slow)
+
+
+def _turn(item: pytest.Item) -> int:
+    """What is refused for a word is refused in the first minute; what takes long begins early, so that no
+    worker has it left alone at the end."""
+    if item.nodeid.startswith("tests/hygiene/"):
+        return 0
+    return 2 if "/unit/" in item.nodeid else 1
 
 
 def pytest_collection_finish() -> None:

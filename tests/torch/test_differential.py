@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -22,6 +23,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.ranks]
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
 
+#: `make stress` has more of them.
+FRESH = int(os.environ.get("STRESS_TORCH_PROGRAMS", "60"))
 OURS = ["distdbg", "distdbg on tensors", "distdbg through slots"]
 
 COMMON = settings(
@@ -88,8 +91,8 @@ def test_random_programs_give_the_results_of_torch(
 
 @pytest.mark.slow
 @given(program=programs(4, max_steps=20))
-@settings(COMMON, max_examples=500)
-def test_many_random_programs_give_the_results_of_torch(
+@settings(COMMON, max_examples=FRESH)
+def test_programs_that_no_run_has_tried_give_the_results_of_torch(
     four_torch_ranks: Pool, our_four_ranks: list[Pool], program: dict[str, Any]
 ) -> None:
     compare(program, four_torch_ranks, our_four_ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -23,6 +24,8 @@ from distdbg.agent.tree.orders import Order
 from distdbg.agent.tree.shape import ancestors
 from distdbg.agent.tree.view import View, make_view
 from distdbg.record.rank_state import RankState
+
+AGENTS = int(os.environ.get("STRESS_AGENTS", "512"))
 
 
 def statuses(node: int, state: RankState = RankState.RUNNING, **words: object) -> list[RankStatus]:
@@ -77,8 +80,9 @@ def test_64_hosts_are_no_later() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_root_of_4096_agents_hears_less_than_a_megabyte_per_second() -> None:
-    found = measure(4096, worst_case, seconds=0.25, warmup_s=0.75)
+def test_the_root_of_many_agents_hears_less_than_a_megabyte_per_second() -> None:
+    """With 4,096 agents in `make stress`; with fewer the tree has the same levels but the last."""
+    found = measure(AGENTS, worst_case, seconds=0.25, warmup_s=0.75)
     assert found.most_nbytes_s < 1_000_000
     assert found.root_nbytes_s < 500_000
     assert found.worst_late_s < 2

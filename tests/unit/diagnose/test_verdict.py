@@ -1,65 +1,26 @@
 """The cause before what follows from it, and a role for each rank."""
 
-import json
 import random
 from typing import Any
 
 import pytest
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Role, Severity, Verdict
-from distdbg.diagnose.last_moment import last_moment, matched_at
-from distdbg.diagnose.matching import match
-from distdbg.diagnose.ops import IN_FLIGHT, NEVER
-from distdbg.diagnose.session import Progress, RankLog, Session
+from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity, Verdict
+from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.testing.session_builder import SessionBuilder
-
-ROOT, VICTIM, BYSTANDER = Role.ROOT, Role.VICTIM, Role.BYSTANDER
-
-
-def words(type: str, what: str = "", ranks: Any = (), **facts: Any) -> str:
-    return json.dumps({"type": type, "what": what or type, "ranks": list(ranks), **facts})
-
-
-def trained(world_size: int, **facts: Any) -> SessionBuilder:
-    build = SessionBuilder(world_size, **facts)
-    for rank in range(world_size):
-        build.op(rank, "all_reduce", at_s=1, ended_s=1.1, site="/job/train.py:80 (step)")
-    return build
-
-
-def give_up(
-    build: SessionBuilder,
-    rank: int,
-    kind: str,
-    *,
-    at_s: float,
-    ended_s: float,
-    on: Any,
-    **facts: Any,
-) -> None:
-    """An op that times out, and a rank that ends with it."""
-    build.op(
-        rank,
-        kind,
-        at_s=at_s,
-        ended_s=ended_s,
-        status=Status.TIMEOUT,
-        error=words("OpTimeout", "it waited", on),
-        **facts,
-    )
-    build.exit(rank, Exit.RAISED, at_s=ended_s + 0.1, what="OpTimeout: it waited")
-    build.end(rank, at_s=ended_s + 0.5, cause="exited", exit_code=1)
-
-
-def roles(verdict: Verdict) -> list[Role]:
-    return [verdict.roles[rank] for rank in sorted(verdict.roles)]
-
-
-def kinds(verdict: Verdict) -> list[Kind]:
-    return [finding.kind for finding in verdict.findings]
+from tests.unit.diagnose.whole_verdict import (
+    BYSTANDER,
+    ROOT,
+    VICTIM,
+    give_up,
+    kinds,
+    roles,
+    trained,
+    words,
+)
 
 
 def test_a_healthy_run_has_no_fault() -> None:
@@ -255,72 +216,6 @@ def test_a_checkpoint_is_a_stall_and_no_fault() -> None:
     assert roles(verdict) == [ROOT, VICTIM, VICTIM, VICTIM]
 
 
-OVER = [
-    (Status.MISMATCH, "MismatchError", Kind.MISMATCH, Severity.NOTE),
-    (Status.TIMEOUT, "OpTimeout", Kind.FAILED_OP, Severity.WARNING),
-    (Status.PEER_LOST, "PeerLost", Kind.FAILED_OP, Severity.WARNING),
-    (Status.NONFINITE, "NonFiniteError", Kind.NAN_SOURCE, Severity.WARNING),
-    (Status.DIVERGED, "DivergedError", Kind.DIVERGED, Severity.WARNING),
-]
-
-
-def got_over(status: Status, type: str) -> SessionBuilder:
-    """A job whose ranks have caught an error, and went on."""
-    build = trained(4, is_live=True)
-    build.group("dp", range(4))
-    for rank in range(4):
-        build.op(
-            rank,
-            "barrier",
-            group="dp",
-            at_s=2,
-            ended_s=3,
-            status=status,
-            error=words(type, "it was", [0]),
-        )
-        build.op(rank, "all_reduce", at_s=4, ended_s=5)
-    return build
-
-
-@pytest.mark.parametrize(("status", "type", "kind", "severity"), OVER)
-def test_a_wait_comes_before_an_error_that_the_program_went_on_from(
-    status: Status, type: str, kind: Kind, severity: Severity
-) -> None:
-    build = got_over(status, type)
-    verdict = diagnose(build.session)
-    assert [(one.kind, one.severity) for one in verdict.findings] == [(kind, severity)]
-    for rank in (0, 1, 3):
-        build.op(rank, "barrier", at_s=88)
-    build.seen(2, RankState.RUNNING, since_s=88, site="save.py:7 (save)")
-    verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.STALL, kind]
-    assert verdict.what.startswith("ranks 0-1,3 wait for rank 2")
-    build.seen(2, RankState.STOPPED, since_s=88, why="SIGSTOP")
-    assert kinds(diagnose(build.session)) == [Kind.STUCK_RANK, kind]
-
-
-@pytest.mark.parametrize(("status", "type", "kind", "severity"), OVER)
-def test_an_error_is_not_over_as_long_as_one_rank_has_not_gone_on(
-    status: Status, type: str, kind: Kind, severity: Severity
-) -> None:
-    build = got_over(status, type)
-    build.op(2, "barrier", at_s=6, ended_s=7, status=status, error=words(type, "it was", [0]))
-    build.exit(2, Exit.RAISED, at_s=7.1, what=f"{type}: it was")
-    build.end(2, at_s=7.5, cause="exited", exit_code=1)
-    root = diagnose(build.session).root
-    assert root is not None
-    assert root.severity is Severity.ERROR
-
-
-def test_ops_of_another_thread_do_not_get_a_rank_over_the_error_that_it_ends_with() -> None:
-    build = got_over(Status.MISMATCH, "MismatchError")
-    for rank in range(4):
-        build.exit(rank, Exit.RAISED, at_s=6, what="MismatchError: it was")
-    root = diagnose(build.session).root
-    assert root is not None
-    assert (root.kind, root.severity) == (Kind.MISMATCH, Severity.ERROR)
-
-
 def test_a_stuck_rank_explains_the_timeouts_of_the_others() -> None:
     build = trained(3)
     build.seen(0, RankState.STOPPED, since_s=50, why="SIGSTOP")
@@ -509,117 +404,6 @@ def test_the_order_in_which_ranks_were_read_changes_nothing(
         random.Random(seed).shuffle(order)
         session.ranks = {rank: session.ranks[rank] for rank in order}
         assert diagnose(session) == first
-
-
-# ---------------------------------------------------------------------------------- last moment
-
-
-def test_a_session_without_failures_is_its_own_last_moment() -> None:
-    session = trained(2).session
-    assert last_moment(session) is session
-
-
-def test_at_the_last_moment_what_came_later_is_not_there() -> None:
-    build = trained(3)
-    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
-    build.exit(0, Exit.RAISED, at_s=40.1, what="OpTimeout: it")
-    build.op(1, "barrier", at_s=39, ended_s=41)
-    build.op(1, "all_reduce", at_s=42, ended_s=43)
-    build.op(1, "send", peer=0, at_s=44)
-    build.seen(1, RankState.RUNNING, since_s=42)
-    build.seen(2, RankState.STOPPED, since_s=5)
-    build.session.ranks[2].progress[0] = Progress(
-        issued_seq=1, ended_seq=1, closed_ns=50 * 10**9, broken="it"
-    )
-    moment = last_moment(build.session)
-    assert (moment.now_ns, moment.cut, moment.is_live) == (40 * 10**9, Status.TIMEOUT, True)
-    zero, one, two = (moment.ranks[rank] for rank in range(3))
-    assert list(zero.ops.status) == [0, IN_FLIGHT]
-    assert list(zero.ops.ended_ns)[1] == list(zero.ops.started_ns)[1] == NEVER
-    assert (zero.exit, zero.exit_ns, zero.exit_what) == (None, NEVER, "")
-    assert zero.progress[0] == Progress(issued_seq=2, ended_seq=1)
-    assert list(one.ops.status) == [0, IN_FLIGHT]
-    assert one.progress[0] == Progress(issued_seq=2, ended_seq=1)
-    assert one.activity is None
-    assert two.activity is not None
-    assert two.progress[0] == Progress(issued_seq=1, ended_seq=1)
-    assert matched_at(match(build.session), build.session, moment) == match(moment)
-    # The session itself is as it was.
-    assert list(build.session.ranks[0].ops.status) == [0, Status.TIMEOUT]
-    assert len(build.session.ranks[1].ops) == 4
-
-
-def test_a_group_of_which_nothing_was_called_before_the_last_moment_is_not_matched() -> None:
-    build = trained(2)
-    build.group("late", (0, 1))
-    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
-    build.op(1, "barrier", group="late", at_s=50)
-    moment = last_moment(build.session)
-    matched = matched_at(match(build.session), build.session, moment)
-    assert 1 not in matched.of(1).by_rank
-    assert matched.of(0).by_rank[0].last_seq == 2
-
-
-def test_an_op_that_ended_well_within_the_error_of_the_clocks_has_ended() -> None:
-    build = trained(2)
-    build.session.ranks[1].clock_error_ns = 2 * 10**9
-    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
-    build.op(1, "send", peer=0, at_s=10, ended_s=41)
-    build.op(1, "recv", peer=0, at_s=11, ended_s=39, status=Status.TIMEOUT)
-    moment = last_moment(build.session)
-    assert list(moment.ranks[1].ops.status) == [0, 0, IN_FLIGHT]
-
-
-def test_a_thread_that_went_on_after_an_asynchronous_op_did_not_wait_for_it() -> None:
-    build = trained(2)
-    for rank in range(2):
-        build.op(
-            rank, "recv", peer=1 - rank, at_s=10, ended_s=40, status=Status.TIMEOUT, is_async=True
-        )
-        build.op(rank, "send", peer=1 - rank, tag=9, at_s=20, ended_s=21)
-    moment = last_moment(build.session)
-    assert [log.work_waits for log in moment.ranks.values()] == [(), ()]
-    assert Kind.DEADLOCK not in kinds(diagnose(build.session))
-
-
-def test_a_wait_that_is_known_is_kept() -> None:
-    build = trained(2)
-    op = build.op(0, "recv", peer=1, at_s=10, ended_s=40, status=Status.TIMEOUT, is_async=True)
-    build.wait(op, since_s=30)
-    later = build.op(0, "recv", peer=1, at_s=50, is_async=True)
-    build.wait(later, since_s=51)
-    moment = last_moment(build.session)
-    assert [wait.since_ns for wait in moment.ranks[0].work_waits] == [30 * 10**9]
-
-
-def test_of_several_ops_in_flight_a_thread_had_waited_for_the_one_that_failed_first() -> None:
-    build = trained(4)
-    for rank in range(4):
-        for peer, ended_s in ((rank - 1) % 4, 31), ((rank + 1) % 4, 30):
-            build.op(
-                rank,
-                "recv",
-                peer=peer,
-                at_s=10,
-                ended_s=ended_s,
-                status=Status.ABORTED,
-                is_async=True,
-            )
-    root = diagnose(build.session).root
-    assert root is not None
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (0, 1, 2, 3))
-    told = [one.text for one in root.evidence if one.rank == 0]
-    assert told == ["rank 0 waits in recv from rank 1 on group 'world'"]
-
-
-def test_an_error_that_the_job_got_over_is_no_last_moment() -> None:
-    build = trained(1)
-    build.op(0, "barrier", at_s=2, ended_s=3, status=Status.TIMEOUT)
-    build.op(0, "barrier", at_s=4, ended_s=5)
-    assert last_moment(build.session) is build.session
-
-
-# ------------------------------------------------------------------------- with other finders
 
 
 def test_a_nan_that_all_ranks_raise_is_the_fault_of_its_source() -> None:

@@ -1,105 +1,33 @@
-"""Who failed first, and how it is said: golden texts for each way in which a job fails."""
+"""How a failed job is told: golden texts for each way in which it fails."""
 
 from __future__ import annotations
 
-import random
-import re
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from distdbg.control.words import AGENT, AbortWords
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.evidence import Evidence, RecordFacts
-from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.root_cause import Part, find_root_cause
-from distdbg.record.ends import RankEnd
-from distdbg.record.error_file import ErrorFacts
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.report import Outcome, report
 from distdbg.record.format import Exit
-
-S = 10**9
-BEGAN = 1_795_310_000 * S
-FOLDER = "/tmp/distdbg-1000/20261121-130501-1f09ac"
-TRACE = """Traceback (most recent call last):
-  File "/home/me/train.py", line 91, in <module>
-    main()
-    ~~~~^^
-  File "/home/me/train.py", line 80, in main
-    step(batch)
-ValueError: no data
-"""
-
-
-def ended(rank: int, at_s: float = 1.0, host: str = "n14", **facts: Any) -> RankEnd:
-    """A rank that exited with 0, unless the facts say otherwise."""
-    known: dict[str, Any] = {
-        "rank": rank,
-        "pid": 8810 + rank,
-        "host": host,
-        "ended_ns": int(at_s * S),
-        "wall_ns": BEGAN + int(at_s * S),
-        "cause": "exited",
-        "exit_code": 0,
-    }
-    if "signal" in facts:
-        known |= {"cause": "signal", "exit_code": None}
-    return RankEnd(**(known | facts))
-
-
-def error(text: str, at_s: float = 0.9, **facts: Any) -> ErrorFacts:
-    return ErrorFacts(
-        **{"text": text, "wall_ns": BEGAN + int(at_s * S), "type": text.partition(":")[0], **facts}
-    )
-
-
-def terminated(rank: int, at_s: float = 2.0, **facts: Any) -> Evidence:
-    return Evidence(end=ended(rank, at_s, signal=15, was_asked=True, **facts))
-
-
-def lost(rank: int, peer: int, at_s: float = 1.1, **facts: Any) -> Evidence:
-    text = f"PeerLost: rank {peer} died (signal 9, SIGKILL) while ranks 0,1,3 waited in barrier #3"
-    return Evidence(
-        end=ended(rank, at_s + 0.1, exit_code=1, **facts),
-        error=error(text, at_s, because_of=(peer,)),
-    )
-
-
-def record(doing: str, rank: int = 2, **facts: Any) -> RecordFacts:
-    path = f"{FOLDER}/attempt_0/rank{rank:05}.ddr"
-    return RecordFacts(path=path, doing=doing, **facts)
-
-
-def told(*evidence: Evidence, **facts: Any) -> str:
-    """The report; the order in which ranks are known must not matter."""
-    outcome = Outcome(evidence=evidence, run_folder=FOLDER, **facts)
-    text = report(outcome)
-    for seed in range(3):
-        shuffled = list(evidence)
-        random.Random(seed).shuffle(shuffled)
-        assert report(replace(outcome, evidence=shuffled)) == text
-    return text
-
-
-def code(*evidence: Evidence, **facts: Any) -> int:
-    return exit_code(Outcome(evidence=evidence, **facts))
-
-
-_WHEN = re.compile(r"  (?:died|failed) at 2026-11-2\dT\d\d:\d\d:\d\d")
-
-
-def golden(text: str, lines: Sequence[str]) -> None:
-    """All lines but the one with the time, which depends on the zone of the host."""
-    shown = text.splitlines()
-    when = [line for line in shown if _WHEN.fullmatch(line)]
-    assert len(when) <= 1
-    assert [line for line in shown if line not in when] == list(lines)
-
-
-# ------------------------------------------------------------------------------------- golden texts
+from tests.unit.launch.report_facts import (
+    BEGAN,
+    FOLDER,
+    KNOT,
+    TRACE,
+    S,
+    aborted,
+    code,
+    ended,
+    error,
+    golden,
+    lost,
+    record,
+    terminated,
+    told,
+)
 
 
 def test_a_job_that_ends_well_says_nothing() -> None:
@@ -495,246 +423,7 @@ def test_a_long_reason_pushes_the_rest_below_and_is_cut() -> None:
     assert lines[1] == "  host n14, pid 8810"
 
 
-# --------------------------------------------------------------------------------------- who it was
-
-
-def first_of(*evidence: Evidence) -> tuple[Part, list[int]]:
-    found = find_root_cause(evidence)
-    assert found is not None
-    return found.part, [one.rank for one in found.first]
-
-
-def test_a_victim_that_is_gone_earlier_is_not_the_cause() -> None:
-    # A process that frees much memory is gone long after those whom its end has woken.
-    assert first_of(lost(0, 2, 0.1), Evidence(end=ended(2, 5.0, signal=9))) == (Part.CAUSE, [2])
-
-
-def test_the_time_of_the_exception_counts_and_not_that_of_the_end() -> None:
-    slow = Evidence(end=ended(0, 9.0, exit_code=1), error=error("ValueError: a", 1.0))
-    fast = Evidence(end=ended(1, 2.0, exit_code=1), error=error("ValueError: b", 1.9))
-    assert first_of(slow, fast) == (Part.CAUSE, [0])
-
-
-def test_who_leaves_early_with_0_is_the_cause_for_those_who_needed_it() -> None:
-    left = Evidence(end=ended(3, 1.0))
-    text = "RankLeft: rank 3 returned while ranks 0-2 waited in all_reduce #4"
-    others = [
-        Evidence(end=ended(r, 1.5, exit_code=1), error=error(text, 1.2, because_of=(3,)))
-        for r in range(3)
-    ]
-    assert first_of(left, *others) == (Part.LEAVER, [3])
-    assert code(left, *others) == 1
-    assert told(left, *others).splitlines()[0] == (
-        "MISMATCH: rank 3 ended with exit code 0 while other ranks still needed it"
-    )
-
-
-def test_a_chain_of_losses_ends_at_the_one_that_lost_nobody() -> None:
-    chain = [lost(0, 1, 1.3), lost(1, 2, 1.2), Evidence(end=ended(2, 1.1, exit_code=3))]
-    assert first_of(*chain) == (Part.CAUSE, [2])
-
-
-def test_who_was_ended_by_the_launcher_never_wins() -> None:
-    killed = Evidence(end=ended(0, 0.5, signal=9, was_asked=True))
-    assert first_of(killed, Evidence(end=ended(1, exit_code=3))) == (Part.CAUSE, [1])
-    assert first_of(killed, terminated(1)) == (Part.ENDED, [0])
-
-
-def test_who_had_failed_before_it_was_ended_is_the_first() -> None:
-    late = Evidence(
-        end=ended(0, 9.0, exit_code=1, was_asked=True), error=error("ValueError: a", 0.1)
-    )
-    assert first_of(late, Evidence(end=ended(1, 1.0, exit_code=3))) == (Part.CAUSE, [0])
-
-
-def test_a_closed_connection_is_suspected_only_when_nobody_else_is_guilty() -> None:
-    gloo = Evidence(
-        end=ended(0, 0.5, exit_code=1),
-        error=error("RuntimeError: Connection closed by peer [127.0.0.1]:4711", 0.4),
-    )
-    assert first_of(gloo, Evidence(end=ended(1, 1.0, signal=9))) == (Part.CAUSE, [1])
-    assert first_of(gloo, terminated(1)) == (Part.SUSPECT, [0])
-
-
-def test_without_any_error_file_the_record_tells_a_victim() -> None:
-    facts = record("", error_type="PeerLost", error_ranks=(1,), rank=0)
-    victim = Evidence(end=ended(0, 0.5, exit_code=3), record=facts)
-    assert first_of(victim, Evidence(end=ended(1, 1.0, exit_code=4))) == (Part.CAUSE, [1])
-    # One that is killed was not ended by an error that it had survived.
-    killed = Evidence(end=ended(0, 0.5, signal=11), record=facts)
-    assert first_of(killed, Evidence(end=ended(1, 1.0, exit_code=4))) == (Part.CAUSE, [0])
-
-
-def test_a_rank_of_another_host_is_named_although_nothing_is_known_of_it() -> None:
-    part, ranks = first_of(lost(0, 7), lost(1, 7, 1.2))
-    assert (part, ranks) == (Part.VICTIM, [0, 1])
-    assert "  rank 7: how it ended is not known here; it may be on another host" in told(
-        lost(0, 7), lost(1, 7, 1.2)
-    )
-
-
-def test_hosts_whose_clocks_differ_are_not_compared_to_the_millisecond() -> None:
-    text = told(
-        Evidence(end=ended(0, 1.0, exit_code=3)),
-        Evidence(end=ended(4, 1.4, "n15", exit_code=4)),
-        Evidence(end=ended(8, 9.0, "n16", exit_code=5)),
-    )
-    assert "  rank 4 failed on another host within a second: clocks of hosts differ" in text
-    # What a rank says of others needs no clock: n15 is 100 s late here.
-    ahead = Evidence(end=ended(0, 101.0, exit_code=3))
-    assert first_of(ahead, lost(4, 0, 1.0, host="n15")) == (Part.CAUSE, [0])
-
-
-def test_a_verdict_that_aborts_the_job_is_told_by_all_who_were_waiting() -> None:
-    text = "JobAborted: ranks 0-1 are deadlocked: a deadlock"
-    aborted = [
-        Evidence(end=ended(r, exit_code=1), error=error(text, because_of=(0, 1))) for r in range(3)
-    ]
-    assert first_of(*aborted) == (Part.VICTIM, [0, 1, 2])
-    assert told(*aborted).splitlines()[0] == f"FAILED: ranks 0-2 raised {text}"
-
-
 def test_a_hint_is_given_once() -> None:
     text = "UsageError: wrong thing\n  hint: do the right one"
     one = Evidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
     assert told(one).count("hint: do the right one") == 1
-
-
-KNOT = AbortWords(
-    what="ranks 0-1 are deadlocked (cycle of 2 ranks): recv from rank 1, recv from rank 0",
-    type="deadlock",
-    ranks=(0, 1),
-    details=["rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)"],
-    hint="let one side send while the other receives",
-    by=AGENT,
-)
-
-
-def aborted(rank: int) -> Evidence:
-    text = f"JobAborted: the job was aborted by the agent: {KNOT.what}"
-    because = tuple({0, 1} - {rank})
-    return Evidence(
-        end=ended(rank, exit_code=1), error=error(text, type="JobAborted", because_of=because)
-    )
-
-
-def test_the_agents_verdict_is_the_report() -> None:
-    outcome = Outcome(
-        evidence=[aborted(0), aborted(1), aborted(2), terminated(3)],
-        run_folder=FOLDER,
-        verdict=KNOT,
-    )
-    assert report(outcome) == (
-        f"DEADLOCK: {KNOT.what}\n"
-        "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
-        "  the job was aborted: 3 ranks ended with an error because of it, 1 was terminated\n"
-        "  hint: let one side send while the other receives\n"
-        f"  run folder: {FOLDER}\n"
-    )
-    assert exit_code(outcome) == 1
-
-
-def test_the_launcher_of_another_host_reports_the_same_verdict() -> None:
-    outcome = Outcome(evidence=[aborted(0), aborted(1)], verdict=KNOT, is_elsewhere=True)
-    assert report(outcome) == (
-        f"DEADLOCK: {KNOT.what}\n"
-        "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
-        "  the job was aborted: 2 ranks of this host ended with an error because of it\n"
-        "  hint: let one side send while the other receives\n"
-    )
-
-
-def test_of_a_rank_that_died_the_launcher_knows_more_than_the_verdict() -> None:
-    verdict = replace(KNOT, what="rank 2 was killed by SIGKILL", type="dead rank", ranks=(2,))
-    dead = Evidence(end=ended(2, signal=9))
-    told = report(Outcome(evidence=[dead, aborted(0)], verdict=verdict))
-    assert told.startswith("RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)")
-
-
-def test_a_job_that_a_person_ends_was_stopped() -> None:
-    text = "JobAborted: the job was aborted by ada: the learning rate was wrong"
-    stopped = [Evidence(end=ended(r, exit_code=1), error=error(text)) for r in range(2)]
-    assert told(*stopped).startswith(f"STOPPED: ranks 0-1 raised {text}\n")
-
-
-def test_a_rank_that_has_lost_a_thread_is_told_with_it() -> None:
-    late = error("OpTimeout: all_gather #77 waited 30.0 s for rank 2", waits_for=(2,))
-    broken = record(
-        "last op barrier #3 ended 31 s ago", thread_error="thread 'loader' raised OSError: x"
-    )
-    hung = Evidence(end=ended(2, signal=15, was_asked=True), record=broken)
-    seen = {2: "asleep in get() at queue.py:3"}
-    lines = told(Evidence(end=ended(0, exit_code=1), error=late), hung, seen=seen).splitlines()
-    assert lines[:2] == [
-        "HUNG: rank 2 was asleep in get() at queue.py:3",
-        "  its thread 'loader' raised OSError: x",
-    ]
-    assert any(line.startswith("  hint: see why that thread raised") for line in lines)
-
-
-def test_a_rank_that_was_stopped_is_to_be_continued() -> None:
-    late = error(
-        "OpTimeout: barrier #3 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit"
-    )
-    text = told(
-        Evidence(end=ended(0, exit_code=1), error=late),
-        Evidence(end=ended(2, signal=15, was_asked=True)),
-        seen={2: "stopped at a.py:9"},
-    )
-    assert "hint: send its process SIGCONT; find out who sent it SIGSTOP" in text
-
-
-def test_a_mismatch_is_told_by_what_the_records_show() -> None:
-    said = "all_reduce #3 on group 'world' differs between ranks: float32[1] on rank 0, float32[9] on rank 1"
-    shown = Diagnosis(
-        kind="mismatch",
-        what="rank 1 skipped all_reduce #3 at a.py:8 (f); it called all_reduce at a.py:9 (f)",
-        ranks=(1,),
-        evidence=("rank 1 called all_reduce #3 at a.py:9 (f)",),
-        advice="see why rank 1 did not make that call",
-    )
-    differs = [
-        Evidence(end=ended(rank, exit_code=1), error=error(f"MismatchError: {said}"))
-        for rank in range(2)
-    ]
-    lines = told(*differs, diagnosis=shown).splitlines()
-    assert lines[0] == f"MISMATCH: {shown.what}"
-    assert lines[2:4] == [f"  {said}", f"  {shown.evidence[0]}"]
-    assert f"  hint: {shown.advice}" in lines
-    assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")
-
-
-def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
-    said = "RuntimeError: DDP expects same model across all ranks, but Rank {} has {} params, while ..."
-    shown = Diagnosis(
-        kind="dead rank",
-        what="the models for DDP differ: rank 2 has 4 parameters that require grad, ranks 0-1 have 6",
-        ranks=(2,),
-        advice="see what makes the model of rank 2 another one: requires_grad, or its settings",
-    )
-    failed = [
-        Evidence(end=ended(rank, exit_code=1), error=error(said.format(rank, count)))
-        for rank, count in ((1, 6), (2, 4), (0, 6))
-    ]
-    lines = told(*failed, diagnosis=shown).splitlines()
-    assert lines[0] == f"FAILED: {shown.what}"
-    assert f"  hint: {shown.advice}" in lines
-
-
-def test_what_an_error_was_raised_from_stands_below_it() -> None:
-    failed = error("RuntimeError: the loader is gone", cause="OSError: no such shard")
-    lines = told(Evidence(end=ended(1, exit_code=1), error=failed)).splitlines()
-    assert lines[0].startswith("FAILED: rank 1 raised RuntimeError: the loader is gone")
-    assert "  caused by OSError: no such shard" in lines
-
-
-def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
-    text = "RendezvousError: 3 of 4 ranks joined 'x' within 8.0 s; missing rank 3 (this is rank {})"
-    gave_up = [
-        Evidence(end=ended(rank, exit_code=1), error=error(text.format(rank), waits_for=(3,)))
-        for rank in range(3)
-    ]
-    lines = told(*gave_up, terminated(3)).splitlines()
-    assert lines[0] == "HUNG: rank 3 never joined; ranks 0-2 waited for it"
-    assert lines[1] == f"  ranks 0-2 raised {text.format(0)}"
-    assert not any("failed as well" in line for line in lines)
