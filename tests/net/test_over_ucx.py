@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from ctypes import CDLL
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ STRESS = [
     ("check", "posix,sysv,self"),
     ("parity", "posix,sysv,self"),
 ]
+
+
+STRESSED = bool(os.environ.get("STRESS_TRANSPORTS"))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,7 +64,7 @@ def run(size: int, program: Path, **more: str) -> subprocess.CompletedProcess[st
     [
         ("runtime", "posix,sysv,self"),
         ("parity", "tcp"),
-        *(STRESS if os.environ.get("STRESS_TRANSPORTS") else ()),
+        *(STRESS if STRESSED else ()),
     ],
 )
 def test_a_room_passes_over_ucx(room: str, tls: str) -> None:
@@ -70,11 +74,18 @@ def test_a_room_passes_over_ucx(room: str, tls: str) -> None:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("tls", TLS)
 @pytest.mark.parametrize(
-    "size", [2, 3, pytest.param(5, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+    ("size", "tls"),
+    list(product((2, 3, 5, 8), TLS))
+    if STRESSED
+    else [
+        *((2, "tcp"), (3, "posix,sysv,self"), (3, "all")),
+        pytest.param(5, "tcp", marks=pytest.mark.slow),
+        pytest.param(8, "all", marks=pytest.mark.slow),
+    ],
 )
 def test_all_ops_of_all_sizes(size: int, tls: str, tmp_path: Path) -> None:
+    """Each number of ranks and each way to send; `make stress` has each with each."""
     program = tmp_path / "ops.py"
     program.write_text(PROGRAM)
     done = run(size, program, UCX_TLS=tls)
