@@ -7,6 +7,7 @@ that raises leaves, so that the other ends with RankLeft where it had begun the 
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ from tests.unit.runtime.argument_values import VALUES, Maker, just
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
+#: Of each function; `make stress` has more. Each run has others.
+EXAMPLES = int(os.environ.get("STRESS_ARGUMENTS", "4"))
 ALONE = {
     "breakpoint": "tests/debugger",
     "init_process_group": "tests/unit/rendezvous",
@@ -163,7 +166,7 @@ def works_still(rank: int) -> None:
 
 @pytest.mark.parametrize("name", CALLED)
 def test_any_arguments_are_right_or_refused_before_anything_is_sent(name: str) -> None:
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(calls(name))
     def check(chosen: dict[str, dict[str, tuple[str, Maker]]]) -> None:
         outcomes = run_store_ranks(lambda rank: call(chosen, rank), 2, backend="gloo")
