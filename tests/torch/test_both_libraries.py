@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distdbg.testing.ports import free_port
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
@@ -34,16 +36,13 @@ print("both work")
 
 @pytest.mark.slow
 @pytest.mark.ranks
-def test_the_one_that_comes_second_says_what_to_set() -> None:
+def test_the_one_that_comes_second_says_what_to_set(warm_python: WarmPython) -> None:
     port = free_port()
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(port=free_port())],
+    done = warm_python.run(
+        ["-c", PROGRAM.format(port=free_port())],
         env={**os.environ, **place, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     first, *_, hint, last = done.stdout.splitlines()
