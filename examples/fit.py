@@ -18,7 +18,7 @@ import numpy as np
 
 import distdbg as dist
 
-STEPS = 1_000
+STEPS = 400
 POINTS_PER_RANK = 4_000
 BATCH = 500
 HIDDEN = 128

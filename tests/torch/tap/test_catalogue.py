@@ -99,7 +99,7 @@ NAMES = sorted(TRUTHS) if os.environ.get("TORCH_PROGRAMS") == "all" else FIRST
 def outcomes() -> dict[str, list[Result]]:
     """How the ranks of each program ended; those that wait longest first."""
     truths = sorted((TRUTHS[name] for name in NAMES), key=lambda t: "OpTimeout" not in t.outcome)
-    return run_programs(truths, subject="watched", side_by_side=3)
+    return run_programs(truths, subject="watched", side_by_side=2)
 
 
 @pytest.mark.parametrize("name", NAMES)
