@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # first to use them has not left it behind.
         resource_tracker.ensure_running()
         fork_servers.warm_up()
+        gc.disable()  # until all are collected: what is made until then stays to the end
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -104,6 +105,7 @@ def pytest_collection_finish() -> None:
     # a caught exception that holds a thread or a file costs each time, took 0.15 s for looking at them.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
