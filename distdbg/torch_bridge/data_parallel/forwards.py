@@ -109,6 +109,7 @@ class Forwards:
         self._has_gone_backward = True
         if counts.forwards:
             counts.forwards = max(1, counts.forwards - self._evaluated)
+            self._evaluated = 0  # it may be called again, as after torch.autograd.grad
         counts.thrown_away, counts.thrown_site = 0, ""
         for each in self._passes:
             thrown_away = self._thrown_away.get(each.lines, 0) if each.is_reached else 0
