@@ -3,7 +3,7 @@
 module.py   the module: forward, what is done with gradients, copies
 autograd.py what autograd calls during a backward pass
 arrays.py   tensors as a Reducer wants them
-forwards.py which outputs of forward passes a backward pass has come to
+forwards.py which outputs of forward passes were reached by a backward pass
 owed.py     what another backward pass has to bring before an optimizer steps
 states.py   parameters and buffers of rank 0 to all ranks
 joining.py  what a rank does in the passes of others when it has no batch left

@@ -1,6 +1,6 @@
-"""Forward passes since the last backward pass: which of their outputs a backward pass has come to.
+"""Forward passes since the last backward pass: which of their outputs it has reached.
 
-An output that is gone, and that none has come to, was thrown away. Where all outputs of a forward pass were,
+An output that is gone and was not reached was thrown away. Where all outputs of a forward pass were,
 and it was called from the very lines that the one with the backward pass was called from, a step of the
 program has left its backward pass out. An output that is still there may get one.
 """
@@ -29,7 +29,7 @@ class Output:
     """A tensor that a model has returned."""
 
     alive: weakref.ref[Alive]
-    #: Whether a backward pass has come to it.
+    #: Whether a backward pass has reached it.
     is_reached: bool = False
 
 
@@ -46,7 +46,7 @@ class ForwardPass:
 
     @property
     def is_reached(self) -> bool:
-        """Whether a backward pass has come to it."""
+        """Whether a backward pass has reached it."""
         return any(output.is_reached for output in self.outputs)
 
     @property
@@ -80,7 +80,7 @@ class Forwards:
         self._passes.append(ForwardPass(lines, site, is_training))
 
     def follow(self, tensor: Any, on_output: Callable[[], None]) -> None:
-        """Note when a backward pass comes to an output of this call, and call `on_output`."""
+        """Note when a backward pass reaches an output of this call, and call `on_output`."""
         alive = Alive()
         output = Output(weakref.ref(alive))
         self._passes[-1].outputs.append(output)
@@ -109,6 +109,7 @@ class Forwards:
         self._has_gone_backward = True
         if counts.forwards:
             counts.forwards = max(1, counts.forwards - self._evaluated)
+            self._evaluated = 0  # it may be called again, as after torch.autograd.grad
         counts.thrown_away, counts.thrown_site = 0, ""
         for each in self._passes:
             thrown_away = self._thrown_away.get(each.lines, 0) if each.is_reached else 0
@@ -117,7 +118,7 @@ class Forwards:
 
     @property
     def awaits_more(self) -> bool:
-        """Whether there is an output that no backward pass has come to, and one still can."""
+        """Whether there is an output that no backward pass has reached, and one still can."""
         return any(
             not output.is_reached and output.alive() is not None
             for each in self._passes

@@ -67,5 +67,7 @@ def test_what_is_kept_used_or_evaluated_was_not_thrown_away() -> None:
             second.sum().backward(retain_graph=True)
             assert model.counts.thrown_away == 0
             assert model.counts.forwards == 2  # not the one of step 1
+            second.sum().backward(retain_graph=True)
+            assert model.counts.forwards == 2
     second.sum().backward()
     assert model.counts.thrown_away == 0
