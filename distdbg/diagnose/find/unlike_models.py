@@ -1,4 +1,4 @@
-"""Models that torch's DDP refuses, since their numbers of parameters differ: the rank that differs from most. Pure.
+"""Models that torch's DDP refuses for their numbers of parameters: the rank that differs from most. Pure.
 
 rank 1: Rank 1 has 6 params, while rank 2 has inconsistent 4 params.
 rank 2: Rank 2 has 4 params, while rank 0 has inconsistent 6 params.
