@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -156,26 +157,32 @@ class Watch:
 
         install()
         original = groups.Tapped.dispatch
-        launch_short = lane.Lane.launch
+        make_lane = lane.Lane.__init__
         note = self.note
 
-        def dispatch(tapped: Any, call: Any) -> Any:
+        def dispatch(tapped: Any, call: Any, *bucket: Any) -> Any:
             note(tapped.group, call)
-            return original(tapped, call)
+            return original(tapped, call, *bucket)
 
         dispatch.__code__ = dispatch.__code__.replace(co_filename=groups.__file__)
         groups.Tapped.dispatch = dispatch  # type: ignore[method-assign]
 
-        def launch(way: Any, known: Any, is_async: bool, limit: int, start: Any, given: Any) -> Any:
-            if given:  # by a method of the group, whose first argument is what is written to
+        def launch(launch_short: Any, way: Any, known: Any, *rest: Any) -> Any:
+            *_, given = rest
+            if given:  # after the group or the keys comes what is written to
                 call = known.make()
                 outputs = [] if call.kind.label == "barrier" else given[1]
                 call.outputs = outputs if isinstance(outputs, list) else [outputs]
                 note(way.tapped.group, call)
-            return launch_short(way, known, is_async, limit, start, given)
+            return launch_short(way, known, *rest)
 
         launch.__code__ = launch.__code__.replace(co_filename=lane.__file__)
-        lane.Lane.launch = launch  # type: ignore[assignment,method-assign]
+
+        def __init__(way: Any, *args: Any) -> None:
+            make_lane(way, *args)
+            way.launch = partial(launch, way.launch)
+
+        lane.Lane.__init__ = __init__  # type: ignore[method-assign]
 
     def note(self, pg: Any, call: Any) -> None:
         """Keep what the op may write to."""
