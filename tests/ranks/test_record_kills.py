@@ -1,4 +1,4 @@
-"""A rank is killed at 200 random moments: its record is readable and says what it did last."""
+"""A rank is killed at random moments: its record is readable and says what it did last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from distdbg.record.whereabouts import where_is
 
 PROGRAM = Path(__file__).parent / "record_kill_program.py"
 STEPS: tuple[str, ...] = runpy.run_path(str(PROGRAM))["STEPS"]
-KILLS = 200
+#: `make stress` has more.
+KILLS = int(os.environ.get("STRESS_KILLS", "60"))
 RING_COUNT = 16
 
 
