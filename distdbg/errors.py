@@ -44,10 +44,20 @@ def format_error(error: BaseException) -> str:
 
 def first_cause(error: BaseException) -> str:
     """'OSError: no such shard': the first one in a chain of `raise ... from`; '' where there is none."""
-    first, seen = error, 0
-    while first.__cause__ is not None and seen < _MOST_CAUSES:
-        first, seen = first.__cause__, seen + 1
-    return "" if first is error else format_error(first).partition("\n")[0].strip()
+    try:
+        chain = [error]
+        while (cause := chain[-1].__cause__) is not None and len(chain) < _MOST_CAUSES:
+            if any(cause is one for one in chain):
+                break
+            chain.append(cause)
+        if len(chain) == 1:
+            return ""
+        lines = (line.strip() for line in error_text(chain[-1]).splitlines())
+        said = next(filter(None, lines), "")
+        name = type(chain[-1]).__name__
+        return f"{name}: {said}" if said else name
+    except BaseException:  # noqa: BLE001 - the user's code; whoever asks is busy with an error already
+        return ""
 
 
 def error_text(error: BaseException) -> str:

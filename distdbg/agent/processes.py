@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -61,13 +62,20 @@ class MainThread:
 #: x86-64 and arm64 numbers of the calls that mean something here.
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -1)
 _NAPS = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(os.uname().machine, ())
-#: kill, tkill, tgkill.
-_KILLS = {"x86_64": (62, 200, 234), "aarch64": (129, 130, 131)}.get(os.uname().machine, ())
+#: kill and tkill have the signal behind one number, tgkill behind two.
+_KILLS = {"x86_64": (62, 200), "aarch64": (129, 130)}.get(os.uname().machine, ())
+_TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine, -1)
+_STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 def has_stopped_itself(pid: int) -> bool:
-    """Whether a stopped process is in the call by which it sent the signal itself."""
-    return _syscall(pid)[0] in _KILLS
+    """Whether a stopped process is in the call by which it sent itself the signal."""
+    number, words = _syscall(pid)
+    if number not in (*_KILLS, _TGKILL) or len(words) < 4:
+        return False
+    to, first, second = (int(word, 16) & 0xFFFF_FFFF for word in words[1:4])
+    signum = second if number == _TGKILL else first
+    return to in (pid, 0, 2**32 - os.getpgid(pid)) and signum in _STOPS
 
 
 def read_main_thread(pid: int) -> MainThread | None:

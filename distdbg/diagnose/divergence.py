@@ -176,7 +176,8 @@ def _what_shows_the_end(mine: _Calls, theirs: _Calls, skipped: int) -> Value:
     for name in _common_marks(mine.log, theirs.log):
         own, foreign = _last_marks(mine, name), _last_marks(theirs, name)
         is_like = own[last] is not None and own[last] == foreign[last]
-        if is_like and _differ(own[last], foreign[last + skipped]):
+        later = foreign[last + 1 : last + skipped + 1]
+        if is_like and all(_differ(own[last], value) for value in later):
             return name, own[last]
     return None
 

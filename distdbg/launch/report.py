@@ -117,8 +117,9 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         return ""
     if outcome.interrupted is not None and _had_failed(outcome, found):
         lines += [*_interrupted(outcome, outcome.interrupted)]
-    if outcome.diagnosis is not None:
-        lines += [line for line in outcome.diagnosis.source if line not in lines]
+    used = _used(outcome, found)
+    if used is not None:
+        lines += [line for line in used.source if line not in lines]
     lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
     if outcome.losses:
         lines.append(outcome.losses)
@@ -175,6 +176,23 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
             (known.advice if known else "") or hint_of_late(outcome.seen, found) or hint_of(found)
         )
     return lines, hint
+
+
+def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
+    """The diagnosis that the lines are by; None: they are by how processes ended alone."""
+    if found is None or outcome.interrupted is not None:
+        return None
+    if _has_verdict(outcome, found):
+        return _better(outcome)
+    if found.part is Part.ENDED or _was_elsewhere(outcome, found):
+        return None
+    if found.part is Part.LEAVER:
+        return outcome.diagnosis
+    return (
+        shown_of_ddp(outcome.diagnosis, found)
+        or _shown_mismatch(outcome, found)
+        or known_of_late(outcome.diagnosis, outcome.seen, found)
+    )
 
 
 def _shown_mismatch(outcome: Outcome, found: RootCause) -> Diagnosis | None:

@@ -38,11 +38,11 @@ def all_details(
     first = found.first[0]
     error = first.error
     if error is not None:
-        if error.cause:
-            yield cut_reason(f"caused by {error.cause}")
         # Of our own errors the details say it; of others the rest of a text of several lines.
         shown = [line for line in shown if not line.startswith(_UNUSABLE)]
         yield from (shown or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]
+        if error.cause:
+            yield cut_reason(f"caused by {error.cause}")
         if not error.details:
             frames = last_frames(error.traceback)
             # What was on the console already stands here as one line.
@@ -87,6 +87,8 @@ def _own_details(error: ErrorFacts) -> list[str]:
 
 def ran_out(found: RootCause) -> str:
     """Which rank ran out of batches, as the first that says so has it; '' where none does."""
+    if found.part is Part.CAUSE and found.first[0].error_type not in _KNOWN:
+        return ""  # an error of the program itself is no consequence of that
     errors = [one.error for one in (*found.first, *found.victims) if one.error is not None]
     said = (line for error in errors for line in error.details if _RAN_OUT.match(line))
     return next(said, "")

@@ -164,7 +164,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         ours |= {"details": [str(line) for line in known.details[:64]], "hint": known.hint}
     if isinstance(error, MemoryError) and (limit := _memory_limit()):
         ours["hint"] = (
-            f"this process may have {limit} of addresses (RLIMIT_AS, ulimit -v): raise that, or use less"
+            f"its address space is limited to {limit} (ulimit -v): raise the limit, or use less memory"
         )
     extra = {"py_callstack": _cut(trace, _MOST_TRACE), "timestamp": str(wall_ns // 10**9)}
     message = {"message": _cut(text, _MOST_TEXT), "extraInfo": extra}

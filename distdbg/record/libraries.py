@@ -20,7 +20,7 @@ def is_library(path: str) -> bool:
     return _STANDARD.search(path) is not None
 
 
-_STANDARD = re.compile(r"/lib(64)?/python3[^/]*/")
+_STANDARD = re.compile(r"/lib(64)?/python3(\.\d+)?t?/")
 
 
 @cache

@@ -24,6 +24,12 @@ _MOST_NBYTES: Final = 1 << 18
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
+#: How the names of ops begin; and what their second argument is, where it names a rank.
+_OPS: Final = ("all_", "barrier", "broadcast", "gather", "irecv", "isend", "new_group", "recv", "reduce",
+               "scatter", "send")  # fmt: skip
+_PEERS: Final = {
+    "broadcast": "src", "irecv": "src", "isend": "dst", "recv": "src", "reduce": "dst", "send": "dst",
+}  # fmt: skip
 _Block = ast.If | Loop | ast.ExceptHandler
 
 
@@ -63,7 +69,7 @@ def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[st
         is_start = isinstance(block, ast.If) and line_text(source, block.lineno).startswith(_START)
         if is_start or len(found) == most:
             break
-        if isinstance(block, _Block) and block.lineno < line:
+        if isinstance(block, _Block) and block.body[0].lineno <= line:
             found.append(_say_block(source, block, line))
     return found
 
@@ -79,20 +85,52 @@ def argument_origin(
     function = next(
         (one for one in reversed(path_to(source.tree, line)) if isinstance(one, Function)), None
     )
-    name = _name_of_argument(function or source.tree, line, first, callee)
+    scope = function or source.tree
+    name = _name_of_argument(scope, line, first, callee)
     if name is None:
         return None
-    last = max(
-        (
-            int(getattr(node, "lineno", 0))
-            for node in _own(function or source.tree)
-            if node_line(node) < line and _binds(node, name)
-        ),
-        default=0,
+    bound = [at for at in _bound_at(scope, name) if at <= line]
+    if not bound:
+        return None if function is None else _parameter(function, name)
+    last = max(bound)
+    if not _has_run(source, scope, name, last, line):
+        return None
+    return f"{line_text(source, last)} (line {last})"
+
+
+def _has_run(source: Source, scope: ast.AST, name: str, bound: int, line: int) -> bool:
+    """Whether the assignment at `bound` is certainly the one whose value is used at `line`."""
+    path, here = path_to(source.tree, bound), path_to(source.tree, line)
+    assigns = isinstance(path[-1], ast.Assign | ast.AnnAssign | ast.AugAssign)
+    if not assigns or node_line(path[-1]) >= line:
+        return False
+    for block in path[:-1]:
+        if not any(block is one for one in here):
+            return False  # in a branch, or a loop, that the line is not in
+        if isinstance(block, ast.If) and is_in_body(block, bound) is not is_in_body(block, line):
+            return False
+    # Bound again behind the line, in a loop around it: so it is from the second round on.
+    loops = [block for block in here if isinstance(block, Loop)]
+    return not any(
+        line < again <= node_line(loop) for again in _bound_at(scope, name) for loop in loops
     )
-    if last:
-        return f"{line_text(source, last)} (line {last})"
-    return None if function is None else _parameter(function, name)
+
+
+def _bound_at(scope: ast.AST, name: str) -> Iterator[int]:
+    """The lines that give a name a value, by an assignment or otherwise."""
+    for node in _own(scope):
+        match node:
+            case ast.Name(id=known, ctx=ast.Store()) if known == name:
+                yield node.lineno
+            case ast.ExceptHandler(name=known) if known == name:
+                yield node.lineno
+            case ast.MatchAs(name=known) | ast.MatchStar(name=known) if known == name:
+                yield node.lineno
+
+
+def is_in_body(block: ast.If, line: int) -> bool:
+    """Whether a line within an `if` is where its condition holds."""
+    return block.body[0].lineno <= line <= node_line(block.body[-1])
 
 
 def say_condition(source: Source, line: int, block: Loop | Function) -> str:
@@ -152,9 +190,14 @@ def _name_of_argument(
     if callee is not None:
         calls = [call for call in calls if _called(call) == callee.function]
         first = (callee.name,)
+    else:  # of several calls at a line, that of the op
+        calls = [call for call in calls if _called(call).startswith(_OPS)] or calls
     for call in calls:
         keywords = {word.arg: word.value for word in call.keywords if word.arg}
-        wanted = [keywords[name] for name in first if name in keywords]
+        wanted = [keywords[key] for key in first if key in keywords]
+        peer = _PEERS.get(_called(call))
+        if callee is None and peer in first and len(call.args) > 1:
+            wanted.append(call.args[1])
         place = 0 if callee is None else callee.place
         if 0 <= place < len(call.args):
             wanted.append(call.args[place])
@@ -177,20 +220,6 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, (Function, ast.ClassDef, ast.Lambda)):
             yield node
             left += [*ast.iter_child_nodes(node)][::-1]
-
-
-def _binds(node: ast.AST, name: str) -> bool:
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-        targets = [node.target]
-    return any(
-        isinstance(one, ast.Name) and one.id == name
-        for target in targets
-        for one in ast.walk(target)
-        if not isinstance(target, (ast.Subscript, ast.Attribute))
-    )
 
 
 def _parameter(function: Function, name: str) -> Parameter | None:

@@ -1,8 +1,8 @@
 """What skips a call in its source, or ends the loop that it stands in.
 
-    may be skipped by `return` under `if path.exists()` (line 25)
-    may be skipped by `continue` under `if len(points) == 0` (line 47)
-    may be left by `return` under `if patience.exhausted(loss)` (line 57)
+    a `return` under `if path.exists()` (line 25) skips this call
+    a `continue` under `if len(points) == 0` (line 47) skips this call
+    a `return` under `if patience.exhausted(loss)` (line 57) ends the loop (line 53)
 
 Of ranks that make one call fewer than others in the same loop, one of these is the reason. Pure.
 """
@@ -13,7 +13,15 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from distdbg.render.enclosing import Function, Loop, Source, node_line, path_to, say_condition
+from distdbg.render.enclosing import (
+    Function,
+    Loop,
+    Source,
+    is_in_body,
+    node_line,
+    path_to,
+    say_condition,
+)
 
 _MOST: Final = 2
 
@@ -36,24 +44,39 @@ def _early_returns(source: Source, function: Function, line: int) -> Iterator[st
     for node, is_nested in _statements(function):
         if isinstance(node, ast.Return) and not is_nested and node_line(node) < line:
             condition = say_condition(source, node.lineno, function)
-            if condition:
-                yield f"may be skipped by `return` {condition}"
+            if condition and not _is_in_another_branch(source, node.lineno, line):
+                yield f"a `return` {condition} skips this call"
 
 
 def _exits(source: Source, loop: Loop, line: int) -> Iterator[str]:
     for node, is_nested in _statements(loop):
         match node:
             case ast.Continue() if not is_nested and node.lineno < line:
-                verb, word = "skipped", "continue"
+                word = "continue"
             case ast.Break() if not is_nested:
-                verb, word = "left", "break"
+                word = "break"
             case ast.Return():
-                verb, word = "left", "return"
+                word = "return"
             case _:
                 continue
         condition = say_condition(source, node.lineno, loop)
-        if condition:
-            yield f"may be {verb} by `{word}` {condition}"
+        if condition and not _is_in_another_branch(source, node.lineno, line):
+            told = (
+                "skips this call" if word == "continue" else f"ends the loop (line {loop.lineno})"
+            )
+            yield f"a `{word}` {condition} {told}"
+
+
+def _is_in_another_branch(source: Source, exit_line: int, line: int) -> bool:
+    """Whether the line is not reached anyway where the exit is: one in an `if`, the other in its `else`."""
+    ways = path_to(source.tree, exit_line), path_to(source.tree, line)
+    common = [one for one, two in zip(*ways, strict=False) if one is two]
+    return any(
+        isinstance(block, ast.If)
+        and is_in_body(block, exit_line) is not is_in_body(block, line)
+        and node_line(block) >= line
+        for block in common
+    )
 
 
 def _statements(block: Loop | Function) -> Iterator[tuple[ast.stmt, bool]]:

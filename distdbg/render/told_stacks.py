@@ -16,7 +16,7 @@ from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_ot
 from distdbg.render.source_line import SourceLines
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 
-#: Of a document for programs.
+#: Of a document for programs; and of which more than the lines is looked at.
 _MOST_STACKS: Final = 4
 _MOST_LETTERS: Final = 160
 
@@ -71,7 +71,9 @@ def tell_stacks(
             ranks=one.ranks,
             what=one.what,
             is_cause=at < count,
-            frames=tuple(_frames(one, wanted, source, letters, is_whole)),
+            frames=tuple(
+                _frames(one, wanted if at < _MOST_STACKS else None, source, letters, is_whole)
+            ),
         )
         for at, (one, wanted) in enumerate(told)
     ]
@@ -82,7 +84,9 @@ def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
     for fact in root.evidence:
         if fact.is_left_out and fact.op is not None:
             ops = session.ranks[fact.op.rank].ops
-            what = f"left out {session.kind_of(fact.op)} here"
+            what = f"did not call {session.kind_of(fact.op)} here"
+            if fact.op.rank not in fact.ranks:
+                what += f" (stack of rank {fact.op.rank})"
             frames = session.stacks[ops.stack[fact.op.at]]
             yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
 

@@ -84,6 +84,8 @@ def _beyond_torch() -> TextIO | None:
             return None
         frame = frame.f_back
         if frame.f_code.co_name == _OF_TORCH:
+            if frame.f_locals.get("buf") is not sys.stderr:
+                return None  # a hook of the program between has sent it elsewhere
             found: TextIO | None = frame.f_locals.get("old_stderr")
             return found
     return None

@@ -34,8 +34,8 @@ _ANY: Final = (
 )
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
 _ORDER: Final = (
-    "see how that line chooses the group, or orders them: a set, or a sort by a rank's own values, has "
-    "another order on each rank"
+    "see how that line chooses the group, or orders them: a set, or a sort by rank-local values, may "
+    "differ between ranks"
 )
 
 

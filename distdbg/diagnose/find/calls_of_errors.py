@@ -45,7 +45,11 @@ def _calls_aside(session: Session, error: Failure) -> dict[int, OpRef]:
     for rank, log in session.ranks.items():
         ops = log.ops
         for at in range(len(ops)):
-            is_like = ops.flags[at] & Flag.ASIDE and ops.seq[at] == error.seq
+            is_like = (
+                ops.flags[at] & Flag.ASIDE
+                and ops.seq[at] == error.seq
+                and ops.group[at] == mine.group[error.op.at]
+            )
             op = OpRef(rank, at)
             if is_like and session.kind_of(op) == kind and rank not in found:
                 found[rank] = op

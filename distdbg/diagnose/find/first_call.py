@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from distdbg.check.short_batch import other_array_hint
+from distdbg.check.short_batch import is_short_batch, other_array_hint
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -58,7 +58,7 @@ def find_first_call(
         return None  # a program that has just begun calls all lines for the first time
     whom, place = say_ranks(odd, 3), say_site(frame)
     text = f"{whom} called {{}} for the first time in this run; no other rank ever did"
-    advice = f"see the condition under which {whom} comes to {place}: it depends on data of its own"
+    advice = f"see the condition under which {whom} comes to {place}: it may depend on its own data"
     return FirstCall(_evidence(session, calls[odd[0]], frame, text), advice)
 
 
@@ -74,10 +74,23 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
     forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in (one, two)]
     is_one_line = session.site_of(one) == session.site_of(two) is not None
     differs = forms[0].dtype != forms[1].dtype and forms[0].inputs != forms[1].inputs
-    differs = differs or _is_near(session, one, two) or _is_near(session, two, one)
+    differs = differs or (
+        not _is_short(session, one, two)
+        and (_is_near(session, one, two) or _is_near(session, two, one))
+    )
     if not is_one_line or not differs or session.kind_of(one) != session.kind_of(two):
         return ""
     return other_array_hint(f" on {say_ranks(odd, 3)}")
+
+
+def _is_short(session: Session, one: OpRef, two: OpRef) -> bool:
+    """Whether it may be the shorter last batch of a loop."""
+    first = [
+        session.forms[session.ranks[op.rank].ops.form[op.at]].inputs.items for op in (one, two)
+    ]
+    seq = session.ranks[one.rank].ops.seq[one.at]
+    mine, theirs = (tuple(items[0]) if items else () for items in first)
+    return is_short_batch(mine, theirs, seq) or is_short_batch(theirs, mine, seq)
 
 
 def _is_near(session: Session, call: OpRef, other: OpRef) -> bool:

@@ -60,8 +60,8 @@ def find_left_loop(
         f", and {verb(odd, 'it', 'they')} went on to {place}",
     )
     advice = (
-        f"see why {whom} made a call less: a batch was skipped, there were fewer (dist.Join helps), or a "
-        "condition on own data ended the loop"
+        f"see why {whom} made one call fewer: {verb(odd, 'it', 'they')} skipped a batch, had fewer of them "
+        f"(dist.Join helps), or {verb(odd, 'its', 'their')} own data ended the loop"
     )
     return LeftLoop(what, advice)
 

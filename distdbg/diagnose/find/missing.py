@@ -385,9 +385,12 @@ def _advice_of_none(session: Session, end: ChainEnd, how: str, ranks: tuple[int,
         return ""
     if any(behind_by(session, end, rank) != 1 for rank in ranks):
         return ""
+    logs = [session.ranks[rank] for rank in ranks]
+    if any(len(log.ops) or log.lost.get("ops") for log in logs):
+        return ""
     return (
-        f"{say_ranks(ranks, 3)} made no op at all: see what keeps {verb(ranks, 'it', 'them')} from {site}, a "
-        "condition or a loop that ran no time"
+        f"{say_ranks(ranks, 3)} made no op at all: see what keeps {verb(ranks, 'it', 'them')} from {site}: a "
+        "condition, or a loop with zero rounds"
     )
 
 
@@ -399,4 +402,4 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
-    return f"all ranks of a group must call the same ops: see why {whom} ended without this one"
+    return f"all ranks of a group must call the same ops: see why {whom} ended without making this call"

@@ -21,25 +21,32 @@ from distdbg.record.format import Flag, Status
 
 #: Fewer messages that were handed on are no habit.
 _FEWEST: Final = 3
+_BOTH: Final = ("recv", "send")
+#: Ranks that are looked at.
+_MOST: Final = 8
 
 
 def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
-    """One for each recv that waits for a rank which is in a collective, or gone."""
-    recvs = [
-        edge.op
+    """Of recvs that wait for a rank which is in a collective, or gone: one for each such rank."""
+    recvs = {
+        edge.on[0]: edge.op
         for edge in edges
         if edge.op is not None
         and not edge.is_any
         and session.kind_of(edge.op) == "recv"
         and is_past_messages(session, edge.on[0])
+    }
+    return [
+        miss
+        for recv in [*recvs.values()][:_MOST]
+        if (miss := _not_relayed(session, recv)) is not None
     ]
-    return [miss for recv in recvs if (miss := _not_relayed(session, recv)) is not None]
 
 
 def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
-    """None where the rank that is waited for has no such habit."""
+    """None where the rank that is waited for has no such habit: all its messages are one recv, one send."""
     theirs = session.ranks[recv.rank].ops
-    rank, group = theirs.peer[recv.at], theirs.group[recv.at]
+    rank = theirs.peer[recv.at]
     log = session.ranks.get(rank)
     if log is None or log.lost.get("ops"):
         return None
@@ -47,24 +54,27 @@ def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
     turns = [
         OpRef(rank, at)
         for at in range(len(ops))
-        if ops.flags[at] & Flag.MESSAGE
-        and ops.group[at] == group
-        and ops.status[at] == Status.OK
-        and (session.kind_of(OpRef(rank, at)) == "recv" or ops.peer[at] == recv.rank)
+        if ops.flags[at] & Flag.MESSAGE and ops.status[at] == Status.OK
     ]
     kinds = [session.kind_of(op) for op in turns]
     recvs, sends = kinds.count("recv"), kinds.count("send")
-    sources = {ops.source[op.at] for op, kind in zip(turns, kinds, strict=True) if kind == "recv"}
-    if sends < _FEWEST or recvs != sends + 1 or len(sources) != 1:
+    if sends < _FEWEST or recvs != sends + 1:
         return None
+    # The last one may have ended its loop before it sent anything: nobody knows.
     twice = [i for i, pair in enumerate(pairwise(kinds)) if len(set(pair)) == 1]
-    if kinds[-1:] == ["recv"]:
-        twice.append(len(kinds) - 1)
-    if len(twice) != 1 or kinds[twice[0]] != "recv":
+    if len(twice) != 1 or kinds[twice[0]] != "recv" or kinds[-1] != "send":
         return None
+    if any(
+        len({_like(session, op) for op in turns if session.kind_of(op) == k}) > 1 for k in _BOTH
+    ):
+        return None
+    send = turns[-1]
+    wants = theirs.group[recv.at], theirs.tag[recv.at], recv.rank
+    if wants != (ops.group[send.at], ops.tag[send.at], ops.peer[send.at]):
+        return None
+    source = ops.source[turns[0].at]
     which = kinds[: twice[0] + 1].count("recv")
-    send = next(op for op, kind in zip(turns[::-1], kinds[::-1], strict=True) if kind == "send")
-    source, place = sources.pop(), site_of(session, send)
+    place = site_of(session, send)
     short = place.partition(" (")[0]
     fact = (
         f"rank {rank} received {recvs} messages from rank {source} and sent on {sends}: it sent nothing "
@@ -74,7 +84,7 @@ def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
         Evidence(
             text=fact, rank=rank, ranks=(rank, recv.rank), op=send, site=place, is_left_out=True
         ),
-        f"see what skips the send at {short} of rank {rank}, after message {which} of rank {source}",
+        f"see why rank {rank} did not send at {short} after the {_ordinal(which)} message from rank {source}",
         (
             f"rank {rank} received {recvs} messages and sent on {sends} at {short}, none after the "
             f"{_ordinal(which)}",
@@ -82,6 +92,13 @@ def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
         (rank,),
         (rank,),
     )
+
+
+def _like(session: Session, op: OpRef) -> tuple[object, ...]:
+    """What is the same of all messages of a relay, in one direction."""
+    ops = session.ranks[op.rank].ops
+    peer = ops.peer[op.at] if session.kind_of(op) == "send" else ops.source[op.at]
+    return session.site_of(op), ops.group[op.at], ops.tag[op.at], peer
 
 
 def _ordinal(number: int) -> str:

@@ -1,19 +1,19 @@
 """A message to, or from, another neighbor than on all other ranks: which of two halves is wrong. Pure.
 
-    rank 2 sends to rank 0, all others to rank + 1; rank 3 waits for a message from rank 2
+    rank 2 sends to rank 0, ranks 0-1,3 to rank + 1; rank 3 waits for its message
 
-Where all ranks but one send to rank + 1, and a rank waits for just that message of the one, its dst is wrong.
+Where all others send to rank + 1 in one function, and a rank waits for just that message of the one, its dst
+is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import Differ, Pair
-from distdbg.diagnose.wording import site_of
+from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Flag
 
 #: With fewer others there is no rule to be broken.
@@ -31,58 +31,85 @@ class OtherNeighbor(NamedTuple):
 
 
 def find_other_neighbor(session: Session, pair: Pair) -> OtherNeighbor | None:
-    """Of two halves that differ in whom they name; None where no rule shows."""
+    """Of two halves that differ in whom they name; None where no rule shows.
+
+    The rule is that of one function: in another one the rank may well gather, or report. And who is named
+    waits for a message there itself: a rank that is late, or gone, is waited for with reason.
+    """
     if pair.differ not in (Differ.DST, Differ.SOURCE):
         return None
     is_send = pair.differ is Differ.DST
     wrong, other = (pair.send, pair.recv) if is_send else (pair.recv, pair.send)
     ops = session.ranks[wrong.rank].ops
     peer, group = ops.peer[wrong.at], ops.group[wrong.at]
-    members = list(session.members(group))
-    if not {peer, wrong.rank, other.rank} <= set(members):
+    places = {rank: at for at, rank in enumerate(session.members(group))}
+    if not {peer, wrong.rank, other.rank} <= places.keys() or [*places] != [*range(len(places))]:
+        return None  # of a subgroup "rank + 1" would say something else
+    if any(log.lost.get("ops") for log in session.ranks.values()):
         return None
-    kind = session.kind_of(wrong)
-    others = [_steps(session, rank, group, kind, members) for rank in members if rank != wrong.rank]
-    known = [steps for steps in others if steps]
-    meant = _step(members, wrong.rank, other.rank)
-    if len(known) < _FEWEST or any(steps != {meant} for steps in known):
+    if not _waits_there(session, peer, wrong):
+        return None
+    meant = (other.rank - wrong.rank) % len(places)
+    known = []
+    for rank in places:
+        steps = _steps(session, rank, wrong, len(places))
+        if steps - {meant} and rank != wrong.rank:
+            return None
+        if steps and rank != wrong.rank:
+            known.append(rank)
+    own = _steps(session, wrong.rank, wrong, len(places))
+    if len(known) < _FEWEST or own - {meant, (peer - wrong.rank) % len(places)}:
         return None
     verb, to, key = ("sends", "to", "dst") if is_send else ("receives", "from", "src")
     at = f" at {site.partition(' (')[0]}" if (site := site_of(session, wrong)) else ""
     waits = (
         f"; rank {other.rank} waits for its message"
         if is_send
-        else f"; rank {other.rank} has sent it a message"
+        else f"; rank {other.rank} is sending to it"
     )
+    others, step = say_ranks(known, 3), _say(meant, len(places))
     return OtherNeighbor(
         wrong.rank,
-        (
-            f"rank {wrong.rank} {verb} {to} rank {peer}{at}, all others {to} {_say(meant, len(members))}",
-            waits,
-        ),
-        f"see how {key} is computed on rank {wrong.rank}: all others name {_say(meant, len(members))}",
+        (f"rank {wrong.rank} {verb} {to} rank {peer}{at}, {others} {to} {step}", waits),
+        f"see how {key} is computed on rank {wrong.rank}: {others} name {step} there",
     )
 
 
-def _steps(session: Session, rank: int, group: int, kind: str, members: Sequence[int]) -> set[int]:
-    """How far away the ranks are that it has sent to, or received from."""
+def _steps(session: Session, rank: int, like: OpRef, count: int) -> set[int]:
+    """How far away the ranks are that it has sent to, or received from, in the function of `like`."""
     log = session.ranks.get(rank)
     if log is None:
         return set()
-    ops = log.ops
-    return {
-        _step(members, rank, ops.peer[at])
-        for at in range(max(len(ops) - _MOST, 0), len(ops))
-        if ops.flags[at] & Flag.MESSAGE
-        and ops.group[at] == group
-        and ops.peer[at] in members
-        and session.kind_of(OpRef(rank, at)) == kind
-    }
+    ops, kind = log.ops, session.kind_of(like)
+    group, place = session.ranks[like.rank].ops.group[like.at], _function_of(session, like)
+    found: set[int] = set()
+    for at in range(max(len(ops) - _MOST, 0), len(ops)):
+        op = OpRef(rank, at)
+        if ops.flags[at] & Flag.MESSAGE and ops.group[at] == group and ops.peer[at] >= 0:
+            step = (ops.peer[at] - rank) % count
+            if (
+                step not in found
+                and session.kind_of(op) == kind
+                and _function_of(session, op) == place
+            ):
+                found.add(step)
+    return found
 
 
-def _step(members: Sequence[int], rank: int, peer: int) -> int:
-    """Around the group; a chain has the same step without its end."""
-    return (members.index(peer) - members.index(rank)) % len(members)
+def _waits_there(session: Session, rank: int, like: OpRef) -> bool:
+    log = session.ranks.get(rank)
+    if log is None or log.is_gone:
+        return False
+    return any(
+        log.ops.flags[at] & Flag.MESSAGE
+        and _function_of(session, OpRef(rank, at)) == _function_of(session, like)
+        for at in log.ops.in_flight()
+    )
+
+
+def _function_of(session: Session, op: OpRef) -> tuple[str, str]:
+    frame = session.site_of(op)
+    return ("", "") if frame is None else (frame.file, frame.function)
 
 
 def _say(step: int, count: int) -> str:

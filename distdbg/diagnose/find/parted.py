@@ -156,8 +156,8 @@ def _alike(
         name, value = parting.stopped
         at = _at(name, value, is_mark=True)
         text = (
-            f"call #{parting.last} of rank {parting.rank} and rank {parting.other} is at {at} on both: "
-            f"{verb(fewer, 'it', 'they')} skipped none before, and {verb(fewer, 'stops', 'stop')} after it"
+            f"at call #{parting.last} ranks {parting.rank} and {parting.other} are both at {at}: "
+            f"{say_ranks(fewer)} skipped none before, and {verb(fewer, 'stops', 'stop')} there"
         )
     evidence = (
         _counted(session, matched, group, fewer, more),

@@ -39,22 +39,24 @@ def find_skipped_before(
         return None
     missed, made = OpRef(other, index), OpRef(odd[0], own)
     mine, theirs = _parting_frames(_stack(session, made), _stack(session, missed))
+    if not mine:
+        return None
     whom = say_ranks(odd, 3)
     name, site = session.name_of(missed), site_of(session, missed)
     short = site.partition(" (")[0]
     caller = f", called from {theirs.partition(' (')[0]}" if theirs and theirs != site else ""
     return SkippedBefore(
-        fit(f"{whom} skipped {name} at {short}{caller}", f"; their calls differ since #{seq}"),
+        fit(f"{whom} skipped {name} at {short}{caller}", f"; noticed at #{seq}"),
         Evidence(
-            text=f"{session.name_of(made)} of {whom} was called from {mine}, that of rank {other} from "
-            f"{theirs}: from there on {whom} is one call ahead",
+            text=f"#{at} of {whom} comes from {mine}, that of rank {other} from {theirs}: from there on "
+            f"{whom} makes the calls that rank {other} makes one later",
             rank=odd[0],
             ranks=odd,
             op=missed,
             site=theirs,
             is_left_out=True,
         ),
-        f"see why {whom} did not make that call: look for a condition at {short}{caller}",
+        f"see why {whom} did not make that call: look for a condition around {theirs.partition(' (')[0]}",
     )
 
 
@@ -66,10 +68,14 @@ def _skipped(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -
     calls = range(first, seq)
     mine = [_at(session, ops, rank, at) for at in calls]
     theirs = [_at(session, ops, other, at) for at in range(first, seq + 1)]
-    if () in mine or () in theirs:
+    own = _at(session, ops, rank, seq)
+    if () in mine or () in theirs or session.ranks[rank].lost.get("ops"):
         return None
     at = next((i for i, stack in enumerate(mine) if stack != theirs[i]), None)
-    return first + at if at is not None and mine[at:] == theirs[at + 1 :] else None
+    if at is None or mine[at:] != theirs[at + 1 :] or own == theirs[at]:
+        return None  # or it makes the call now: in another order
+    # Ranks may take turns from the beginning, where each makes the call of the other one later.
+    return None if at == 0 and theirs[0] in mine else first + at
 
 
 def _parting_frames(mine: Stack, theirs: Stack) -> tuple[str, str]:

@@ -157,6 +157,8 @@ def _caller(rank: int, doing: Doing, seen: Activity) -> Iterator[Evidence]:
     if not outer or outer >= len(seen.stack) or is_library(seen.stack[outer].file):
         return
     called = seen.stack[outer - 1].function.rpartition(".")[2]
+    if called.startswith("<") or sites[outer] == doing.site:
+        return
     text = f"rank {rank} called {called}() at {sites[outer]}"
     yield Evidence(text=text, rank=rank, site=sites[outer])
 

@@ -183,7 +183,7 @@ def test_who_stops_after_a_mark_that_both_had_has_skipped_nothing() -> None:
     assert root is not None
     texts = [line.text for line in root.evidence]
     assert (
-        "call #19 of rank 1 and rank 0 is at mark step 18 on both: it skipped none before, and stops after it"
+        "at call #19 ranks 1 and 0 are both at mark step 18: rank 1 skipped none before, and stops there"
         in texts
     )
     assert root.advice == "see what ends the loop of rank 1 before that of the others"

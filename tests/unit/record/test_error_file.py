@@ -309,7 +309,7 @@ def test_a_limit_of_the_process_is_told_where_memory_ran_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for limit, hint in (
-        (3 << 28, "768.0 MiB of addresses (RLIMIT_AS"),
+        (3 << 28, "limited to 768.0 MiB (ulimit -v)"),
         (resource.RLIM_INFINITY, ""),
     ):
         monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, -1))
@@ -334,3 +334,6 @@ def test_what_an_error_was_raised_from_is_told(tmp_path: Path) -> None:
     circle = ValueError("x")
     circle.__cause__ = circle
     assert first_cause(circle) == ""
+    circle.__cause__ = OSError("\n  no room\n")
+    circle.__cause__.__cause__ = circle
+    assert first_cause(circle) == "OSError: no room"

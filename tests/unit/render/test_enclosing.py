@@ -126,15 +126,66 @@ def test_what_skips_a_call_or_ends_its_loops_is_told() -> None:
     source = parse(LOOPS.split("\n"))
     assert source is not None
     assert loop_exits(source, 8) == [
-        "may be skipped by `continue` under `if len(points) == 0` (line 5)",
-        "may be left by `break` under `except Stop` (line 9)",
+        "a `continue` under `if len(points) == 0` (line 5) skips this call",
+        "a `break` under `except Stop` (line 9) ends the loop (line 3)",
     ]
     assert loop_exits(
         source, 18
     ) == [  # a `break` of another loop says nothing here, nor one at its end
-        "may be left by `return` under `if patience.exhausted(epoch)` (line 19)"
+        "a `return` under `if patience.exhausted(epoch)` (line 19) ends the loop (line 2)"
     ]
     assert loop_exits(source, 1) == loop_exits(source, 16) == []
+
+
+ORIGINS = """\
+def f(rank, parts):
+    if rank == 0:
+        x = load()
+    else:
+        x = zeros(4)
+    dist.broadcast(x, src=0)
+    y = zeros(4)
+    for y in parts:
+        dist.all_reduce(y)
+    z = start()
+    for step in parts:
+        dist.all_reduce(z)
+        z = step(z)
+    w = 1
+    if rank:
+        w = w + 1
+    dist.all_reduce(w)
+    to, what = nxt(), made()
+    dist.send(what, to)
+    seen = 1
+    record(seen, dist.all_reduce(loss))
+    loss = 2
+"""
+
+
+@pytest.mark.parametrize("line", [6, 9, 12, 17])
+def test_an_assignment_that_may_not_have_run_is_none(line: int) -> None:
+    source = parse(ORIGINS.split("\n"))
+    assert source is not None
+    assert argument_origin(source, line) is None
+
+
+def test_the_second_argument_names_the_peer_and_the_op_is_the_call_that_counts() -> None:
+    source = parse(ORIGINS.split("\n"))
+    assert source is not None
+    assert argument_origin(source, 19, MEETING) == "to, what = nxt(), made() (line 18)"
+    assert argument_origin(source, 21) is None  # `loss`, and not the argument of record()
+
+
+def test_a_call_within_a_condition_is_not_under_it_and_other_branches_do_not_skip_it() -> None:
+    source = parse(["if (a and", "    f(b)):", "    pass"])
+    assert source is not None
+    assert enclosing(source, 2) == []
+    lines = ["def f(k):", "    for x in k:", "        if k == 1:", "            if not x:"]
+    lines += ["                continue", "        else:", "            dist.all_reduce(x)"]
+    source = parse(lines)
+    assert source is not None
+    assert loop_exits(source, 7) == []
 
 
 def test_a_return_before_the_call_skips_it() -> None:
@@ -146,7 +197,7 @@ def test_a_return_before_the_call_skips_it() -> None:
     ]
     source = parse([*lines, "    if a:", "        return 1"])
     assert source is not None
-    assert loop_exits(source, 4) == ["may be skipped by `return` under `if path.exists()` (line 2)"]
+    assert loop_exits(source, 4) == ["a `return` under `if path.exists()` (line 2) skips this call"]
 
 
 def test_long_expressions_are_no_trouble() -> None:
