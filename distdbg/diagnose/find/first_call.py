@@ -75,7 +75,8 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
     is_one_line = session.site_of(one) == session.site_of(two) is not None
     differs = forms[0].dtype != forms[1].dtype and forms[0].inputs != forms[1].inputs
     differs = differs or (
-        not _is_short(session, one, two)
+        forms[0].inputs != forms[1].inputs
+        and not _is_short(session, one, two)
         and (_is_near(session, one, two) or _is_near(session, two, one))
     )
     if not is_one_line or not differs or session.kind_of(one) != session.kind_of(two):

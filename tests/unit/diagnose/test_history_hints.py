@@ -210,3 +210,25 @@ def test_calls_in_another_order_or_by_turns_are_no_skipped_call() -> None:
         {0: [one, two] * 2 + [one], 1: [two, one] * 2 + [three], 2: [one, two] * 2 + [one]}, 1
     )
     assert "skipped" not in turns.what
+
+
+def test_a_root_that_others_had_some_calls_before_is_no_other_array() -> None:
+    build = SessionBuilder(3)
+    what = "broadcast #4 on group 'world' differs between ranks"
+    facts = {
+        "type": "MismatchError",
+        "what": what,
+        "ranks": [0],
+        "hint": "see where src comes from",
+    }
+    for rank in range(3):
+        for seq in (1, 2, 3, 4):
+            root = 0 if seq < 4 or rank == 0 else 2
+            failed = {"status": Status.MISMATCH, "error": json.dumps(facts)} if seq == 4 else {}
+            build.op(rank, "broadcast", seq=seq, at_s=seq, ended_s=seq + 0.1, site=TRAIN, root=root,
+                     inputs=[(8,)], **failed)  # fmt: skip
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+        build.end(rank, at_s=30.1, cause="exited", exit_code=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.advice == "see where src comes from"
