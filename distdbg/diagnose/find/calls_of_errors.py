@@ -19,9 +19,8 @@ def calls_of_errors(
     session: Session, matched: Matched, errors: Sequence[Failure]
 ) -> dict[int, OpRef]:
     """By rank, of the errors of one mismatch; the first of them happened first."""
-    found = _calls(session, matched, errors[0])
-    found |= {error.rank: error.op for error in errors if error.op is not None}
-    return found | _calls_aside(session, errors[0])
+    found = {error.rank: error.op for error in reversed(errors) if error.op is not None}
+    return found | _calls(session, matched, errors[0]) | _calls_aside(session, errors[0])
 
 
 def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRef]:
