@@ -20,6 +20,14 @@ def other_array_hint(where: str) -> str:
     return f"another array{where}: see whether the order or the number of the calls at that line differs"
 
 
+def several_sizes_hint(where: str) -> str:
+    """Where arrays of several sizes come to one line, as in a loop over parameters."""
+    return (
+        f"arrays of several sizes come to that line: see whether it is the same one{where} (order, number of "
+        "calls), then what sets its size"
+    )
+
+
 def is_short_batch(differs: object, usual: object, seq: int) -> bool:
     """Whether, after many ops, only the first extent of the shape that differs is smaller."""
     mine, theirs = _extents(differs), _extents(usual)

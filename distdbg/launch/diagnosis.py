@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from distdbg.errors import format_ranks
 from distdbg.record.folders import record_name
 
 #: The kind of finding, of which calls before it may show the cause.
@@ -33,6 +34,8 @@ _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
+#: How a stack is headed whose line was left out.
+_DID_NOT: Final = "did not call "
 _MOST_LINES: Final = 8
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
@@ -49,7 +52,7 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
     advice: str = ""
     source: tuple[str, ...] = ()
-    """'at train.py:50 (fit): dist.all_reduce(sums)', and what stands around it, indented."""
+    """'rank 2 at train.py:50 (fit): dist.all_reduce(sums)', and what stands around it, indented."""
 
 
 def diagnose_run(
@@ -100,6 +103,10 @@ def _of_finding(
     )
 
 
+def _say_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {format_ranks(map(int, ranks))}" if ranks else ""
+
+
 def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of each stack the innermost line, and those around which there is something to be told; each once."""
     seen: set[str] = set()
@@ -109,5 +116,11 @@ def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if site in seen or not frame["text"] or not (frame["notes"] or not at):
                 continue
             seen.add(site)
-            yield f"at {site}: {frame['text']}"
+            who = _say_ranks(stack["ranks"])
+            what = (
+                str(stack["what"]).removesuffix(" here")
+                if stack["what"].startswith(_DID_NOT)
+                else ""
+            )
+            yield f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}"
             yield from (f"  {note}" for note in frame["notes"])

@@ -13,6 +13,7 @@ from typing import Final
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
 from distdbg.diagnose.find.cycle_text import uniform_cycle
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
+from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.graph import find_knots
@@ -83,7 +84,9 @@ class _Telling:
         if taken:  # that another rank sends as well is no evidence beside it
             unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[Miss] = [*taken, *unmatched, *unsent, *relayed]
-        self._misses = self._misses or mixed_groups(session, edges, behind)
+        self._misses = (
+            self._misses or mixed_groups(session, edges, behind) or one_more_message(session, edges)
+        )
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from distdbg.check.short_batch import is_short_batch, other_array_hint
+from distdbg.check.short_batch import is_short_batch, other_array_hint, several_sizes_hint
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -19,6 +19,7 @@ from distdbg.record.entries import Frame
 
 #: So many calls may another one be off in a loop over arrays.
 _NEAR: Final = 4
+_BEFORE: Final = 64
 
 
 class FirstCall(NamedTuple):
@@ -79,9 +80,24 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
         and not _is_short(session, one, two)
         and (_is_near(session, one, two) or _is_near(session, two, one))
     )
-    if not is_one_line or not differs or session.kind_of(one) != session.kind_of(two):
+    if not is_one_line or session.kind_of(one) != session.kind_of(two):
+        return ""
+    if not differs and forms[0].inputs != forms[1].inputs and _varies(session, one):
+        return several_sizes_hint(f" on {say_ranks(odd, 3)}")
+    if not differs:
         return ""
     return other_array_hint(f" on {say_ranks(odd, 3)}")
+
+
+def _varies(session: Session, op: OpRef) -> bool:
+    """Whether its rank has given that line arrays of several sizes before."""
+    ops, place = session.ranks[op.rank].ops, session.site_of(op)
+    sizes = {
+        str(session.forms[ops.form[at]].inputs.items)
+        for at in range(max(op.at - _BEFORE, 0), op.at)
+        if session.site_of(OpRef(op.rank, at)) == place
+    }
+    return len(sizes) > 1
 
 
 def _is_short(session: Session, one: OpRef, two: OpRef) -> bool:

@@ -23,6 +23,8 @@ from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
 from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
+from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
+from distdbg.diagnose.find.two_threads import two_threads
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
@@ -117,6 +119,10 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     if left is not None and first.what:
         evidence.insert(0, as_told(first.what))
     advice = led.advice if led else (new.advice if new else "")
+    threads = _threads(session, calls)
+    if threads is not None and led is None:
+        evidence.insert(0, threads)
+        advice = TWO_THREADS
     went_on = all(error.went_on for error in errors)
     for line in first.details:
         said = line if went_on else line.removesuffix(_USABLE).removesuffix("; ")
@@ -165,6 +171,13 @@ def _skipped_before(
         return None
     group = ops.group[at]
     return find_skipped_before(session, matched.of(group), tuple(odd), others[0], seq)
+
+
+def _threads(session: Session, calls: Mapping[int, OpRef]) -> Evidence | None:
+    if not calls:
+        return None
+    op = calls[min(calls)]
+    return two_threads(session, session.ranks[op.rank].ops.group[op.at], calls)
 
 
 def _unsaid(error: Failure) -> str:

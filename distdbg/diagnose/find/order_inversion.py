@@ -62,12 +62,12 @@ def _races(session: Session) -> list[Finding]:
     for rank, log in session.ranks.items():
         threads = log.ops.thread
         if threads and threads.count(threads[0]) != len(threads):
-            for group, pair in _overlaps(log).items():
+            for group, pair in threads_at_one_time(log).items():
                 met[group].append((OpRef(rank, pair[0]), OpRef(rank, pair[1])))
     return [_say_race(session, group, pairs) for group, pairs in list(met.items())[:_MOST_FINDINGS]]
 
 
-def _overlaps(log: RankLog) -> dict[int, tuple[int, int]]:
+def threads_at_one_time(log: RankLog) -> dict[int, tuple[int, int]]:
     """For each group the first two synchronous ops of different threads that ran at one time."""
     ops = log.ops
     inside: dict[int, int] = {}

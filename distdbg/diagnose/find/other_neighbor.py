@@ -81,7 +81,7 @@ def _steps(session: Session, rank: int, like: OpRef, count: int) -> set[int]:
     if log is None:
         return set()
     ops, kind = log.ops, session.kind_of(like)
-    group, place = session.ranks[like.rank].ops.group[like.at], _function_of(session, like)
+    group, place = session.ranks[like.rank].ops.group[like.at], function_of(session, like)
     found: set[int] = set()
     for at in range(max(len(ops) - _MOST, 0), len(ops)):
         op = OpRef(rank, at)
@@ -90,7 +90,7 @@ def _steps(session: Session, rank: int, like: OpRef, count: int) -> set[int]:
             if (
                 step not in found
                 and session.kind_of(op) == kind
-                and _function_of(session, op) == place
+                and function_of(session, op) == place
             ):
                 found.add(step)
     return found
@@ -102,12 +102,12 @@ def _waits_there(session: Session, rank: int, like: OpRef) -> bool:
         return False
     return any(
         log.ops.flags[at] & Flag.MESSAGE
-        and _function_of(session, OpRef(rank, at)) == _function_of(session, like)
+        and function_of(session, OpRef(rank, at)) == function_of(session, like)
         for at in log.ops.in_flight()
     )
 
 
-def _function_of(session: Session, op: OpRef) -> tuple[str, str]:
+def function_of(session: Session, op: OpRef) -> tuple[str, str]:
     frame = session.site_of(op)
     return ("", "") if frame is None else (frame.file, frame.function)
 

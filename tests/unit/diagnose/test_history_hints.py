@@ -232,3 +232,40 @@ def test_a_root_that_others_had_some_calls_before_is_no_other_array() -> None:
     root = diagnose(build.session).root
     assert root is not None
     assert root.advice == "see where src comes from"
+
+
+@pytest.mark.parametrize("at_one_time", [True, False])
+def test_a_mismatch_of_two_threads_on_one_group_is_told_so(at_one_time: bool) -> None:
+    build = SessionBuilder(2)
+    what = "op #2 on group 'world' differs between ranks"
+    facts = json.dumps({"type": "MismatchError", "what": what, "ranks": [1], "hint": "compare"})
+    for rank in range(2):
+        calls = [("barrier", 7), ("all_reduce", 8)] if rank else [("all_reduce", 8), ("barrier", 7)]
+        build.op(rank, "all_reduce", at_s=0, ended_s=0.5, thread=8, site=TRAIN)
+        for at, (kind, thread) in enumerate(calls, 1):
+            begin = 1.0 if at_one_time else float(at)
+            build.op(rank, kind, at_s=begin, ended_s=begin + 0.5, thread=thread, site=f"x.py:{thread} (f)",
+                     status=Status.MISMATCH, error=facts)  # fmt: skip
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+    root = diagnose(build.session).root
+    assert root is not None
+    told = "two threads of ranks 0-1 issue ops on group 'world' at one time: "
+    assert says(root, told) is at_one_time
+    assert ("a group of its own" in root.advice) is at_one_time
+
+
+def test_where_arrays_of_several_sizes_come_to_a_line_it_may_be_another_one() -> None:
+    build = SessionBuilder(3)
+    what = "all_reduce #20 on group 'world' differs between ranks"
+    facts = {"type": "MismatchError", "what": what, "ranks": [1], "hint": "see what sets the size"}
+    for rank in range(3):
+        for seq in range(1, 21):
+            size = 999 if rank == 1 and seq == 20 else 8 * (seq % 3 + 1)
+            failed = {"status": Status.MISMATCH, "error": json.dumps(facts)} if seq == 20 else {}
+            build.op(rank, "all_reduce", seq=seq, at_s=seq, ended_s=seq + 0.1, site=TRAIN,
+                     inputs=[(size,)], **failed)  # fmt: skip
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+        build.end(rank, at_s=30.1, cause="exited", exit_code=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.advice.startswith("arrays of several sizes come to that line")

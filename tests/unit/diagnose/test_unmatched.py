@@ -434,3 +434,45 @@ def test_a_rank_that_is_late_is_waited_for_with_reason() -> None:
         build.op(rank, "send", peer=0, at_s=3, site="/job/p.py:22 (main)")
     build.op(1, "barrier", at_s=3, site="/job/p.py:30 (main)")
     assert not any(find_other_neighbor(build.session, pair) for pair in find_pairs(build.session))
+
+
+@pytest.mark.parametrize("kind", ["send", "recv"])
+def test_one_message_more_than_the_rank_that_went_on_is_told_with_its_line(kind: str) -> None:
+    """Rank 1 has left the loop of messages: either of the two may have the wrong number of rounds."""
+    build = SessionBuilder(2)
+    other = "recv" if kind == "send" else "send"
+    for step in range(3):
+        took = {"at_s": step, "ended_s": step + 0.5}
+        build.op(0, kind, peer=1, tag=4, **took, site="/job/x.py:8 (mine)")
+        build.op(1, other, peer=0, tag=4, **took, site="/job/x.py:18 (theirs)")
+    build.op(0, kind, peer=1, tag=4, at_s=5, site="/job/x.py:8 (mine)")
+    build.op(1, "barrier", at_s=5, site="/job/x.py:30 (main)")
+    root = root_of(build)
+    did = "received 3 messages from" if kind == "send" else "sent 3 messages to"
+    assert root.what == (
+        f"ranks 0-1 are deadlocked: rank 1 {did} rank 0 at x.py:18 and went on to barrier"
+        + ("" if kind == "send" else "; rank 0 waits for one more")
+    )
+    assert root.ranks == (0, 1)
+    assert "one fewer" in root.advice
+
+
+@pytest.mark.parametrize("who", ["more", "fewer"])
+def test_who_is_alone_in_a_loop_of_messages_or_has_left_it_alone_is_the_cause(who: str) -> None:
+    """Neighbors of four ranks exchange: one makes a round more than all, or one fewer."""
+    build = SessionBuilder(4)
+    for step in range(3):
+        took = {"at_s": step, "ended_s": step + 0.5, "site": "/job/x.py:22 (exchange)"}
+        for rank, peer in ((0, 1), (2, 3)):
+            build.op(rank, "send", peer=peer, **took)
+            build.op(peer, "recv", peer=rank, source=rank, **took)
+    late = {2} if who == "more" else {0, 1, 2}
+    for rank in range(4):
+        if rank in late:
+            peer = rank ^ 1
+            kind = "send" if rank in (0, 2) else "recv"
+            build.op(rank, kind, peer=peer, at_s=5, site="/job/x.py:22 (exchange)")
+        else:
+            build.op(rank, "barrier", at_s=5, site="/job/x.py:30 (main)")
+    root = root_of(build)
+    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (2,) if who == "more" else (3,))

@@ -51,13 +51,17 @@ def test_the_source_of_its_stacks_is_read() -> None:
     ]
     others = [frame("x.py:50 (fit)", "dist.all_reduce(a)"), frame("x.py:62 (g)", "h()", "noted")]
     whole = json.loads(document(0, FINDING))
-    whole["stacks"] = [{"frames": cause}, {"frames": others}, {"frames": [frame("y.py:1 (f)", "")]}]
+    whole["stacks"] = [
+        {"ranks": [1], "what": "did not call all_reduce here", "frames": cause},
+        {"ranks": [0, 2, 3], "what": "in barrier #2", "frames": others},
+        {"ranks": [4], "what": "", "frames": [frame("y.py:1 (f)", "")]},
+    ]
     found = read_diagnosis(json.dumps(whole).encode())
     assert found is not None
     assert found.source == (
-        "at x.py:50 (fit): dist.all_reduce(a)",
+        "rank 1 did not call all_reduce at x.py:50 (fit): dist.all_reduce(a)",
         "  in `for i in b` (line 45)",
-        "at x.py:62 (g): h()",
+        "ranks 0,2-3 at x.py:62 (g): h()",
         "  noted",
     )
 

@@ -1,0 +1,106 @@
+"""A rank in a message of a loop that the other rank has left: one round more, or fewer. Pure.
+
+    rank 2 received 20 messages from rank 3 at reaction.py:22 and went on to all_gather; rank 3 sends one more
+
+Others that call the same function show which of the two is wrong: a rank that is in it alone has more rounds,
+one that has left it alone fewer. Without others nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.other_neighbor import function_of
+from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.unmatched import is_past_messages
+from distdbg.diagnose.wording import site_of
+from distdbg.record.format import Flag, Status
+
+#: Fewer messages are no loop.
+_FEWEST: Final = 2
+#: Ops of a rank, from the last back.
+_NEAR: Final = 256
+#: Waits that are looked at.
+_MOST: Final = 8
+
+
+def one_more_message(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+    """Of sends and recvs that wait for a rank which is in a collective, after others like them."""
+    waits = [
+        edge.op
+        for edge in edges
+        if edge.op is not None
+        and not edge.is_any
+        and len(edge.on) == 1
+        and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
+        and is_past_messages(session, edge.on[0])
+    ]
+    return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
+
+
+def _miss(session: Session, op: OpRef) -> Miss | None:
+    ops = session.ranks[op.rank].ops
+    other, kind = ops.peer[op.at], session.kind_of(op)
+    log = session.ranks.get(other)
+    if log is None or log.lost.get("ops") or session.ranks[op.rank].lost.get("ops"):
+        return None
+    done = _done(session, op, op.rank, other, kind)
+    mine = [one for one in done if session.site_of(one) == session.site_of(op)]
+    theirs = list(_done(session, op, other, op.rank, "recv" if kind == "send" else "send"))
+    if len(mine) < _FEWEST or len(theirs) != len(mine):
+        return None
+    at = site_of(session, theirs[-1])
+    short = at.partition(" (")[0]
+    last = next(log.ops.in_flight(), None)
+    went = f" and went on to {session.kind_of(OpRef(other, last))}" if last is not None else ""
+    did, wants = ("received", "sends") if kind == "send" else ("sent", "waits for")
+    whom = f"{'from' if kind == 'send' else 'to'} rank {op.rank}"
+    head = f"rank {other} {did} {len(mine)} messages {whom} at "
+    return Miss(
+        Evidence(
+            text=f"{head}{at}{went}; rank {op.rank} {wants} one more",
+            rank=other,
+            ranks=(other, op.rank),
+            op=theirs[-1],
+            site=at,
+            is_left_out=True,
+        ),
+        f"see why rank {op.rank} makes one round more there than rank {other}, or rank {other} one fewer",
+        (f"{head}{short}{went}", f"; rank {op.rank} {wants} one more"),
+        (other, op.rank),
+        _who_is_alone(session, op, theirs[-1]),
+    )
+
+
+def _who_is_alone(session: Session, more: OpRef, fewer: OpRef) -> tuple[int, ...]:
+    """Who is still in the function of `fewer`, or has left it, as no other rank; ()."""
+    place = function_of(session, fewer)
+    alike = {
+        rank: is_past_messages(session, rank)
+        for rank, log in session.ranks.items()
+        if rank not in (more.rank, fewer.rank)
+        and any(
+            log.ops.flags[at] & Flag.MESSAGE and function_of(session, OpRef(rank, at)) == place
+            for at in range(max(len(log.ops) - _NEAR, 0), len(log.ops))
+        )
+    }
+    if not alike:
+        return ()
+    if function_of(session, more) == place and all(alike.values()):
+        return (more.rank,)
+    return () if any(alike.values()) else (fewer.rank,)
+
+
+def _done(session: Session, like: OpRef, rank: int, peer: int, kind: str) -> Iterator[OpRef]:
+    """The messages of a rank to or from another that are over, on the group and with the tag of `like`."""
+    ops, wanted = session.ranks[rank].ops, session.ranks[like.rank].ops
+    for at in range(len(ops)):
+        is_message = ops.flags[at] & Flag.MESSAGE and ops.status[at] == Status.OK
+        who = ops.source[at] if kind == "recv" and ops.source[at] >= 0 else ops.peer[at]
+        same = (ops.group[at], ops.tag[at]) == (wanted.group[like.at], wanted.tag[like.at])
+        if is_message and same and who == peer and session.kind_of(OpRef(rank, at)) == kind:
+            yield OpRef(rank, at)

@@ -1,0 +1,42 @@
+"""A mismatch where two threads of a rank issue ops on one group at one time: chance orders them. Pure.
+
+    two threads of ranks 1,3 issue ops on group 'world' at one time: barrier at s.py:25, all_reduce at x.py:37
+
+It is no call too many or too few: each rank made its calls in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from distdbg.diagnose.find.order_inversion import threads_at_one_time
+from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks, site_of
+
+ADVICE: Final = (
+    "give each thread a group of its own (new_group): nothing orders the ops of two threads"
+)
+#: Ranks that are looked at.
+_MOST: Final = 64
+
+
+def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence | None:
+    """Of the ranks whose calls differ."""
+    found = {
+        rank: pair
+        for rank in sorted(ranks)[:_MOST]
+        if (pair := threads_at_one_time(session.ranks[rank]).get(group)) is not None
+    }
+    if not found:
+        return None
+    rank = min(found)
+    ops = [OpRef(rank, at) for at in found[rank]]
+    told = ", ".join(
+        f"{session.kind_of(op)} at {site_of(session, op).partition(' (')[0]}" for op in ops
+    )
+    label = session.groups[group].label
+    text = f"two threads of {say_ranks(found)} issue ops on group '{label}' at one time: {told}"
+    return Evidence(text=text, rank=rank, ranks=tuple(found), op=ops[0])
