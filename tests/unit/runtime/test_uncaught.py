@@ -114,6 +114,7 @@ def test_torchs_hook_puts_no_second_number_before_the_lines(
 ) -> None:
     """Its init_process_group sets a hook that prefixes what the one before has printed."""
     stream = below_launcher(monkeypatch)
+    monkeypatch.delattr(sys, "ps1", raising=False)  # a test of consoles may have left it
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     print_in_blocks()
     before = sys.excepthook
