@@ -75,7 +75,10 @@ def has_stopped_itself(pid: int) -> bool:
         return False
     to, first, second = (int(word, 16) & 0xFFFF_FFFF for word in words[1:4])
     signum = second if number == _TGKILL else first
-    return to in (pid, 0, 2**32 - os.getpgid(pid)) and signum in _STOPS
+    try:
+        return to in (pid, 0, 2**32 - os.getpgid(pid)) and signum in _STOPS
+    except ProcessLookupError:
+        return False
 
 
 def read_main_thread(pid: int) -> MainThread | None:

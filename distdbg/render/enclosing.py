@@ -10,6 +10,7 @@ Pure functions over the text of a file; where it does not parse, or the line is 
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -20,7 +21,7 @@ _MOST_ENCLOSING: Final = 2
 #: Of the line that every script ends with.
 _START: Final = "if __name__ =="
 #: Larger files take too long to parse.
-_MOST_NBYTES: Final = 1 << 18
+_MOST_NBYTES: Final = 1 << 16
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -55,7 +56,8 @@ def parse(lines: Sequence[str]) -> Source | None:
     if len(text) > _MOST_NBYTES:
         return None
     try:
-        return Source(ast.parse(text), lines)
+        with warnings.catch_warnings(action="ignore"):  # of a program's own escapes in strings
+            return Source(ast.parse(text), lines)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

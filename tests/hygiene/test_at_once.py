@@ -31,6 +31,7 @@ def test_what_passes_is_not_told() -> None:
         ensure_newline=lambda: None, write_line=lines.append, flush=lambda: None
     )
     plugins = SimpleNamespace(get_plugin=lambda name: terminal)
+    # The one thing that the plugin asks of a Config.
     plugin = AtOnce(SimpleNamespace(pluginmanager=plugins))  # type: ignore[arg-type]
     plugin.pytest_runtest_logreport(report("passed", ""))
     assert lines == []

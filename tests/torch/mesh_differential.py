@@ -56,7 +56,7 @@ class Asked:
         """Note the answer, or what is raised; returns it where there is one."""
         try:
             answer = function()
-        except Exception as error:
+        except Exception as error:  # whatever either library raises is its answer
             kinds = [KeyError, IndexError, TypeError, ValueError, RuntimeError, AssertionError]
             self.found[what] = {"raises": [k.__name__ for k in kinds if isinstance(error, k)]}
             return None

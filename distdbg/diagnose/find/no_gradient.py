@@ -23,6 +23,8 @@ _BUCKET: Final = "DDP bucket "
 #: What DDP says one step later.
 _LATE: Final = "finished reduction in the prior iteration"
 _MOST_NAMED: Final = 2
+#: Errors that no parameter causes.
+_OWN_REASONS: Final = ("DistNetworkError", "DistStoreError", "UsageError")
 #: Ops of a rank that are looked at for a bucket: several may be in flight.
 _MOST_LAST: Final = 64
 
@@ -43,8 +45,16 @@ def tell_no_gradients(found: Sequence[Finding], session: Session) -> list[Findin
         return told
     # The rank that left them out may end before anybody is seen to wait for it.
     return [
-        _lead(one, session) if one.kind is Kind.FAILED_OP and one.ranks else one for one in told
+        _lead(one, session)
+        if one.kind is Kind.FAILED_OP and one.ranks and not _has_own_reason(one)
+        else one
+        for one in told
     ]
+
+
+def _has_own_reason(finding: Finding) -> bool:
+    """Whether its error is explained by the network, the store, or the call itself."""
+    return any(f": {name}: " in fact.text for fact in finding.evidence for name in _OWN_REASONS)
 
 
 def tell_no_gradient(finding: Finding, session: Session) -> Finding:

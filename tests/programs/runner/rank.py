@@ -182,6 +182,7 @@ class Watch:
             make_lane(way, *args)
             way.launch = partial(launch, way.launch)
 
+        # Each lane has its own `launch`, made with it: its constructor is the place to put ours around it.
         lane.Lane.__init__ = __init__  # type: ignore[method-assign]
 
     def note(self, pg: Any, call: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.diagnose.find.no_gradient import tell_no_gradient, tell_no_gradients
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Event, Mark, SpanBegin
 from distdbg.record.known_marks import BACKWARD, NO_GRADIENT
@@ -77,3 +77,10 @@ def test_an_op_that_failed_is_led_where_nobody_was_seen_to_wait() -> None:
     assert [one.what.startswith("rank 1 did not use a in step 7") for one in led] == [True, False]
     assert alone[0].what.startswith("rank 1 did not use a in step 7")
     assert alone[0].evidence[1].text == failed.what
+
+
+def test_a_lost_connection_is_not_explained_by_a_parameter() -> None:
+    session = session_of("DDP bucket 0", BACKWARD, NO_GRADIENT + "a")
+    lost = Evidence(text="rank 1: DistNetworkError: connection to rank 2 reset", rank=1)
+    failed = replace(FOUND, kind=Kind.FAILED_OP, what="all_reduce #1 failed", evidence=(lost,))
+    assert tell_no_gradients([failed], session) == [failed]

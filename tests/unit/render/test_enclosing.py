@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import pytest
 from rich.console import Console
@@ -198,6 +199,13 @@ def test_a_return_before_the_call_skips_it() -> None:
     source = parse([*lines, "    if a:", "        return 1"])
     assert source is not None
     assert loop_exits(source, 4) == ["a `return` under `if path.exists()` (line 2) skips this call"]
+
+
+def test_what_python_warns_of_in_a_program_is_not_printed_for_its_reader() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert parse(["x = '\\d'"]) is not None
+    assert told == []
 
 
 def test_long_expressions_are_no_trouble() -> None:
