@@ -179,11 +179,16 @@ class Lane:
             if handle is None:
                 self.ops.agree(op, known.plan, limit_ns)
                 return
-            self.control.native.wait_op(op.agreement, engine.clock.now_ns() + MOMENT_NS)
+            try:
+                self.control.native.wait_op(handle, engine.clock.now_ns() + MOMENT_NS)
+            except NativeError as error:
+                if error.fault != "timeout":
+                    raise
+                if not handle.done:
+                    return  # as at INFO: two ranks may start ops on two groups in different orders
+                # It has ended since that wait gave up: what became of it is its own to say.
+                self.control.native.wait_op(handle, engine.clock.now_ns() + MOMENT_NS)
         except NativeError as error:
-            started: Any = op.agreement
-            if started is not None and not started.done and error.fault == "timeout":
-                return  # as at INFO: two ranks may start ops on two groups in different orders
             self.ops.forget(op)
             raise engine.disagreed(known.make(), error, op.issued_ns) from error.__cause__
 
