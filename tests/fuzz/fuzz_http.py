@@ -48,6 +48,7 @@ def _ask(chance: random.Random) -> None:
     server = Server(pages, Gate(own_uid=os.getuid(), token=b"secret"), patience_s=2.0)
     with closing(server):
         port = server.listen("127.0.0.1", 0)
+        server.start()
         for _ in range(4):
             words = harness.spoil(
                 b"".join(chance.choices(REQUESTS, k=chance.randint(1, 3))), chance

@@ -31,6 +31,7 @@ class Served:
             patience_s=patience_s,
         )
         self.port = self.server.listen("127.0.0.1", 0)
+        self.server.start()
 
     def _metrics(self, accept: str) -> Answer:
         self.asked += 1

@@ -324,6 +324,7 @@ def test_pages_over_https_are_read_with_the_certificate_of_the_run() -> None:
     pages = {"/metrics": lambda _: Answer(b"up 1\n")}
     server = Server(pages, gate, guard=made(is_web=True, notice=b"https please"))
     port = server.listen("127.0.0.1", 0)
+    server.start()
     try:
         context = ssl.create_default_context(cadata=certificate_pem(Settings(), TOKEN))
         with (

@@ -41,6 +41,7 @@ class Exporter:
             raise
         self._host = host_name()
         self.address = join_address(self._host if host in ANY else host, port)
+        self._server.start()
         self._neighbours.start()
 
     def close(self) -> None:

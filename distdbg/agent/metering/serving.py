@@ -76,6 +76,7 @@ class Serving:
             self._has_asked = False
             self._port = self._server.listen(self._host, 0)
             said = f"; port {self._asked} is held by {holder_of(self._asked)}"
+        self._server.start()
         if self._has_asked:
             self._neighbours.start()
         agent.say([f"metrics: {self._scheme}://{self.address}/metrics{said}"])

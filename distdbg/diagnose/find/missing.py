@@ -152,7 +152,8 @@ def _finding(
         victims=tuple(rank for rank in end.waiters if rank not in blamed),
         group=session.groups[group].label if group is not None else "",
         seq=_seq_of(session, end),
-        at_ns=_at_ns(session, end, how, ranks),
+        # Who did something else began to wait before the rank it waits for went.
+        at_ns=_at_ns(session, end, how, ranks) if blamed == ranks else end.since_ns,
         evidence=(
             *(miss.evidence for miss in astray if cause),
             *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),

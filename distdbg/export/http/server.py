@@ -39,7 +39,7 @@ _log = logging.getLogger("distdbg.export")
 
 
 class Server:
-    """Serves pages at one address or more, until it is closed."""
+    """Serves pages at one address or more, from `start` until it is closed."""
 
     def __init__(
         self,
@@ -67,12 +67,13 @@ class Server:
         sock = open_socket(host, port)
         with self._lock:
             self._listening.append(sock)
-            is_first = len(self._listening) == 1
-        if is_first:
-            self._thread.start()
-        else:
+        if self._thread.is_alive():
             self._ring()
         return int(sock.getsockname()[1])
+
+    def start(self) -> None:
+        """Begin to answer: whoever connected before has waited until the pages know where they are served."""
+        self._thread.start()
 
     def close(self) -> None:
         """End all connections and threads. Idempotent."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distdbg.diagnose.find.other_neighbor import find_other_neighbor
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.unmatched import Differ, find_pairs
 from distdbg.diagnose.verdict import diagnose
-from distdbg.record.format import Exit
+from distdbg.record.format import Exit, Status
 from distdbg.render.short import short_lines
 from distdbg.testing.session_builder import SessionBuilder
+from tests.unit.diagnose.one_finder import error
 
 
 def root_of(build: SessionBuilder) -> Finding:
@@ -115,15 +118,21 @@ def test_messages_that_meet_are_no_pairs() -> None:
 # ------------------------------------------------------------------------------- from any rank
 
 
-def took_the_wrong_one(*, rank_2_was_heard: bool = False) -> SessionBuilder:
+def took_the_wrong_one(
+    *, rank_2_was_heard: bool = False, leaves_s: float = 2, failed: str = ""
+) -> SessionBuilder:
+    """`failed`: rank 0 is told after 0.1 s; else it waits."""
     build = SessionBuilder(3)
     if rank_2_was_heard:
         build.op(2, "send", peer=0, at_s=0.1, ended_s=0.2)
         build.op(0, "recv", source=2, at_s=0.1, ended_s=0.2)
     build.op(1, "send", peer=0, at_s=0.3, ended_s=0.4)
     build.op(0, "recv", source=1, at_s=0.3, ended_s=0.4, site="/job/x.py:9 (main)")
-    build.op(0, "recv", peer=1, at_s=1, site="/job/x.py:11 (main)")
-    build.exit(1, Exit.LEFT, at_s=2)
+    end: dict[str, Any] = (
+        {"ended_s": 1.1, "status": Status.PEER_LOST, "error": failed} if failed else {}
+    )
+    build.op(0, "recv", peer=1, at_s=1, site="/job/x.py:11 (main)", **end)
+    build.exit(1, Exit.LEFT, at_s=leaves_s)
     return build
 
 
@@ -139,6 +148,14 @@ def test_a_recv_from_any_rank_that_took_the_wrong_message_is_the_cause() -> None
     assert root.what.startswith("rank 0's recv from any rank at x.py:9 took rank 1's message")
     assert TOOK in texts(root)
     assert "tag" in root.advice
+
+
+def test_it_is_the_cause_also_where_the_error_was_felt_before_the_leaver_wrote_its_end() -> None:
+    build = took_the_wrong_one(leaves_s=1.2, failed=error("RankLeft", "rank 1 left", ranks=[1]))
+    build.exit(0, Exit.RAISED, at_s=1.3, what="RankLeft: rank 1 left")
+    verdict = diagnose(build.session)
+    errors = [one for one in verdict.findings if one.severity is Severity.ERROR]
+    assert [(one.kind, one.ranks) for one in errors] == [(Kind.MISSING_RANK, (0,))]
 
 
 def test_where_all_others_were_heard_the_rank_that_left_stays_the_cause() -> None:
