@@ -21,7 +21,7 @@ from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
-from distdbg.launch.diagnosis import Diagnosis
+from distdbg.launch.diagnosis import DEADLOCK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
 from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late
@@ -160,9 +160,9 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
         lines = [*_ended(outcome, found)]
         if found is not None and not _was_elsewhere(outcome, found):
             hint = hint_of(found)
-    elif outcome.diagnosis is not None and found.part is Part.LEAVER:
-        lines = [*_diagnosed(found, outcome.diagnosis)]
-        hint = outcome.diagnosis.advice or hint_of(found)
+    elif (shown := _shown_waits(outcome, found)) is not None:
+        lines = [*_diagnosed(found, shown)]
+        hint = shown.advice or hint_of(found)
     elif (shown := shown_of_ddp(outcome.diagnosis, found)) is not None:
         lines = [*ddp_error(found, shown, _aftermath(found))]
         hint = shown.advice
@@ -186,13 +186,21 @@ def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
         return _better(outcome)
     if found.part is Part.ENDED or _was_elsewhere(outcome, found):
         return None
-    if found.part is Part.LEAVER:
-        return outcome.diagnosis
     return (
-        shown_of_ddp(outcome.diagnosis, found)
+        _shown_waits(outcome, found)
+        or shown_of_ddp(outcome.diagnosis, found)
         or _shown_mismatch(outcome, found)
         or known_of_late(outcome.diagnosis, outcome.seen, found)
     )
+
+
+def _shown_waits(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+    """What the records show of who waited for whom: for one that left, or until they gave up."""
+    diagnosis = outcome.diagnosis
+    if diagnosis is None:
+        return None
+    is_deadlock = found.part is Part.SUSPECT and diagnosis.kind == DEADLOCK
+    return diagnosis if found.part is Part.LEAVER or is_deadlock else None
 
 
 def _shown_mismatch(outcome: Outcome, found: RootCause) -> Diagnosis | None:
@@ -221,13 +229,10 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
         return headline.of_kind(outcome.verdict.type, outcome.verdict.what)
     if found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         return headline.FAILED
+    if (shown := _shown_waits(outcome, found)) is not None:
+        return headline.of_kind(shown.kind, shown.what)
     if found.part is Part.LEAVER:
-        diagnosis = outcome.diagnosis
-        return (
-            headline.MISMATCH
-            if diagnosis is None
-            else headline.of_kind(diagnosis.kind, diagnosis.what)
-        )
+        return headline.MISMATCH
     first = found.first[0]
     was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
     if was_aborted and AGENT not in first.reason:
@@ -343,7 +348,9 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
         yield f"{noun} {names} never joined; {say_who(found.first)} waited for {it}"
     place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
-    late = [rank for rank in sorted(found.blamed) if rank in outcome.seen]
+    # A rank that gave up by itself was in an op until then: what it did since says nothing.
+    gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
+    late = [rank for rank in sorted(found.blamed - gave_up) if rank in outcome.seen]
     if found.part is Part.SUSPECT and late:
         # Who is waited for comes before those that gave up.
         for rank in late[:MOST_DETAILS]:

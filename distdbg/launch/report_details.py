@@ -127,7 +127,8 @@ def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
         elif one.record is not None and one.record.doing:
             end = "terminated by the launcher" if one.end.was_asked else f"it {one.how}"
             if not _has_last_op(found, rank):
-                yield f"rank {rank}: {one.record.doing}; {end}"
+                is_said = not one.end.was_asked and one.record.doing.startswith(one.how)
+                yield f"rank {rank}: {one.record.doing}{'' if is_said else f'; {end}'}"
             elif not one.end.was_asked:
                 yield f"rank {rank}: {end}"
 

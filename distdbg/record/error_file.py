@@ -33,6 +33,7 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import nbytes_text
 from distdbg.record.host import host_name
+from distdbg.record.recursion import recursion_hint
 from distdbg.record.regular_file import open_regular
 
 _MOST_NBYTES = 4 << 20
@@ -166,6 +167,8 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         ours["hint"] = (
             f"its address space is limited to {limit} (ulimit -v): raise the limit, or use less memory"
         )
+    if isinstance(error, RecursionError) and (hint := recursion_hint(error)):
+        ours["hint"] = hint
     extra = {"py_callstack": _cut(trace, _MOST_TRACE), "timestamp": str(wall_ns // 10**9)}
     message = {"message": _cut(text, _MOST_TEXT), "extraInfo": extra}
     return json.dumps({"message": message, "distdbg": ours})

@@ -31,6 +31,8 @@ _OPS: Final = ("all_", "barrier", "broadcast", "gather", "irecv", "isend", "new_
 _PEERS: Final = {
     "broadcast": "src", "irecv": "src", "isend": "dst", "recv": "src", "reduce": "dst", "send": "dst",
 }  # fmt: skip
+#: Of these the first argument is what comes out, and the second one is what the rank gives.
+_GIVEN_SECOND: Final = ("all_gather", "all_to_all", "reduce_scatter")
 _Block = ast.If | Loop | ast.ExceptHandler
 
 
@@ -200,11 +202,24 @@ def _name_of_argument(
         peer = _PEERS.get(_called(call))
         if callee is None and peer in first and len(call.args) > 1:
             wanted.append(call.args[1])
-        place = 0 if callee is None else callee.place
+        is_second = callee is None and _called(call).startswith(_GIVEN_SECOND)
+        place = int(is_second) if callee is None else callee.place
         if 0 <= place < len(call.args):
             wanted.append(call.args[place])
         if wanted:
-            return wanted[0].id if isinstance(wanted[0], ast.Name) else None
+            return _name_in(wanted[0])
+    return None
+
+
+def _name_in(given: ast.expr) -> str | None:
+    """Of an argument that is a name, or a call of one: `np.ascontiguousarray(z)`, `z.contiguous()`."""
+    match given:
+        case ast.Name(id=name):
+            return name
+        case ast.Call(args=[ast.Name(id=name)]):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=[]):
+            return name
     return None
 
 

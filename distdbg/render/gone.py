@@ -4,6 +4,7 @@
     crashed after all_reduce #7 on group 'world', before #8
     raised ValueError, after all_reduce #4 on group 'world'
     raised MismatchError in barrier #48 on group 'world'
+    raised MismatchError for all_reduce #3 on group 'world', which it called here
     exited after barrier #9 on group 'world'
 
 The last op of such a rank is not where it is: of one that died nobody knows the line.
@@ -70,6 +71,11 @@ def gone_from(session: Session, rank: int) -> Gone | None:
 def _raised(session: Session, log: RankLog) -> Gone | None:
     name = log.exit_what.partition(":")[0].strip().rpartition(".")[2] or "an exception"
     place = place_of(session, log.rank)
+    begun = _begun_before(session, log) if name == "MismatchError" else None
+    if begun is not None:  # where it waits says nothing of what it called
+        what = f"raised {name} for {session.name_of(begun)}, which it called here"
+        kind = f"raised {name} for {session.kind_of(begun)}"
+        return Gone(kind, what, session.stacks[log.ops.stack[begun.at]])
     if place is not None and place.verb != "after":
         return None  # it gave up in an op, or waits there
     if place is not None and _is_error_of(session, place.op, log):
@@ -85,6 +91,17 @@ def _raised(session: Session, log: RankLog) -> Gone | None:
     known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
     frame = with_whole_name(frame, known)
     return Gone(f"raised {name}", f"raised {name}{after}", (frame,))
+
+
+def _begun_before(session: Session, log: RankLog) -> OpRef | None:
+    """The asynchronous op of which a mismatch was raised at another line; None: there is none."""
+    ops = log.ops
+    for at in reversed(range(max(0, len(ops) - _MOST_STACKS), len(ops))):
+        if ops.status[at] == Status.MISMATCH:
+            op = OpRef(log.rank, at)
+            is_later = ops.flags[at] & Flag.ASYNC and not _is_error_of(session, op, log)
+            return op if is_later and session.stacks[ops.stack[at]] else None
+    return None
 
 
 def _is_error_of(session: Session, op: OpRef, log: RankLog) -> bool:

@@ -295,7 +295,8 @@ def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
             for note in one.notes
         )
     if len(stack.frames) > most:
-        rows.append(_more(len(stack.frames) - most, "frames"))
+        left = len(stack.frames) - most
+        rows.append(_more(left, "frame" if left == 1 else "frames"))
     return Group(*rows)
 
 

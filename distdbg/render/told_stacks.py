@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from distdbg.diagnose.finding import Finding, Role, Verdict
@@ -95,8 +96,14 @@ def _frames(
     stack: FoldedStack, wanted: Wanted | None, source: SourceLines, letters: int, is_whole: bool
 ) -> Iterator[ToldFrame]:
     frames = stack.frames if is_whole else own_frames(stack.frames)
-    for at, frame in enumerate(frames):
+    at = 0
+    for _, alike in groupby(frames, lambda frame: (frame.file, frame.line)):
+        *inner, frame = alike  # a comprehension, and the function that it stands in
+        count = len(inner) + 1
         notes = () if wanted is None else tuple(source.notes_of(frames, at, wanted))
+        if frame in inner:
+            notes = (*notes, "called by itself, again and again")
+        at += count
         yield ToldFrame(frame=frame, text=source.text_of(frame, letters), notes=notes)
 
 

@@ -225,6 +225,8 @@ class TappedOps {
     const Describe describe{[](void* known) { return static_cast<CallWords*>(known)->make(); },
                             &words};
     const ReleaseGil release;
+    // The program waits for the op, or a deadlock would look like work.
+    const RecordedWait waiting{recorder_->writer(), op.number, op.site};
     if (p->runner.is_idle()) {
       p->group.run(*plan.plan, describe, {}, {},
                    p->group.wait_until(deadline_ns, &python_interrupted), false, unrecorded);

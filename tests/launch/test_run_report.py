@@ -11,6 +11,7 @@ import pytest
 from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
+from distdbg.record.rank_list import read_ranks
 from distdbg.testing.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
@@ -37,17 +38,27 @@ dist.all_reduce(x)
 
 
 def test_each_traceback_is_one_block(start_job: StartJob, write_script: WriteScript) -> None:
-    script = write_script("def step():\n    raise ValueError('no data')\nstep()\n")
-    done = start_job("--nproc-per-node=3", script).wait()
-    lines = [line for line in done.err.splitlines() if line.startswith("[rank ")]
+    script = write_script(
+        "import os\n"
+        "def step():\n    raise ValueError(f\"no data {int(os.environ['RANK']) // 2}\")\nstep()\n"
+    )
+    done = start_job("--nproc-per-node=4", script).wait()
+    lines = [line for line in done.err.splitlines() if line.startswith("[rank")]
     starts = [
         n for n, line in enumerate(lines) if line.endswith("Traceback (most recent call last):")
     ]
-    assert len(starts) == 3, done.err
+    told: dict[str, str] = {}
     for start in starts:
-        rank = lines[start].partition("]")[0]
+        prefix = lines[start].removesuffix("Traceback (most recent call last):")
         end = next(n for n in range(start, len(lines)) if "ValueError: no data" in lines[n])
-        assert all(line.startswith(f"{rank}] ") for line in lines[start : end + 1]), done.err
+        assert all(line.startswith(prefix) for line in lines[start : end + 1]), done.err
+        told[prefix] = lines[end].removeprefix(prefix)
+    of_rank = {
+        rank: text
+        for prefix, text in told.items()
+        for rank in read_ranks(prefix.strip("[] ").removeprefix("ranks ").removeprefix("rank "))
+    }
+    assert of_rank == {rank: f"ValueError: no data {rank // 2}" for rank in range(4)}, done.err
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
     [rank3]:[E1120 23:54:44.793142038 ProcessGroupNCCL.cpp:632] text       torch's own logger
     [default3]:text    [rank3]: text    [rank 3] text    [1,3]<stderr>:text    3: text      launchers
+    [ranks 0-2,5] text                                                                      ours, of several
     2026-11-20 23:54:44,793 text    Nov 20 23:54:44 n04 kernel: text       everybody else
 
 Lines are cut at 4 KiB, so whatever is looked for in one takes bounded time. Of a file that is larger than
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from distdbg.record.rank_list import read_ranks
 from distdbg.record.regular_file import open_regular
 
 MOST_LINE_NBYTES: Final = 4096
@@ -68,6 +70,10 @@ _PREFIXES: Final = (
     re.compile(r"\[ {0,8}\d{1,9}\.\d{6}\] "),  # the kernel's clock since boot
 )
 _MOST_PREFIXES: Final = 6
+#: '[ranks 0-2,5] text', as `distdbg run` prints what several ranks have said.
+_FOLDED: Final = re.compile(r"\[ranks ([\d,-]{1,512})\]")
+#: A line of a few bytes must not become very many.
+_MOST_FOLDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +139,13 @@ def read_lines(path: Path, origin: Origin) -> Iterator[Line]:
         size = os.fstat(file.fileno()).st_size
         number = 0
         for number, data in enumerate(_cut_lines(file, MOST_HALF_NBYTES), start=1):
-            yield to_line(data, origin, number)
+            yield from to_lines(data, origin, number)
         if size > 2 * MOST_HALF_NBYTES:
             file.seek(size - MOST_HALF_NBYTES)
         if size > MOST_HALF_NBYTES:
             for data in _cut_lines(file, MOST_HALF_NBYTES):
                 number += 1
-                yield to_line(data, origin, number)
+                yield from to_lines(data, origin, number)
 
 
 def _cut_lines(file: BinaryIO, most: int) -> Iterator[bytes]:
@@ -156,9 +162,23 @@ def _cut_lines(file: BinaryIO, most: int) -> Iterator[bytes]:
             left -= len(data)
 
 
-def to_line(data: bytes | str, origin: Origin, number: int) -> Line:
+def to_lines(data: bytes, origin: Origin, number: int) -> Iterator[Line]:
+    """The line, or where the launcher has folded those of several ranks, that of each."""
+    text = data.decode("utf-8", "replace")
+    found = _FOLDED.match(text)
+    try:
+        ranks = read_ranks(found[1]) if found else []
+    except ValueError:
+        ranks = []
+    if found is None or not ranks:
+        yield to_line(text, origin, number)
+        return
+    for rank in ranks[:_MOST_FOLDED]:
+        yield to_line(f"[rank {rank}]{text[found.end() :]}", origin, number)
+
+
+def to_line(text: str, origin: Origin, number: int) -> Line:
     """Take the prefixes off a line."""
-    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     text = text.rstrip("\r\n")
     if "\r" in text:
         text = text.rpartition("\r")[2]  # a progress bar wrote over itself

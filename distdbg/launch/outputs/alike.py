@@ -4,9 +4,9 @@
     [ranks 0-1,3] raises.py:4: RuntimeWarning: divide by zero encountered in divide
     [ranks 0-1,3]   return x / total
 
-Warnings, and the one line of a rank that fails because of another, are kept for FOLD_S: others may print
-the same. All else goes out at once, behind what its own rank has printed before; between ranks there is no
-order.
+Warnings, tracebacks, and the one line of a rank that fails because of another, are kept for FOLD_S:
+others may print the same. All else goes out at once, behind what its own rank has printed before; between
+ranks there is no order.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _MOST_NBYTES: Final = 1 << 16
 _ONE_LINE: Final = re.compile(rb"[A-Z]\w+ at [^\n]{1,200}:\d+(?:: [^\n]*)?\n")
 #: Our own warnings name their rank, which stands in front of the line here.
 _LATENT: Final = b": LatentWarning: "
+_TRACEBACK: Final = b"Traceback (most recent call last):\n"
 _OWN_RANK: Final = re.compile(rb"(: LatentWarning: |^  )rank \d+:? ", re.MULTILINE)
 
 
@@ -73,7 +74,8 @@ class Alike:
             ranks = self._kept.pop(text)
             del self._since_s[text]
             prefix = prefix_of(*ranks)
-            out += b"".join(prefix + line for line in text.splitlines(keepends=True))
+            lines = text.splitlines(keepends=True)
+            out += b"".join((prefix if line.strip() else prefix.rstrip()) + line for line in lines)
         return out
 
 
@@ -83,22 +85,39 @@ def prefix_of(*ranks: int) -> bytes:
 
 
 def _blocks_of(data: bytes, prefix: bytes) -> list[bytes]:
-    """Each line, and a warning with the lines below it."""
+    """Each line; a warning or a traceback with the lines below it."""
     blocks: list[list[bytes]] = []
     for line in data.splitlines(keepends=True):
-        bare = [each[len(prefix) :] for each in blocks[-1]] if blocks else []
-        is_more = bare and WARNING.match(bare[0]) and line.startswith(prefix)
-        if is_more and is_of_warning(bare, line[len(prefix) :]):
+        if blocks and line.startswith(prefix.rstrip()) and _goes_on(blocks[-1], line, prefix):
             blocks[-1].append(line)
         else:
             blocks.append([line])
     return [b"".join(block) for block in blocks]
 
 
+def _goes_on(block: list[bytes], line: bytes, prefix: bytes) -> bool:
+    """Whether a line with the prefix belongs to the block above it."""
+    bare = _bare(line, prefix)
+    first = _bare(block[0], prefix)
+    if (
+        first == _TRACEBACK
+    ):  # until the rank prints without its number: messages have lines of their own
+        return block[0].startswith(prefix) and not WARNING.match(bare)
+    if not WARNING.match(first):
+        return False
+    return is_of_warning([_bare(each, prefix) for each in block], bare)
+
+
+def _bare(line: bytes, prefix: bytes) -> bytes:
+    """Without the prefix, of which an empty line has not the blank at its end."""
+    return line[len(prefix) :] or b"\n"
+
+
 def _text_of(block: bytes, prefix: bytes) -> bytes | None:
     """Without the prefix of its lines; None for what is not folded."""
     if len(block) > _MOST_NBYTES or not block.endswith(b"\n") or not block.startswith(prefix):
         return None
-    text = b"".join(line[len(prefix) :] for line in block.splitlines(keepends=True))
+    text = b"".join(_bare(line, prefix) for line in block.splitlines(keepends=True))
     text = _OWN_RANK.sub(rb"\1", text) if _LATENT in text else text
-    return text if WARNING.match(text) or _ONE_LINE.fullmatch(text) else None
+    is_folded = text.startswith(_TRACEBACK) or WARNING.match(text) or _ONE_LINE.fullmatch(text)
+    return text if is_folded else None

@@ -84,11 +84,14 @@ dist.breakpoint(rank=1)
 y = torch.ones(2)
 dist.all_reduce(y)
 print(f"x is {x}, y is {y[0]:.0f}\\n", end="", flush=True)
-dist.recv(torch.ones(4), 1 - dist.get_rank())
+if dist.get_rank() == 0:
+    dist.all_reduce(y)
+else:
+    dist.recv(torch.ones(4), 0)
 """
 
 
-def test_torchs_breakpoint_stops_a_watched_rank_and_ranks_that_both_wait_are_ended(
+def test_torchs_breakpoint_stops_a_watched_rank_and_ranks_in_unlike_ops_are_ended(
     tmp_path: Path,
 ) -> None:
     """One job: to start it costs more than all that happens in it."""

@@ -48,6 +48,37 @@ def test_latent_errors_of_one_line_are_one_block_without_the_ranks_of_each() -> 
     assert alike.finish() == b"".join(b"[ranks 0-2] " + line for line in bare.splitlines(True))
 
 
+TRACEBACK = b"""Traceback (most recent call last):
+  File "/job/a.py", line 4, in load
+    return read(path)
+FileNotFoundError: /data/a.npy
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/job/a.py", line 9, in <module>
+    main()
+RuntimeError: no data
+hint: mount it
+"""
+
+
+def numbered(prefix: bytes, text: bytes) -> bytes:
+    """As a rank writes it: an empty line ends with no blank."""
+    lines = text.splitlines(keepends=True)
+    return b"".join((prefix if line.strip() else prefix.rstrip()) + line for line in lines)
+
+
+def test_equal_tracebacks_are_one_with_all_ranks_in_front_of_each_line() -> None:
+    alike = Alike()
+    other = TRACEBACK.replace(b"line 4", b"line 5")
+    for rank, text in ((2, TRACEBACK), (0, other), (1, TRACEBACK)):
+        assert alike.put(rank, numbered(prefix_of(rank), text), 0.0) == b""
+    assert alike.put(0, b"and then\n", 0.1) == numbered(b"[rank 0] ", other) + b"and then\n"
+    assert alike.idle(FOLD_S) == numbered(b"[ranks 1-2] ", TRACEBACK)
+    assert alike.is_empty
+
+
 def test_a_rank_keeps_its_order() -> None:
     alike = Alike()
     assert alike.put(0, of(0, WARNING), 0.0) == b""
@@ -75,7 +106,8 @@ def test_what_is_kept_has_a_bound() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 3), st.sampled_from([LOST, WARNING, b"plain\n", b"torn", b"\xff\r"])
+            st.integers(0, 3),
+            st.sampled_from([LOST, WARNING, TRACEBACK, b"plain\n", b"torn", b"\xff\r"]),
         )
     )
 )
@@ -83,8 +115,8 @@ def test_each_rank_has_all_that_it_printed_in_its_order(parts: list[tuple[int, b
     """Judged by the texts behind the prefixes: plain lines go out as they are."""
     alike, out = Alike(), b""
     for at, (rank, text) in enumerate(parts):
-        is_plain = text not in (LOST, WARNING)
-        out += alike.put(rank, text if is_plain else of(rank, text), at / 7)
+        is_plain = text not in (LOST, WARNING, TRACEBACK)
+        out += alike.put(rank, text if is_plain else numbered(prefix_of(rank), text), at / 7)
         out += alike.idle(at / 7)
     out += alike.finish()
     for text in (b"plain\n", b"torn", b"\xff\r"):

@@ -260,6 +260,31 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
     ]
 
 
+def test_ranks_that_gave_up_in_a_deadlock_are_told_by_the_records() -> None:
+    errors = [
+        error(f"OpTimeout: recv waited 8 s for rank {1 - r}", waits_for=(1 - r,)) for r in (0, 1)
+    ]
+    gave_up = [Evidence(end=ended(r, exit_code=1), error=errors[r]) for r in (0, 1)]
+    said = "raised OpTimeout: recv waited 8 s for rank 0"
+    gave_up[1] = replace(gave_up[1], record=record(f"{said} 3.2 s ago, a.py:9 (main)"))
+    shown = Diagnosis(
+        kind="deadlock",
+        what="ranks 0-1 are deadlocked: both wait in recv at a.py:9",
+        ranks=(0, 1),
+        evidence=("rank 0 waits in recv from rank 1 at a.py:9 (main)",),
+        advice="let one of them send first",
+    )
+    lines = told(*gave_up, diagnosis=shown, seen={1: "holding the GIL"}).splitlines()
+    assert lines[0] == f"DEADLOCK: {shown.what}"
+    assert lines[1] == f"  {shown.evidence[0]}"
+    assert "  hint: let one of them send first" in lines
+    # Without the records, what a rank did after it had given up is no cause.
+    lines = told(*gave_up, seen={1: "holding the GIL"}).splitlines()
+    assert lines[0].startswith("HUNG: rank 0 raised OpTimeout: recv waited 8 s for rank 1 (host ")
+    assert f"  rank 1: {said} 3.2 s ago, a.py:9 (main)" in lines
+    assert "GIL" not in "".join(lines)
+
+
 def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
     late = error("OpTimeout: op #8 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit")
     gave_up = (Evidence(end=ended(0, exit_code=1), error=late), terminated(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -319,6 +320,26 @@ def test_a_limit_of_the_process_is_told_where_memory_ran_out(
         assert found is not None
         assert hint in (found.hint or "")
         assert bool(found.hint) is bool(hint)
+
+
+def count_down(number: int) -> int:
+    return count_down(number - 1) if number else sum(count_down(n) for n in (0,))
+
+
+def test_a_recursion_that_is_too_deep_is_told_with_who_began_it(tmp_path: Path) -> None:
+    with pytest.raises(RecursionError) as found:
+        count_down(10**6)
+    assert write_error_file(found.value, tmp_path / "error.json")
+    facts = read_error_file(tmp_path / "error.json")
+    assert facts is not None
+    assert facts.hint is not None
+    depth, _, began = facts.hint.partition(" calls deep, first called at ")
+    assert 100 < int(depth.removeprefix("count_down() was ").replace(",", "")) <= 1000
+    assert re.match(
+        r"test_error_file\.py:\d+ \(test_a_recursion_that_is_too_deep_is_told_with_who_began_it\): "
+        r"either it never ends, or its data is deeper than the limit \([\d,]+\)$",
+        began,
+    )
 
 
 def test_what_an_error_was_raised_from_is_told(tmp_path: Path) -> None:

@@ -178,6 +178,24 @@ def test_the_second_argument_names_the_peer_and_the_op_is_the_call_that_counts()
     assert argument_origin(source, 21) is None  # `loss`, and not the argument of record()
 
 
+@pytest.mark.parametrize(
+    ("call", "origin"),
+    [
+        ("all_gather(parts, np.ascontiguousarray(rows))", "rows = x[:n] (line 2)"),
+        ("all_gather_into_tensor(parts, rows.contiguous())", "rows = x[:n] (line 2)"),
+        ("reduce_scatter(parts, rows)", "rows = x[:n] (line 2)"),
+        ("all_reduce(parts)", "parts = empty() (line 3)"),
+        ("all_reduce(rows + 1)", None),
+    ],
+)
+def test_what_a_rank_gives_is_looked_at_and_not_where_it_gets(
+    call: str, origin: str | None
+) -> None:
+    source = parse(["def f(x, n):", "    rows = x[:n]", "    parts = empty()", f"    dist.{call}"])
+    assert source is not None
+    assert argument_origin(source, 4) == origin
+
+
 def test_a_call_within_a_condition_is_not_under_it_and_other_branches_do_not_skip_it() -> None:
     source = parse(["if (a and", "    f(b)):", "    pass"])
     assert source is not None

@@ -48,6 +48,21 @@ def test_a_rank_that_raised_what_its_op_failed_with_is_in_that_op() -> None:
     assert len(stack.frames) == 2
 
 
+def test_a_mismatch_of_an_asynchronous_op_is_where_it_was_called() -> None:
+    build = after_two_ops()
+    site = "/job/a.py:8 (start) < /job/a.py:20 (train)"
+    build.op(0, "broadcast", at_s=3, ended_s=3.1, status=Status.MISMATCH, site=site, is_async=True)
+    build.op(0, "barrier", at_s=3.1, is_async=True, site="/job/a.py:9 (start)")
+    build.exit(
+        0, Exit.RAISED, at_s=3.2, what="distdbg.errors.MismatchError: x", where="a.py:30 (finish)"
+    )
+    [stack] = fold_stacks(build.session, [0])
+    assert stack.what == (
+        "raised MismatchError for broadcast #3 on group 'world', which it called here"
+    )
+    assert [frame.line for frame in stack.frames] == [8, 20]
+
+
 def test_a_rank_that_left_has_exited() -> None:
     build = after_two_ops()
     build.end(0, at_s=3, cause="exited", exit_code=0)

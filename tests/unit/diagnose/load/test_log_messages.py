@@ -556,3 +556,18 @@ def test_the_lines_behind_findings_are_kept_with_their_places(read: ReadLog) -> 
     (line,) = session.lines
     assert line.source == "job.log:2"
     assert line.rank == 5
+
+
+@pytest.mark.parametrize("folded", ["[ranks 0-1,3] ", "[ranks 0-1,3]"])
+def test_a_traceback_that_the_launcher_has_folded_is_of_all_its_ranks(
+    read: ReadLog, folded: str
+) -> None:
+    text = TRACEBACK.format(1, "ValueError: no data").replace("[rank1]: ", folded)
+    found = only(read(text))
+    assert found.what == "ranks 0-1,3 raised ValueError: no data at train.py:12 (step)"
+
+
+@pytest.mark.parametrize("ranks", ["0-999999999999", "3-0", "0--1", "0-1048575", "0-1,,2-"])
+def test_ranks_that_are_none_or_too_many_are_no_load(read: ReadLog, ranks: str) -> None:
+    session = read("\n".join(f"[ranks {ranks}] ValueError: line {n}" for n in range(64)))
+    assert len(session.lines) <= 64 * 64

@@ -1,0 +1,35 @@
+"""The stacks that are shown of a finding."""
+
+from __future__ import annotations
+
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.entries import Frame
+from distdbg.record.format import Exit
+from distdbg.render.source_line import SourceLines
+from distdbg.render.told_stacks import tell_stacks
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def test_a_line_that_calls_itself_or_a_comprehension_is_shown_once() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "barrier", at_s=1, ended_s=2)
+    build.op(1, "barrier", at_s=1, ended_s=2)
+    inner = Frame("/job/a.py", 3, "count")
+    frames = (
+        inner,
+        *[Frame("/job/a.py", 4, "count")] * 3,
+        Frame("/job/a.py", 9, "main.<locals>.<listcomp>"),
+        Frame("/job/a.py", 9, "main"),
+    )
+    build.session.ranks[0].left_stack = frames
+    build.exit(0, Exit.RAISED, at_s=3, what="RecursionError: too deep", where="/job/a.py:3 (count)")
+    build.end(0, at_s=4, cause="exited", exit_code=1)
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.root.advice.startswith("look at a.py:3 (count): either it calls itself")
+    [told] = tell_stacks(build.session, verdict, verdict.root, SourceLines("", 0), 60)[:1]
+    assert [(one.frame.line, one.frame.function, one.notes) for one in told.frames] == [
+        (3, "count", ()),
+        (4, "count", ("called by itself, again and again",)),
+        (9, "main", ()),
+    ]
