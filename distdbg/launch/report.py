@@ -11,6 +11,7 @@ RANK DIED: rank 2 was killed by SIGSEGV (host n14, pid 8812)
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_c
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
+#: When, and where to look things up: nobody needs that to see the cause.
+_FOR_LATER: Final = re.compile(r"(?:failed|died) at \d{4}-|error file: |stderr: ")
 #: What does not fit into the first line of a terminal goes below.
 _FIRST_LINE: Final = 80
 #: The `AbortWords.type` of a rank that is gone.
@@ -123,8 +126,11 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
     if outcome.losses:
         lines.append(outcome.losses)
+    later = [line for line in lines[1:] if _FOR_LATER.match(line)]
+    lines = [line for line in lines if line not in later]
     if hint:
         lines.append(f"hint: {hint}")
+    lines += later
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
     if outcome.analyze:

@@ -100,7 +100,7 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
     ]
     lines = told(*differs, diagnosis=shown).splitlines()
     assert lines[0] == f"MISMATCH: {shown.what}"
-    assert lines[2:4] == [f"  {said}", f"  {shown.evidence[0]}"]
+    assert lines[1:3] == [f"  {said}", f"  {shown.evidence[0]}"]
     assert f"  hint: {shown.advice}" in lines
     assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")
 
