@@ -325,12 +325,14 @@ void bind_record(nb::module_& module) {
            })
       .def_ro("has_raised", &RecorderHandle::has_raised)
       // For waits that are not in native code; returns what end_wait takes.
-      .def("begin_wait",
-           [](RecorderHandle& self, std::uint64_t number) {
-             Recorder* const writer = self.writer();
-             if (writer == nullptr || number == 0 || Recorder::hides_waits()) return -1;
-             return writer->begin_wait(number, self.sites->here(0));
-           })
+      .def(
+          "begin_wait",
+          [](RecorderHandle& self, std::uint64_t number, std::uint32_t thread) {
+            Recorder* const writer = self.writer();
+            if (writer == nullptr || number == 0 || Recorder::hides_waits()) return -1;
+            return writer->begin_wait(number, thread != 0 ? 0 : self.sites->here(0), thread);
+          },
+          nb::arg("number"), nb::arg("thread") = 0)
       .def("end_wait",
            [](RecorderHandle& self, int place) {
              if (Recorder* const writer = self.writer()) writer->end_wait(place);

@@ -148,8 +148,9 @@ class Recorder {
   std::uint64_t set_context(const TraceContext& context);
 
   // This thread waits from now on for op `number`, which it had begun earlier. Returns what `end_wait`
-  // takes; -1: nothing was written, because there was no room, or the thread's waits are hidden.
-  int begin_wait(std::uint64_t number, std::uint32_t site);
+  // takes; -1: nothing was written, because there was no room, or the thread's waits are hidden. With
+  // `thread` it is that one which waits, and the calling one has seen it.
+  int begin_wait(std::uint64_t number, std::uint32_t site, std::uint32_t thread = 0);
   void end_wait(int place);
   // Of the calling thread: whether it waits on its own account. Those that only look after ops do not.
   static void hide_waits(bool is_hidden);

@@ -222,10 +222,10 @@ class Tapped:
             op.wide = op.widen(work)
             op.wide.pending.done()
 
-    def look_after(self, is_blocked: bool) -> None:
+    def look_after(self, blocked: int) -> None:
         """See how ops are that nobody waits for in Python: end those that cannot end well.
 
-        `is_blocked`: a backward pass waits in C++, so it is for these.
+        `blocked`: the thread that waits in C++, so it is for these; 0: none.
         """
         self._settle_failed(_ENDING_S)
         is_waiting = False
@@ -244,20 +244,20 @@ class Tapped:
                         op.note_end(torchs.error)
             else:
                 op.pending.done()
-                if is_blocked and op.call.is_async and not is_waiting:
-                    self._tell_wait(getattr(op.pending, "number", 0))
+                if blocked and op.call.is_async and not is_waiting:
+                    self._tell_wait(getattr(op.pending, "number", 0), blocked)
                     is_waiting = True
         if not is_waiting:
             self._tell_wait(0)
 
-    def _tell_wait(self, number: int) -> None:
-        """Record which op the program waits for in C++; 0: none."""
+    def _tell_wait(self, number: int, thread: int = 0) -> None:
+        """Record which op a thread waits for in C++; 0: none."""
         if number == self._waits_for:
             return
         recorder = self.group.world.recorder
         if recorder is not None:
             recorder.end_wait(self._wait_place)
-            self._wait_place = recorder.begin_wait(number) if number else -1
+            self._wait_place = recorder.begin_wait(number, thread) if number else -1
         self._waits_for = number
 
     @property
@@ -425,9 +425,9 @@ class TappedGroups:
         while True:
             for tapped in self.all():
                 if tapped.verdict is None:
-                    tapped.look_after(False)
+                    tapped.look_after(0)
                 if tapped.verdict is not None:
-                    tapped.look_after(False)  # the ops that failed of it get it as their reason
+                    tapped.look_after(0)  # the ops that failed of it get it as their reason
                     return tapped.verdict
             if time.monotonic() > deadline:
                 return None

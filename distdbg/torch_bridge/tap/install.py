@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,13 +29,13 @@ from distdbg.check.sites import skip_folder
 from distdbg.runtime.call import Kind
 from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.world import use
-from distdbg.torch_bridge.tap.backward import Backward
 from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
 from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import Methods
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
+from distdbg.torch_bridge.tap.waits_inside import WaitsInside
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 
 #: How often ops are looked after that nobody waits for in Python.
@@ -97,7 +98,8 @@ class Tap:
         self._libraries: list[Any] = []
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._backward = Backward()
+        self._inside = WaitsInside()
+        self._waits_for_tensors = False
         skip_folder(os.path.dirname(os.path.abspath(torch.__file__)))
         skip_folder(threading.__file__)  # of the thread that looks after ops
 
@@ -128,14 +130,14 @@ class Tap:
 
     def _look(self) -> None:
         while not self._stopped.wait(_LOOK_S):
-            is_blocked = self._backward.is_blocked()
+            blocked = self._inside.blocked_thread()
             try:
                 self._groups.look_after_lanes(_LOOK_NS)
             except Exception as error:  # noqa: BLE001 - the next look may go well
                 _log.warning("looking after ops of torch failed: %r", error)
             for tapped in self._groups.all():
                 try:
-                    tapped.look_after(is_blocked)
+                    tapped.look_after(blocked)
                 except Exception as error:  # noqa: BLE001 - the next look may go well
                     _log.warning("looking after ops of torch failed: %r", error)
 
@@ -167,7 +169,8 @@ class Tap:
             if "group_name" not in names:
                 continue
             place = names.index("reduce_op") if "reduce_op" in names else -1
-            functional.impl(name, _naming(torch, op, place, key), "BackendSelect", with_keyset=True)
+            kernel = _naming(torch, op, place, key, self._patch_wait_tensor)
+            functional.impl(name, kernel, "BackendSelect", with_keyset=True)
         self._libraries.append(functional)
 
     def _preparing(self, op: Any, names: list[str], make: Any, key: Any) -> Prepare:
@@ -341,19 +344,41 @@ class Tap:
         return is_traced
 
     def _patch_backward(self) -> None:
-        """An error of gloo that ends a backward pass gives way to what we know better."""
-        groups = self._groups
         autograd = self._torch.autograd
         real = getattr(autograd.graph, "_engine_run_backward", None)
         if real is None:
             return
+        watched = self._watched_inside(real)
+        for module in (autograd.graph, autograd):
+            if getattr(module, "_engine_run_backward", None) is real:
+                module._engine_run_backward = watched
 
-        backward = self._backward
+    def _patch_wait_tensor(self) -> None:
+        """With the first functional collective: its module takes long to load, and most programs never do."""
+        if self._waits_for_tensors:
+            return
+        self._waits_for_tensors = True
+        functional = sys.modules.get("torch.distributed._functional_collectives")
+        real = getattr(functional, "wait_tensor", None)
+        if functional is None or real is None:
+            return
+        watched = self._watched_inside(real)
+        is_compiling = self._torch.compiler.is_compiling
 
         @wraps(real)
-        def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        def wait_tensor(tensor: Any) -> Any:
+            return real(tensor) if is_compiling() else watched(tensor)
+
+        setattr(functional, "wait_tensor", wait_tensor)  # noqa: B010 - mypy has no such name
+
+    def _watched_inside(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """An error of gloo that ends it gives way to what we know better."""
+        groups, inside = self._groups, self._inside
+
+        @wraps(real)
+        def function(*args: Any, **kwargs: Any) -> Any:
             try:
-                with backward:
+                with inside:
                     return real(*args, **kwargs)
             except RuntimeError as error:
                 better = groups.explain()
@@ -361,9 +386,7 @@ class Tap:
                     raise
                 raise better from error
 
-        for module in (autograd.graph, autograd):
-            if getattr(module, "_engine_run_backward", None) is real:
-                module._engine_run_backward = _engine_run_backward
+        return function
 
     def _patch_breakpoint(self) -> None:
         dist = self._torch.distributed
@@ -408,12 +431,15 @@ def _op_among(values: tuple[Any, ...]) -> Any:
     return None
 
 
-def _naming(torch: Any, op: Any, place: int, key: Any) -> Callable[..., Any]:
+def _naming(
+    torch: Any, op: Any, place: int, key: Any, on_call: Callable[[], None]
+) -> Callable[..., Any]:
     """A functional collective names its reduce op by a word."""
     redispatch = _seen_in_inference(torch, op._handle.redispatch_boxed, key)
     own_key = torch._C.DispatchKey.BackendSelect
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        on_call()
         before = _stash.op
         if place >= 0:
             _stash.op = args[place] if place < len(args) else kwargs.get("reduce_op")

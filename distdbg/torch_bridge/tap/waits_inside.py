@@ -1,7 +1,8 @@
-"""Whether a backward pass waits in C++, where Python cannot see it.
+"""Whether a thread waits in C++, where Python cannot see it: in a backward pass, or for a tensor that a
+functional collective has not made yet.
 
-DDP's reducer starts its ops while a pass runs and waits for them at its end. A thread that is in a pass,
-sleeps, and has used no CPU for a while is there.
+DDP's reducer starts its ops while a pass runs and waits for them at its end. A thread that is in there,
+sleeps, and has used no CPU for a while, waits.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _NONE_NS = 10_000_000
 _THREAD_CLOCK = 6
 
 
-class Backward:
-    """Entered by each pass: `with backward:`. Passes within passes count as one."""
+class WaitsInside:
+    """Entered by each pass, and each wait for a tensor: `with inside:`. Those within others count as one."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -38,14 +39,15 @@ class Backward:
     ) -> None:
         self._depth -= 1
 
-    def is_blocked(self) -> bool:
-        """Whether the pass has slept since a while; asked again and again by one thread."""
+    def blocked_thread(self) -> int:
+        """The one that has slept in there since a while, or 0; asked again and again by one thread."""
         used_ns = None if self._depth == 0 else cpu_time_ns(self._tid)
         before_ns, now = self._used_ns, time.monotonic()
         if used_ns is None or before_ns is None or used_ns - before_ns > _NONE_NS:
             self._used_ns, self._since = used_ns, now
-            return False
-        return now - self._since >= _STILL_S and state_of(self._tid) == "S"
+            return 0
+        is_blocked = now - self._since >= _STILL_S and state_of(self._tid) == "S"
+        return self._tid if is_blocked else 0
 
 
 def cpu_time_ns(tid: int) -> int | None:

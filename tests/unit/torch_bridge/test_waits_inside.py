@@ -5,33 +5,33 @@ from __future__ import annotations
 import threading
 import time
 
-from distdbg.torch_bridge.tap import backward as module
-from distdbg.torch_bridge.tap.backward import Backward, cpu_time_ns, state_of
+from distdbg.torch_bridge.tap import waits_inside as module
+from distdbg.torch_bridge.tap.waits_inside import WaitsInside, cpu_time_ns, state_of
 
 
 def test_no_pass_is_not_blocked() -> None:
-    assert not Backward().is_blocked()
+    assert not WaitsInside().blocked_thread()
 
 
 def test_a_pass_that_sleeps_is_blocked_after_a_while() -> None:
-    backward, end, inside = Backward(), threading.Event(), threading.Event()
+    passes, end, inside = WaitsInside(), threading.Event(), threading.Event()
 
     def sleep() -> None:
-        with backward:
+        with passes:
             inside.set()
             end.wait()
 
     thread = threading.Thread(target=sleep)
     thread.start()
     inside.wait()
-    assert not backward.is_blocked()
+    assert not passes.blocked_thread()
     deadline = time.monotonic() + 20 * module._STILL_S
-    while not backward.is_blocked():
+    while passes.blocked_thread() != thread.native_id:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     end.set()
     thread.join()
-    assert not backward.is_blocked()
+    assert not passes.blocked_thread()
 
 
 def test_a_thread_that_is_gone_is_not_seen() -> None:
