@@ -153,8 +153,8 @@ def _bounded(site: str) -> str:
 
 
 def _odd_ranks(sides: Sequence[Side]) -> list[int]:
-    """The ranks outside the largest side; none when there is no largest."""
-    if len(sides[0].ranks) == len(sides[1].ranks):
+    """The ranks outside the side of the majority; none when there is none."""
+    if 2 * len(sides[0].ranks) <= sum(len(side.ranks) for side in sides):
         return []
     return sorted(rank for side in sides[1:] for rank in side.ranks)
 

@@ -121,22 +121,31 @@ def _read(paths: Sequence[Path], attempt: int | None, ranks: Mapping[Path, int])
             raise RecordError(f"{path}: {error.strerror}", path=str(path)) from None
     from distdbg.diagnose.load.open import open_paths
     from distdbg.diagnose.load.run_folder import group_runs, is_run, load_runs
-    from distdbg.diagnose.verdict import diagnose
 
     if attempt is not None:
         if not all(is_run(path) for path in paths):
             raise UsageError("--attempt is for folders of runs")
         chosen = [load_runs(folders, attempt=attempt) for folders in group_runs(paths)]
-        return [Job((session, diagnose(session))) for session in chosen]
+        return [Job(_diagnosed(session)) for session in chosen]
     jobs: list[Job] = []
     for session in open_paths(paths, ranks=ranks):
-        found = (session, diagnose(session))
+        found = _diagnosed(session)
         if jobs and _is_earlier(jobs[-1].last[0], session):
             before = jobs.pop()
             jobs.append(Job(found, (*before.earlier, before.last)))
         else:
             jobs.append(Job(found, tuple(_earlier(session))))
     return jobs
+
+
+def _diagnosed(session: Session) -> Diagnosed:
+    """With the hint that only the source gives."""
+    from distdbg.diagnose.verdict import diagnose
+    from distdbg.render.source_hint import with_source_hint
+    from distdbg.render.source_line import source_of
+
+    source = source_of(session, _own_folder())
+    return session, with_source_hint(session, diagnose(session), source)
 
 
 def _is_earlier(before: Session, session: Session) -> bool:

@@ -414,7 +414,8 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
         ]
         if blind:
             lacks.append(f"no agent saw what {say_ranks(blind)} did after the last op")
-    if root.kind is Kind.MISMATCH and not root.ranks:
+    # Which groups are made is decided by all ranks alike: there is no wrong side.
+    if root.kind is Kind.MISMATCH and not root.ranks and not root.what.startswith("new_group"):
         lacks.append("no side of the mismatch has a majority: the calls do not show which is wrong")
     cut = [log.rank for log in logs if log.lost.get("gaps")]
     if cut:

@@ -31,12 +31,14 @@ DDP_ERRORS: Final = (
 )
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 5.0
+#: The kinds of findings about a rank that does not come.
+_LATE: Final = ("stuck rank", "stall")
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
 #: How a stack is headed whose line was left out.
 _DID_NOT: Final = "did not call "
-_MOST_LINES: Final = 8
+_MOST_LINES: Final = 10
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 
@@ -99,7 +101,7 @@ def _of_finding(
         victims=tuple(map(int, finding["victims"])),
         evidence=tuple(str(one["text"]) for one in finding["evidence"])[:_MOST_EVIDENCE],
         advice=str(finding["advice"]),
-        source=tuple(_source_lines(stacks))[:_MOST_LINES],
+        source=tuple(_source_lines(stacks, is_late=finding["kind"] in _LATE))[:_MOST_LINES],
     )
 
 
@@ -107,13 +109,15 @@ def _say_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {format_ranks(map(int, ranks))}" if ranks else ""
 
 
-def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _source_lines(stacks: Sequence[Mapping[str, Any]], *, is_late: bool = False) -> Iterator[str]:
     """Of each stack the innermost line, and those around which there is something to be told; each once."""
     seen: set[str] = set()
     for stack in stacks:
         for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
             site = os.path.basename(str(frame["site"]))
-            if site in seen or not frame["text"] or not (frame["notes"] or not at):
+            # Of a rank that is waited for, who called the function says on what it waits.
+            is_told = frame["notes"] or not at or (at == 1 and is_late and stack["is_cause"])
+            if site in seen or not frame["text"] or not is_told:
                 continue
             seen.add(site)
             who = _say_ranks(stack["ranks"])

@@ -57,8 +57,9 @@ def wanted_of_others(
         return Wanted(exits=True)
     if root.kind is Kind.MISSING_RANK and any(_has_gone(session, rank) for rank in root.ranks):
         return Wanted(origin=False, exits=True)
-    is_deadlock = root.kind in (Kind.DEADLOCK, Kind.MISSING_RANK) and not cause
-    return Wanted(MEETING) if is_deadlock else None
+    if root.kind not in (Kind.DEADLOCK, Kind.MISSING_RANK):
+        return None
+    return Wanted(MEETING, origin=not cause)
 
 
 def _what_differs(session: Session, root: Finding) -> Sequence[str]:

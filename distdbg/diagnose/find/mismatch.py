@@ -17,6 +17,7 @@ from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.calls_of_errors import calls_of_errors
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
+from distdbg.diagnose.find.forward_alone import forward_alone
 from distdbg.diagnose.find.left_loop import find_left_loop
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
@@ -142,6 +143,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         advice=ADVICE
         if meant
         else advice
+        or forward_alone(session, calls.values())
         or other_array_advice(session, calls, known)
         or first.hint
         or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
@@ -255,8 +257,8 @@ def _sides(comparer: Comparer, calls: Mapping[int, OpRef]) -> list[list[OpRef]]:
 
 
 def _odd(sides: Sequence[Sequence[OpRef]]) -> tuple[int, ...]:
-    """The ranks outside the largest side; () when there is no largest."""
-    if len(sides) < 2 or len(sides[0]) == len(sides[1]):
+    """The ranks outside the side of the majority; () when there is none."""
+    if len(sides) < 2 or 2 * len(sides[0]) <= sum(map(len, sides)):
         return ()
     return tuple(sorted(op.rank for side in sides[1:] for op in side))
 
@@ -413,6 +415,8 @@ def _advice(
     aspects = _aspects(comparer, sides)
     where = f" on {say_ranks(odd, 3)}" if odd else ""
     if aspects & {"kind", "call"}:
+        if alone := forward_alone(session, [op for side in sides for op in side]):
+            return alone
         return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
     if aspects & {"elements", "shape"}:
         calls = {op.rank: op for side in sides for op in side}

@@ -13,7 +13,7 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_op, say_ranks, site_of, verb
 
-_NAME_STEPS: Final = (
+NAME_STEPS: Final = (
     "name the steps with dist.mark('step', i): then the record shows where they diverge"
 )
 
@@ -150,7 +150,7 @@ def _alike(
     lost = "" if parting.first == 1 else "; earlier calls are no longer in the record"
     text = (
         f"calls {which} of rank {parting.rank} and rank {parting.other} cannot be told apart (lines,"
-        f" arrays, marks, spans, times): which one was skipped is not known{lost}"
+        f" arrays, marks, spans, times): rank {parting.rank} skipped one of them, or ended early{lost}"
     )
     if isinstance(parting.stopped, tuple):
         name, value = parting.stopped
@@ -169,7 +169,7 @@ def _alike(
         advice = f"see what ends the loop of {say_ranks(fewer, 3)} before that of the others"
         return Parted(evidence=evidence, advice=advice)
     if not extra:
-        return Parted(evidence=evidence, advice=_NAME_STEPS)
+        return Parted(evidence=evidence, advice=NAME_STEPS)
     return Parted(
         evidence=evidence,
         advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on fewer calls",

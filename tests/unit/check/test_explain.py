@@ -95,10 +95,15 @@ def test_a_tie_has_no_odd_ranks_and_says_so() -> None:
     assert "odd" not in str(error)
 
 
-def test_two_equal_outliers_beside_a_majority_are_both_odd() -> None:
-    error = explain(words(), words(), words(shape=[3]), words(shape=[5]), this_rank=3)
-    assert error.ranks == [2, 3]
-    assert "this rank is one of those that differ: 2-3" in str(error)
+def test_two_unequal_outliers_beside_a_majority_are_both_odd() -> None:
+    others = (words(shape=[3]), words(shape=[5]))
+    error = explain(words(), words(), words(), *others, this_rank=4)
+    assert error.ranks == [3, 4]
+    assert "this rank is one of those that differ: 3-4" in str(error)
+    # Two of four are the most that agree, and no majority: any of the three may be right.
+    error = explain(words(), words(), *others, this_rank=3)
+    assert error.ranks == [0, 1, 2, 3]
+    assert "no side has a majority" in str(error)
 
 
 def test_where_kinds_differ_the_op_before_is_told() -> None:

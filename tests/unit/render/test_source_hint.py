@@ -1,0 +1,54 @@
+"""What the source of the reader's own files adds to a verdict."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.format import Exit
+from distdbg.render.source_hint import with_source_hint
+from distdbg.render.source_line import SourceLines
+from distdbg.testing.session_builder import SessionBuilder
+
+PROGRAM = """\
+def fit():
+    for number in range(rounds):
+        w -= average(w)
+        if patience.exhausted(loss):
+            break
+    barrier()
+"""
+
+
+def left_early(folder: Path) -> SessionBuilder:
+    path = folder / "fit.py"
+    path.write_text(PROGRAM)
+    build = SessionBuilder(3)
+    for rank in range(3):
+        for step in range(3 if rank else 2):
+            end = {} if step == 2 else {"ended_s": step + 0.5}
+            build.op(rank, "all_reduce", at_s=step, site=f"{path}:3 (fit)", **end)
+    build.exit(0, Exit.LEFT, at_s=3)
+    return build
+
+
+def test_a_condition_that_ends_the_loop_of_one_rank_is_the_hint(tmp_path: Path) -> None:
+    session = left_early(tmp_path).session
+    verdict = diagnose(session)
+    assert verdict.root is not None
+    assert "dist.mark" in verdict.root.advice
+    told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
+    assert told.root is not None
+    assert told.root.advice == (
+        "see whether rank 0 left the loop by the `break` under `if patience.exhausted(loss)` (line 4): "
+        "all ranks have to decide that alike"
+    )
+    assert told.root is told.findings[0]
+    assert told.roles == verdict.roles
+
+
+def test_without_its_source_a_verdict_stays_as_it_is(tmp_path: Path) -> None:
+    session = left_early(tmp_path).session
+    verdict = diagnose(session)
+    assert with_source_hint(session, verdict, SourceLines("", 0)) is verdict
