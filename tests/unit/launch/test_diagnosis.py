@@ -64,6 +64,12 @@ def test_the_source_of_its_stacks_is_read() -> None:
         "ranks 0,2-3 at x.py:62 (g): h()",
         "  noted",
     )
+    # Of a rank that sleeps, who called the function may say what for.
+    whole = json.loads(document(0, FINDING | {"kind": "stuck rank"}))
+    whole["stacks"] = [{"ranks": [1], "what": "asleep", "is_cause": True, "frames": cause}]
+    found = read_diagnosis(json.dumps(whole).encode())
+    assert found is not None
+    assert found.source[-1] == "rank 1 at x.py:61 (main): fit()"
 
 
 @pytest.mark.parametrize(
