@@ -73,7 +73,8 @@ def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[st
         is_start = isinstance(block, ast.If) and line_text(source, block.lineno).startswith(_START)
         if is_start or len(found) == most:
             break
-        if isinstance(block, _Block) and block.body[0].lineno <= line:
+        # What stands in one line with the call is shown with it.
+        if isinstance(block, _Block) and block.lineno < line and block.body[0].lineno <= line:
             found.append(_say_block(source, block, line))
     return found
 

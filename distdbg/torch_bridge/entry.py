@@ -14,6 +14,7 @@ from typing import Any
 from distdbg.torch_bridge.guarded import guarded, state, switch_off
 
 _MARK = "_distdbg_tap"
+_TIMEOUT = "DISTDBG_TIMEOUT_S"
 
 
 def prepare(c10d: Any) -> None:
@@ -73,7 +74,23 @@ def _monitoring(function: Callable[..., Any]) -> Callable[..., Any]:
     return monitored_barrier
 
 
+def _limiting(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def _get_default_timeout(backend: Any) -> Any:
+        """`distdbg run --timeout` is for groups of which the program gives no timeout of its own."""
+        from datetime import timedelta
+
+        from distdbg.config import VARIABLES, read_float
+
+        limit_s = read_float(_TIMEOUT)
+        is_given = limit_s != next(one.default for one in VARIABLES if one.name == _TIMEOUT)
+        return timedelta(seconds=limit_s) if is_given else function(backend)
+
+    return _get_default_timeout
+
+
 _WRAPPERS = {
+    "_get_default_timeout": _limiting,
     "_new_process_group_helper": _making,
     "destroy_process_group": _destroying,
     "monitored_barrier": _monitoring,

@@ -178,6 +178,12 @@ def test_the_second_argument_names_the_peer_and_the_op_is_the_call_that_counts()
     assert argument_origin(source, 21) is None  # `loss`, and not the argument of record()
 
 
+def test_a_condition_in_the_line_of_the_call_is_not_told_again() -> None:
+    source = parse(["for step in steps:", "    if rank == 1: load()"])
+    assert source is not None
+    assert enclosing(source, 2) == ["in `for step in steps` (line 1)"]
+
+
 @pytest.mark.parametrize(
     ("call", "origin"),
     [

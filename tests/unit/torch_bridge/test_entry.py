@@ -1,0 +1,26 @@
+"""What is wrapped of torch.distributed at its import."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from distdbg.torch_bridge.entry import prepare
+
+TORCHS = timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(("given", "limit"), [("8", timedelta(seconds=8)), (None, TORCHS)])
+def test_the_limit_that_is_given_for_ops_is_that_of_groups_without_one(
+    given: str | None, limit: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISTDBG_TIMEOUT_S", "DISTDBG_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    if given is not None:
+        monkeypatch.setenv("DISTDBG_TIMEOUT_S", given)
+    c10d = SimpleNamespace(_get_default_timeout=lambda backend: TORCHS)
+    prepare(c10d)
+    prepare(c10d)
+    assert c10d._get_default_timeout("nccl") == limit
