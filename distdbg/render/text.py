@@ -196,9 +196,10 @@ def _where(
     elif place is not None:
         grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
         yield from _grid(grid, _ALL if verbose else _MOST_ROWS)
-    source, width = source_of(session, folder), console.width - 6
-    told = tell_stacks(session, verdict, root, source, width, is_whole=verbose)
+    source = source_of(session, folder)  # a long line is broken, not cut: its end may be what matters
+    told = tell_stacks(session, verdict, root, source, _MOST_LETTERS, is_whole=verbose)
     guilty = [stack for stack in told if stack.is_cause]
+    at_cause = [_lines_in(stack) for stack in guilty]
     frames = _ALL if verbose else _MOST_FRAMES
     if told:
         yield _head("Where they are")
@@ -207,7 +208,8 @@ def _where(
         for stacks, enough in ((guilty, 2 * _MOST_STACKS), (waiting, few)):
             most = _ALL if verbose else enough
             for stack in stacks[:most]:
-                yield _stack(stack, frames, folder)
+                is_known = not (verbose or stack.is_cause) and _lines_in(stack) in at_cause
+                yield _stack(stack, 0 if is_known else frames, folder)
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
     # One of those that are alike tells what all of them did.
@@ -281,7 +283,12 @@ def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
         yield _more(len(grid.rows) - most, "rows")
 
 
+def _lines_in(stack: ToldStack) -> list[tuple[str, int]]:
+    return [(one.frame.file, one.frame.line) for one in stack.frames]
+
+
 def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
+    """`most` frames; 0: its lines are those of the cause, and are shown there."""
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
@@ -294,7 +301,9 @@ def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
             Padding(Text(safe(note), overflow="fold"), (0, 0, 0, 8), expand=False)
             for note in one.notes
         )
-    if len(stack.frames) > most:
+    if most == 0:
+        head.append(", at the same lines", style="not bold")
+    elif len(stack.frames) > most:
         left = len(stack.frames) - most
         rows.append(_more(left, "frame" if left == 1 else "frames"))
     return Group(*rows)

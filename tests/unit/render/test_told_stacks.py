@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
-from distdbg.record.format import Exit
+from distdbg.record.format import Exit, Status
 from distdbg.render.source_line import SourceLines
+from distdbg.render.text import print_verdict
 from distdbg.render.told_stacks import tell_stacks
 from distdbg.testing.session_builder import SessionBuilder
+from tests.unit.diagnose.test_mismatch import error
 
 
 def test_a_line_that_calls_itself_or_a_comprehension_is_shown_once() -> None:
@@ -33,3 +39,26 @@ def test_a_line_that_calls_itself_or_a_comprehension_is_shown_once() -> None:
         (4, "count", ("called by itself, again and again",)),
         (9, "main", ()),
     ]
+
+
+def test_lines_that_are_those_of_the_cause_are_not_shown_again() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        site = f"/job/a.py:{4 if rank == 2 else 3} (step) < /job/a.py:9 (main)"
+        said = error("it differs", ranks=[0], seq=1, group="world")
+        build.op(
+            rank, "all_reduce", at_s=1, ended_s=2, status=Status.MISMATCH, site=site, error=said
+        )
+        build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=site.split(" < ")[0])
+    console = Console(width=120, file=io.StringIO())
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.root.ranks == (0,)
+    print_verdict(console, build.session, verdict)
+    text = console.file.getvalue()
+    assert (
+        "  rank 1 raised MismatchError in all_reduce #1 on group 'world', at the same lines\n"
+        in text
+    )
+    assert text.count("/job/a.py:3 (step)\n") == 1
+    assert text.count("/job/a.py:4 (step)\n") == 1
