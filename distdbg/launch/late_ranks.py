@@ -16,13 +16,21 @@ def known_of_late(
     diagnosis: Diagnosis | None, seen: Mapping[int, str], found: RootCause
 ) -> Diagnosis | None:
     """What the records and the agent show of ranks that are waited for; None: they may only be slow."""
+    diagnosis = shown_of_late(diagnosis, found)
+    if diagnosis is None:
+        return None
+    is_busy = any(seen.get(rank, "").startswith("busy") for rank in diagnosis.ranks)
+    is_slow = is_busy or not any(rank in seen for rank in diagnosis.ranks)
+    return None if is_slow else diagnosis
+
+
+def shown_of_late(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | None:
+    """What is known of where they are; None: the records are about other ranks."""
     if diagnosis is None or found.part is not Part.SUSPECT or not diagnosis.ranks:
         return None
     if headline.of_kind(diagnosis.kind, diagnosis.what) != headline.HUNG:
         return None
-    is_busy = any(seen.get(rank, "").startswith("busy") for rank in diagnosis.ranks)
-    is_slow = is_busy or not any(rank in seen for rank in diagnosis.ranks)
-    return None if is_slow or not found.blamed.issuperset(diagnosis.ranks) else diagnosis
+    return diagnosis if found.blamed.issuperset(diagnosis.ranks) else None
 
 
 def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:

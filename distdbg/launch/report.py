@@ -25,7 +25,7 @@ from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late
+from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late, shown_of_late
 from distdbg.launch.report_details import (
     MOST_DETAILS,
     all_details,
@@ -196,7 +196,7 @@ def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
         _shown_waits(outcome, found)
         or shown_of_ddp(outcome.diagnosis, found)
         or _shown_mismatch(outcome, found)
-        or known_of_late(outcome.diagnosis, outcome.seen, found)
+        or shown_of_late(outcome.diagnosis, found)
     )
 
 

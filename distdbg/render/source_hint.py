@@ -7,6 +7,7 @@ have to decide that alike
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,8 +18,17 @@ from distdbg.diagnose.wording import say_ranks
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
 
-#: As `loop_exits` says it.
-_ENDS: Final = re.compile(r"a (`(?:break|return)` under .*) ends the loop \(line \d+\)")
+#: As `loop_exits` and `enclosing` say it: what ends the loop early tells more than its head.
+_WAYS: Final = (
+    (
+        re.compile(r"a (`(?:break|return)` under .*) ends the loop \(line \d+\)"),
+        "see whether {who} left the loop by the {way}: all ranks have to decide that alike",
+    ),
+    (
+        re.compile(r"in (`(?:for|while) .*` \(line \d+\))"),
+        "see whether {way} makes as many rounds on {who} as on the others",
+    ),
+)
 
 
 def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) -> Verdict:
@@ -28,16 +38,19 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
     notes = [note for stack in told if stack.is_cause for one in stack.frames for note in one.notes]
-    found = next((match for note in notes if (match := _ENDS.fullmatch(note))), None)
-    if found is None:
-        return verdict
     who = say_ranks(root.ranks, 3)
-    better = replace(
-        root,
-        advice=f"see whether {who} left the loop by the {found[1]}: all ranks have to decide that alike",
-    )
+    advice = next(filter(None, (_advice(way, notes, who) for way in _WAYS)), "")
+    if not advice:
+        return verdict
+    better = replace(root, advice=advice)
     return replace(
         verdict,
         root=better,
         findings=tuple(better if one is root else one for one in verdict.findings),
     )
+
+
+def _advice(way: tuple[re.Pattern[str], str], notes: Sequence[str], who: str) -> str:
+    pattern, text = way
+    found = next((match for note in notes if (match := pattern.fullmatch(note))), None)
+    return text.format(who=who, way=found[1]) if found else ""

@@ -48,6 +48,18 @@ def test_a_condition_that_ends_the_loop_of_one_rank_is_the_hint(tmp_path: Path) 
     assert told.roles == verdict.roles
 
 
+def test_the_loop_is_the_hint_where_nothing_ends_it(tmp_path: Path) -> None:
+    session = left_early(tmp_path).session
+    path = tmp_path / "fit.py"
+    path.write_text(PROGRAM.replace("            break", "            pass"))
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(session, diagnose(session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "see whether `for number in range(rounds)` (line 2) makes as many rounds on rank 0 as on the others"
+    )
+
+
 def test_without_its_source_a_verdict_stays_as_it_is(tmp_path: Path) -> None:
     session = left_early(tmp_path).session
     verdict = diagnose(session)
