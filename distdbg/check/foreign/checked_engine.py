@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import partial
 
 from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.block import Block
 from distdbg.check.foreign.checked_pending import CheckedPending, Watch, as_started, is_usable_after
 from distdbg.check.foreign.control import ControlGroup
 from distdbg.check.foreign.hands import Hands
@@ -70,6 +71,7 @@ class CheckedEngine:
         #: The time of the job.
         self.clock = control.clock
         self._is_bound = traits.is_bound_to_thread
+        self._ends_later = traits.ends_later
         self._run_watched = getattr(engine, "run_watched", None)
         self._hands = Hands(name)
         self._lane = Lane(name)
@@ -83,6 +85,8 @@ class CheckedEngine:
         #: Whether an op has raised it; what the messages' thread finds, none has.
         self._is_raised = False
         self._is_closed = False
+        #: Ops that the backend is to get together.
+        self._block: Block | None = None
         self.messages = Messages(self, control, traits.ignores_tags)
         control.set_level(level)
 
@@ -124,6 +128,8 @@ class CheckedEngine:
         self._begin(call)
         if call.kind >= _SEND:
             return self.messages.submit(call)
+        if self._block is not None and self._block.is_mine:
+            return self._block.add(call)
         with self.order:
             if (self.level == DETAIL and not self._is_bound) or not self._lane.is_idle:
                 agreement = self.control.submit(call)
@@ -133,6 +139,21 @@ class CheckedEngine:
             agreement = self.control.submit(call)
             self._unsettled.append(agreement)
             return CheckedPending(self, call, agreement, self.start(call))
+
+    def begin_block(self) -> None:
+        """The backend gets the ops that this thread submits until end_block() together, if it can."""
+        if hasattr(self.engine, "begin_block"):
+            self._block = Block(self, self.control)
+
+    def end_block(self) -> None:
+        """It gets them now, or at DETAIL when all ranks have agreed on each."""
+        block, self._block = self._block, None
+        if block is None:
+            return
+        if block.has_agreements and (self.level == DETAIL or not self._lane.is_idle):
+            self._lane.put(block.start_agreed)
+        else:
+            self._unsettled.extend(block.start_now())
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -199,7 +220,8 @@ class CheckedEngine:
         if self._cause is None or isinstance(self._cause, JobAborted):
             self.clock.check(kind=call.kind.label, group=self.control.name)
         if self._cause is not None:
-            if isinstance(self._cause, MismatchError) and not self._is_raised:
+            is_news = self._ends_later or isinstance(self._cause, MismatchError)
+            if is_news and not self._is_raised:
                 self._is_raised = True
                 raise self._cause
             what = self.control.op_text(call, 0)
@@ -283,14 +305,18 @@ class CheckedEngine:
         try:
             agreement.wait(NO_DEADLINE)
         except DistError as error:
-            if not (isinstance(error, UsageError) or is_usable_after(error)):
-                self._break(error)
+            self.note_disagreed(error)
             pending.fail(error)
             return
         try:
             pending.go(self.start(pending.call))
         except DistError as error:
             pending.fail(error)
+
+    def note_disagreed(self, error: DistError) -> None:
+        """An agreement has failed before its op was started."""
+        if not (isinstance(error, UsageError) or is_usable_after(error)):
+            self._break(error)
 
     # ---------------------------------------------------------------------------- watching
 
@@ -300,6 +326,8 @@ class CheckedEngine:
 
     def pending(self, call: Call) -> Pending:
         """Start a point to point op."""
+        if self._block is not None and self._block.is_mine:
+            return self._block.add_message(call)
         return CheckedPending(self, call, None, self.start(call))
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
