@@ -21,8 +21,8 @@ from distdbg.runtime.dtypes import FROM_NUMPY, Dtype, from_torch
 #: An array of a library that is not ours to import.
 Array = Any
 
-#: DLPack's number of CUDA devices; managed memory, which a host reads as well, is none of these.
-_CUDA: Final = 2
+#: DLPack's numbers of CUDA devices and of the memory that CUDA moves between them and the host.
+_CUDA: Final = (2, 13)
 
 
 class DeviceBuffer:
@@ -59,7 +59,7 @@ def is_on_device(x: object) -> bool:
     if not hasattr(type(x), "__cuda_array_interface__"):
         return False
     ask = getattr(x, "__dlpack_device__", None)
-    return ask is None or int(ask()[0]) == _CUDA
+    return ask is None or int(ask()[0]) in _CUDA
 
 
 def as_view(x: Array, name: str, writable: bool) -> View:

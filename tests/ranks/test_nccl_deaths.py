@@ -28,9 +28,13 @@ def one_dies() -> dict[str, Any]:
     machine.hangs = True
     work = dist.all_reduce(x, async_op=True)
     assert work is not None
-    work.wait()  # the stream's wait: both ranks have queued it now
-    dist.barrier(dist.new_group(backend="gloo"))
-    if rank == 1:
+    work.wait()  # the stream's: all have agreed, and this rank has queued it
+    assert dist.group.WORLD is not None
+    store = dist.group.WORLD.get_group_store()
+    if rank == 0:
+        store.set("queued", "")
+    else:
+        store.wait(["queued"])
         faulthandler.disable()
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(PeerLost) as lost:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.checked_pending import CheckedPending
-from distdbg.check.foreign.control import ControlGroup
 from distdbg.errors import DistError
 from distdbg.runtime.call import Call
 from distdbg.runtime.work import NO_DEADLINE
@@ -20,16 +18,9 @@ if TYPE_CHECKING:
 class Block:
     """What one thread submits between begin_block() and end_block()."""
 
-    def __init__(self, engine: CheckedEngine, control: ControlGroup) -> None:
+    def __init__(self, engine: CheckedEngine) -> None:
         self._engine = engine
-        self._control = control
-        self._thread = threading.get_ident()
         self._ops: list[CheckedPending] = []
-
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread has opened it."""
-        return threading.get_ident() == self._thread
 
     @property
     def has_agreements(self) -> bool:
@@ -39,7 +30,8 @@ class Block:
     def add(self, call: Call) -> CheckedPending:
         """A collective: the agreement begins now."""
         with self._engine.order:
-            pending = CheckedPending(self._engine, call, self._control.submit(call), None)
+            agreement = self._engine.begin_agreement(call)
+            pending = CheckedPending(self._engine, call, agreement, None)
         self._ops.append(pending)
         return pending
 

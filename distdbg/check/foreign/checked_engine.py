@@ -85,8 +85,8 @@ class CheckedEngine:
         #: Whether an op has raised it; what the messages' thread finds, none has.
         self._is_raised = False
         self._is_closed = False
-        #: Ops that the backend is to get together.
-        self._block: Block | None = None
+        #: Ops that the backend is to get together, by the thread that submits them.
+        self._blocks: dict[int, Block] = {}
         self.messages = Messages(self, control, traits.ignores_tags)
         control.set_level(level)
 
@@ -101,8 +101,9 @@ class CheckedEngine:
             raise
 
     def note_raised(self, error: DistError) -> None:
-        """The program has this error."""
-        self._is_raised = self._is_raised or error is self._cause
+        """The program has this error, which may be another op's word of the same cause."""
+        is_news = error is self._cause or (self._ends_later and self._cause is not None)
+        self._is_raised = self._is_raised or is_news
 
     def _run(self, call: Call) -> int:
         self._begin(call)
@@ -115,7 +116,7 @@ class CheckedEngine:
         with self.order:
             if self.level == DETAIL:
                 return self.carry_out(call, self._agree(call))
-            agreement = self.control.submit(call)
+            agreement = self.begin_agreement(call)
             self._unsettled.append(agreement)
             if self.level == OFF:
                 return self.engine.run(call)
@@ -128,26 +129,27 @@ class CheckedEngine:
         self._begin(call)
         if call.kind >= _SEND:
             return self.messages.submit(call)
-        if self._block is not None and self._block.is_mine:
-            return self._block.add(call)
+        block = self._blocks.get(threading.get_ident())
+        if block is not None:
+            return block.add(call)
         with self.order:
             if (self.level == DETAIL and not self._is_bound) or not self._lane.is_idle:
-                agreement = self.control.submit(call)
+                agreement = self.begin_agreement(call)
                 pending = CheckedPending(self, call, agreement, None)
                 self._lane.put(partial(self._start_later, pending))
                 return pending
-            agreement = self.control.submit(call)
+            agreement = self.begin_agreement(call)
             self._unsettled.append(agreement)
             return CheckedPending(self, call, agreement, self.start(call))
 
     def begin_block(self) -> None:
         """The backend gets the ops that this thread submits until end_block() together, if it can."""
         if hasattr(self.engine, "begin_block"):
-            self._block = Block(self, self.control)
+            self._blocks[threading.get_ident()] = Block(self)
 
     def end_block(self) -> None:
         """It gets them now, or at DETAIL when all ranks have agreed on each."""
-        block, self._block = self._block, None
+        block = self._blocks.pop(threading.get_ident(), None)
         if block is None:
             return
         if block.has_agreements and (self.level == DETAIL or not self._lane.is_idle):
@@ -270,6 +272,16 @@ class CheckedEngine:
             told = self.control.told_mismatch() or error
             raise self._break(told) from error.__cause__
 
+    def begin_agreement(self, call: Call) -> Agreement:
+        """Start to agree; a group that another rank has given up is given up here as well."""
+        try:
+            return self.control.submit(call)
+        except UsageError:
+            raise
+        except DistError as error:
+            told = self.control.told_mismatch() or error
+            raise self._break(told) from error.__cause__
+
     def carry_out(self, call: Call, seq: int, agreement: Agreement | None = None) -> int:
         """Let the backend do the op, and wait for it, but not alone."""
         watch = self.watcher(call, seq, agreement, self.clock.now_ns())
@@ -326,8 +338,9 @@ class CheckedEngine:
 
     def pending(self, call: Call) -> Pending:
         """Start a point to point op."""
-        if self._block is not None and self._block.is_mine:
-            return self._block.add_message(call)
+        block = self._blocks.get(threading.get_ident())
+        if block is not None:
+            return block.add_message(call)
         return CheckedPending(self, call, None, self.start(call))
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Makes a backend object with torch's method names; its two forms are in register_backend.
 BackendMaker = Callable[..., Any]
 
+#: Of a rank that is in no part of a group that is split.
+NO_COLOR = -1
+
 #: The names of our own engine.
 OWN = ("gloo", "distdbg")
 
@@ -275,6 +278,23 @@ def make_engine(
         pg_options,
         is_for_gpus_alone="cpu" not in config.device_backend_map,
     )
+
+
+def split_device(
+    parent: ProcessGroup, backend: str | None, color: int, key: int, device_id: object
+) -> object:
+    """Split what the parent has on a device; all its ranks call it. None: the new group makes its own.
+
+    The parts are the ranks of one `color`, in the order of their `key`; NO_COLOR: this rank is in none.
+    """
+    if device_id is not None:
+        return None  # of the program's own choice for the new group, and perhaps not the parent's
+    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
+    if not is_over_nccl(chosen) or parent.bound_device_id is None:
+        return None
+    from distdbg.runtime.backends.nccl.splitting import split_communicator
+
+    return split_communicator(parent, color, key)
 
 
 def _make_host(

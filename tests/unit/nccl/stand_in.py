@@ -173,6 +173,12 @@ class StandInCommunicator:
             raise AttributeError(method)
         return call
 
+    def commSplit(self, color: int, key: int) -> StandInCommunicator | None:
+        self._machine.note(self.rank, "commSplit", color, key)
+        if color < 0:
+            return None
+        return StandInCommunicator(self._machine, self.size, bytes(128), key)
+
     def check_async_error(self) -> None:
         """None."""
 
@@ -249,13 +255,16 @@ class StandInEvent:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.stream: Any = None
+        self._is_over = False
 
     def record(self, stream: Any) -> None:
         self.stream = stream
+        # What the program itself has queued ends always.
+        self._is_over = not self._machine.hangs or stream.ptr >= 1000
 
     @property
     def done(self) -> bool:
-        return not self._machine.hangs
+        return self._is_over or not self._machine.hangs
 
 
 def _zeros(shape: int, dtype: str) -> StandInArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import DistBackendError, MismatchError, OpTimeout, UsageError
+from distdbg.record.entries import Op
+from distdbg.record.reader import read_record
 from distdbg.runtime.backends.nccl import library
 from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray
 
@@ -123,18 +126,58 @@ def test_a_difference_is_an_error_before_nccl_is_called(machine: Machine) -> Non
     assert machine.methods(0) == ["allReduce"]
 
 
+def test_at_info_a_difference_ends_what_nccl_has_already(machine: Machine) -> None:
+    def differ(pg: dist.ProcessGroup) -> None:
+        while True:  # an op is queued at once; the next one raises what was found
+            dist.all_reduce(gpu(np.zeros(3 + dist.get_rank())), group=pg)
+
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel.INFO)
+        pg = new_group()
+        dist.all_reduce(gpu([1]), group=pg)
+        machine.hangs = True
+        with pytest.raises(MismatchError, match="all_reduce"):
+            differ(pg)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert machine.aborted == {0, 1}
+
+
+def test_groups_of_a_group_with_a_device_are_parts_of_its_communicator(machine: Machine) -> None:
+    def program() -> None:
+        me = dist.get_rank()
+        pg = new_group(device_id=me)
+        dist.all_reduce(gpu([1]), group=pg)
+        mine = dist.split_group(pg, [[0, 2]])
+        if mine is None:
+            assert me == 1
+            return
+        dist.broadcast(gpu([1]), group=mine, group_src=1)
+        dist.destroy_process_group(mine)
+
+    dist.run_threads(program, 3, timeout_s=LIMIT_S)
+    assert [step for _, *step in machine.calls if step[0] == "commSplit"].count(
+        ["commSplit", (-1, -1)]
+    ) == 1
+    assert machine.of(0)[1] == ("commSplit", (0, 0))
+    assert machine.of(2)[1] == ("commSplit", (0, 1))
+
+
 def test_an_op_that_takes_too_long_is_aborted_and_told_once(machine: Machine) -> None:
+    def run_late(pg: dist.ProcessGroup) -> None:
+        # The rank that is late to see it may be told by the other before it has queued its own.
+        work = dist.all_reduce(gpu([1]), group=pg, async_op=True, timeout=0.05)
+        assert work is not None
+        work.wait(timedelta(seconds=LIMIT_S))
+
     def program() -> None:
         pg = new_group()
         dist.all_reduce(gpu([1]), group=pg)
         dist.barrier()
         machine.hangs = True
         dist.barrier()
-        work = dist.all_reduce(gpu([1]), group=pg, async_op=True, timeout=0.05)
-        assert work is not None
-        with pytest.raises((OpTimeout, dist.DistError)) as late:
-            work.wait(timedelta(seconds=LIMIT_S))
-        assert "all_reduce" in str(late.value)
+        with pytest.raises(dist.DistError, match="all_reduce"):
+            run_late(pg)
         with pytest.raises(dist.DistError, match="all_reduce"):
             dist.all_reduce(gpu([1]), group=pg)
 
@@ -154,6 +197,36 @@ def test_a_late_error_is_raised_by_the_next_op(machine: Machine) -> None:
             dist.all_reduce(gpu([1]), group=pg)
 
     dist.run_threads(program, 1, timeout_s=LIMIT_S)
+
+
+def test_the_record_has_an_op_until_the_device_has_done_it(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+    path = tmp_path / "rank00000.ddr"
+
+    def find() -> Op:
+        return next(op for op in read_record(path).ops if op.name == "broadcast")
+
+    def program() -> None:
+        pg = new_group("cpu:gloo,cuda:nccl")
+        machine.hangs = True
+        dist.broadcast(gpu([1, 2, 3]), 0, group=pg)
+        dist.all_reduce(np.ones(1), group=pg)
+        while find().started_ns is None:
+            pass  # until the watchdog has looked
+        assert find().ended_ns is None
+        machine.hangs = False
+        while find().ended_ns is None:
+            pass
+
+    dist.run_threads(program, 1, timeout_s=LIMIT_S)
+    op = find()
+    assert op.form is not None
+    assert (op.form.device, op.form.dtype, op.status_label) == ("cuda:0", "float32", "ok")
+    assert op.group.name == "1"
+    on_host = next(op for op in read_record(path).ops if op.name == "all_reduce")
+    assert on_host.group.name == "1/host"
 
 
 def test_two_ranks_on_one_gpu_are_named_before_nccl_is_asked(machine: Machine) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import MismatchError, UsageError
+from distdbg.testing.conformance.group import Api, run_checks
 from tests.unit.nccl.stand_in import StandInArray
 
 
@@ -63,6 +64,18 @@ def test_every_op_takes_arrays_on_a_gpu() -> None:
         assert values(x) == [other]
 
     dist.run_threads(program, 2, timeout_s=60)
+
+
+def test_groups_of_the_host_do_all_that_groups_do_with_arrays_on_a_gpu() -> None:
+    def program() -> dict[str, str]:
+        api = Api(
+            dist,
+            array=lambda values, dtype: StandInArray(np.array(values, dtype)),
+            values=lambda x: x.host.tolist(),
+        )
+        return run_checks(api)
+
+    assert dist.run_threads(program, 3, timeout_s=60) == [{}] * 3
 
 
 def test_one_rank_may_have_its_array_on_the_host_and_differences_are_told() -> None:

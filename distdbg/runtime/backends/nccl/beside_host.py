@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from distdbg.check.foreign.beside import put_beside
 from distdbg.errors import format_ranks
 from distdbg.runtime.backends.by_device import ByDevice
-from distdbg.runtime.backends.nccl.engine import NcclEngine, make_engine
+from distdbg.runtime.backends.nccl.engine import NcclEngine
+from distdbg.runtime.backends.nccl.making import make_engine
 from distdbg.runtime.backends.nccl.queued import QueuedEngine
 from distdbg.runtime.stops import on_other_rules
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from distdbg.config import read_setting
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, InternalError, UsageError
 from distdbg.runtime.backends.nccl import reductions, wire
-from distdbg.runtime.backends.nccl.communicators import make_communicator
 from distdbg.runtime.backends.nccl.failures import is_nccls, to_error
-from distdbg.runtime.backends.nccl.library import Library, load
+from distdbg.runtime.backends.nccl.library import Library
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
@@ -32,10 +29,6 @@ from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.torch_arrays import is_tensor
 from distdbg.runtime.work import NO_DEADLINE
-
-if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
-    from distdbg.runtime.store import Store
 
 #: The check around it knows better who is late, and looks half a second after the limit.
 _SLACK_NS: Final = 2_000_000_000
@@ -88,6 +81,8 @@ class NcclEngine:
         self._block: list[NcclPending] | None = None
         self._is_group_open = False
         self._is_closed = False
+        #: Whether all members have made the communicator with the group.
+        self.is_bound = False
         watchdog.enter()
 
     # ------------------------------------------------------------------------------- Engine
@@ -180,7 +175,7 @@ class NcclEngine:
         except Exception as error:
             if not is_nccls(error, self.library):
                 raise
-            told = self._failed(error, block[0].what if block else f"group '{self.name}'")
+            told = self.failed(error, block[0].what if block else f"group '{self.name}'")
             for pending in block:
                 pending.end(told)
             raise told from error
@@ -217,6 +212,19 @@ class NcclEngine:
         """Make the communicator now, on this device; all members do."""
         with self._order:
             self._communicator(device)
+        self.is_bound = True
+
+    @property
+    def device(self) -> int:
+        """The number of the group's device; of one that is bound."""
+        return self._own_device()
+
+    def communicator_at_rest(self) -> Any:
+        """The communicator of a bound group, when the device has nothing of it."""
+        for pending in list(self._in_flight):
+            with suppress(DistError):  # whoever waits for that Work is told
+                pending.wait_on_host()
+        return self._comm
 
     def give_up(self, reason: str, untold: DistError | None = None) -> None:
         """No op can end any more, nor start; `untold`: the next one raises it."""
@@ -246,7 +254,7 @@ class NcclEngine:
         try:
             comm.check_async_error()
         except Exception as error:
-            raise self._failed(error, what) from error
+            raise self.failed(error, what) from error
 
     def tell(self, error: DistError) -> None:
         """The program has this error now."""
@@ -288,7 +296,7 @@ class NcclEngine:
                 self._in_flight.discard(pending)
                 if isinstance(error, DistError) or not is_nccls(error, self.library):
                     raise
-                raise self._failed(error, what) from error
+                raise self.failed(error, what) from error
             if self._block is not None:
                 self._block.append(pending)
             else:
@@ -299,7 +307,7 @@ class NcclEngine:
         streams = self._streams
         assert streams is not None  # made with the communicator
         if call.kind is Kind.BARRIER:
-            side.inputs = side.outputs = [self._barrier_memory()]
+            side.inputs = side.outputs = [self._barrier_memory(streams)]
         dtype = Dtype((side.inputs or side.outputs)[0].dtype)
         sent, known = self._wire_and_op(call, dtype)
         with streams.on_device():
@@ -352,13 +360,15 @@ class NcclEngine:
 
     def _communicator(self, device: int) -> Any:
         if self._comm is None:
-            self._streams = Streams(self.library, device, self.options.is_high_priority_stream)
+            streams = Streams(self.library, device, self.options.is_high_priority_stream)
             self._comm = self._open(device)
+            self._streams = streams
         return self._comm
 
-    def _barrier_memory(self) -> DeviceBuffer:
+    def _barrier_memory(self, streams: Streams) -> DeviceBuffer:
         if self._scratch is None:
-            self._scratch = device_buffer(self.library.cupy.zeros(1, "uint8"))
+            with streams.on_device():
+                self._scratch = device_buffer(self.library.cupy.zeros(1, "uint8"))
         return self._scratch
 
     def _own_device(self) -> int:
@@ -368,45 +378,8 @@ class NcclEngine:
             else self._streams.device
         )
 
-    def _failed(self, error: Exception, what: str) -> DistBackendError:
+    def failed(self, error: Exception, what: str) -> DistBackendError:
+        """What is raised for an error of NCCL or CUDA; the group is given up."""
         told = to_error(error, what, self.library, self._comm)
         self.give_up(told.what)
         return told
-
-
-def make_engine(group: ProcessGroup, store: Store, pg_options: object) -> NcclEngine:
-    """Make the engine of a group; all its members do."""
-    library = load()
-    device = device_of(group.bound_device_id)
-    engine = NcclEngine(
-        library,
-        partial(make_communicator, library, group, store),
-        name=group.label,
-        rank=group.rank(),
-        size=group.size(),
-        timeout_s=group.timeout_s,
-        clock=group.world.control,
-        options=NcclOptions.read(pg_options),
-        is_alone=group.size() == 1 or bool(read_setting("DISTDBG_UNWRAPPED")),
-    )
-    if device is not None:
-        try:
-            engine.bind(device)
-        except BaseException:
-            engine.close()
-            raise
-    return engine
-
-
-def device_of(device_id: object) -> int | None:
-    """The number in 0, 'cuda:0', torch.device('cuda:0') or cupy.cuda.Device(0); None where there is none."""
-    if device_id is None:
-        return None
-    for name in ("index", "id"):
-        number = getattr(device_id, name, None)
-        if isinstance(number, int):
-            return number
-    text = str(device_id).removeprefix("cuda:")
-    if not text.isdecimal():
-        raise UsageError(f"device_id={device_id!r} is not a CUDA device such as 'cuda:0' or 0")
-    return int(text)

@@ -52,7 +52,7 @@ def is_nccls(error: Exception, library: Library) -> bool:
 
 def to_error(error: Exception, what: str, library: Library, comm: Any = None) -> DistBackendError:
     """`what` is the op and its group; `comm` CuPy's communicator, if there is one."""
-    text = (str(error).splitlines() or [type(error).__name__])[0]
+    text = (str(error).splitlines() or [type(error).__name__])[0].partition(" (run with")[0]
     if isinstance(error, KeyError):
         text = f"NCCL error {error.args[0]}"
     address = int(getattr(comm, "comm", 0) or 0)

@@ -39,7 +39,6 @@ class NcclPending:
         "call",
         "deadline_ns",
         "ended",
-        "keeps",
         "side",
         "watch",
     )
@@ -59,8 +58,6 @@ class NcclPending:
         self._watched_ns = 0
         #: The event after it; None: it is part of a block that is not complete.
         self.ended: Any = None
-        #: What the device has of it.
-        self.keeps: list[Any] = [call, side]
         #: Asked while it runs; raises what must end it.
         self.watch: Callable[[], None] | None = None
 
@@ -72,7 +69,7 @@ class NcclPending:
             return True
         # In this order: what was broken off has ended as well, but not before the group was given up; then
         # look() tells why.
-        if self.ended is not None and self.ended.done and self._engine.given_up is None:
+        if self._has_ended() and self._engine.given_up is None:
             self.end(None)
         return self._is_over
 
@@ -107,6 +104,7 @@ class NcclPending:
             return False
         self._watched_ns = now
         try:
+            self.side.note_progress()
             self._check()
         except DistError as error:
             self.end(error)
@@ -117,6 +115,16 @@ class NcclPending:
         """Look until it is over; each op has a deadline."""
         while not self.look():
             time.sleep(_LOOK_S)  # the device wakes nobody
+
+    def _has_ended(self) -> bool:
+        """Whether the device has passed the event."""
+        if self.ended is None:
+            return False
+        try:
+            return bool(self.ended.done)
+        except RuntimeError as error:  # CUDA's: what went wrong on the device is told at any call
+            self.end(self._engine.failed(error, self.what))
+            return False
 
     def _broken_by(self, reason: str) -> DistError:
         """What is told of an op in a group that was given up, for another op perhaps."""
@@ -143,7 +151,6 @@ class NcclPending:
                 return
             self._error = error
             self._is_over = True
-            self.keeps.clear()
         self._engine.forget(self)
         self.side.end(error)
 

@@ -1,7 +1,8 @@
 """QueuedEngine: the record of ops that go on after their call has returned, on a device.
 
-Such an op is begun in the record when it is called, and ended by whoever notices the event at its end, so a
-sync op that returned at once is open until the device has done it.
+Such an op is begun in the record when it is called, started when the device has done what comes before it,
+and ended by whoever notices the event at its end. So a sync op that returned at once is open until the device
+has done it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from functools import partial
 
 from distdbg.errors import DistError, InternalError
-from distdbg.native import RecordedOp, Recorder, TappedOp
+from distdbg.native import RecordedOp, Recorder
 from distdbg.record.format import Flag, Status
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.recorded import RecordedEngine
-from distdbg.runtime.call import Call
+from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.waits import waiting_for
 
@@ -27,7 +28,7 @@ class QueuedEngine(RecordedEngine):
         if other is not None:
             return other.run(call)
         side, op = _side_of(call), self._begin(call, 0)
-        side.on_end = partial(self._note_end, op)
+        self._note(side, op, call)
         try:
             return self.inner.run(call)
         except BaseException as error:
@@ -40,16 +41,20 @@ class QueuedEngine(RecordedEngine):
         if other is not None:
             return other.submit(call)
         side, op = _side_of(call), self._begin(call, int(Flag.ASYNC))
-        side.on_end = partial(self._note_end, op)
+        self._note(side, op, call)
         try:
             return QueuedPending(self.inner.submit(call), side, op.number, self.recorder)
         except BaseException as error:
             side.end(error)
             raise
 
-    def _note_end(self, op: RecordedOp | TappedOp, error: BaseException | None) -> None:
+    def _note(self, side: DeviceSide, op: RecordedOp, call: Call) -> None:
+        side.on_start = op.started
+        side.on_end = partial(self._end, op, call.peer if call.kind is Kind.RECV else -1)
+
+    def _end(self, op: RecordedOp, source: int, error: BaseException | None) -> None:
         if error is None:
-            op.ended(int(Status.OK), -1)
+            op.ended(int(Status.OK), source)
         else:
             self.end(op, error)
 

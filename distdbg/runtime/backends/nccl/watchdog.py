@@ -14,7 +14,7 @@ from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.waits import not_waiting
 
 #: Between two looks, for as long as the ops in flight are young; then it grows.
-_FIRST_S: Final = 0.0002
+_FIRST_S: Final = 0.001
 _LONGEST_S: Final = 0.005
 _IDLE_S: Final = 1.0
 #: It comes back from each look at once, unless the driver hangs.
@@ -30,6 +30,8 @@ class Watchdog:
         self._pendings: list[NcclPending] = []
         self._thread: threading.Thread | None = None
         self._has_more = False
+        #: Held while ops are looked at.
+        self._looking = threading.Lock()
         #: Groups that may have ops.
         self._users = 0
 
@@ -44,6 +46,9 @@ class Watchdog:
             self._users -= 1
             thread = self._thread if self._users == 0 else None
             self._changed.notify()
+        # It may still ask the group's check, of an op that has just ended.
+        if self._looking.acquire(timeout=_PATIENCE_S):
+            self._looking.release()
         if thread is not None and thread is not threading.current_thread():
             thread.join(_PATIENCE_S)
 
@@ -73,7 +78,8 @@ class Watchdog:
                     pendings = list(self._pendings)
                     if self._has_more:
                         self._has_more, nap_s = False, _FIRST_S
-                over = {id(pending) for pending in pendings if pending.look()}
+                with self._looking:
+                    over = {id(pending) for pending in pendings if pending.look()}
                 if over:
                     with self._changed:
                         self._pendings = [p for p in self._pendings if id(p) not in over]
