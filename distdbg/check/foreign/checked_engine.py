@@ -279,8 +279,7 @@ class CheckedEngine:
         except UsageError:
             raise
         except DistError as error:
-            told = self.control.told_mismatch() or error
-            raise self._break(told) from error.__cause__
+            raise self._break(error) from error.__cause__
 
     def carry_out(self, call: Call, seq: int, agreement: Agreement | None = None) -> int:
         """Let the backend do the op, and wait for it, but not alone."""
@@ -398,7 +397,15 @@ class CheckedEngine:
                 f"the backend did not shut down within {duration_text(waited_s)}; it was abandoned"
             )
 
+    def _better(self, error: DistError) -> DistError:
+        """The difference that was found, for an error that only says that the group was given up."""
+        if type(error) is not CollectiveError:
+            return error
+        known = self._cause if isinstance(self._cause, MismatchError) else None
+        return known or self.control.told_mismatch() or error
+
     def _break(self, error: DistError) -> DistError:
+        error = self._better(error)
         if self._cause is None:
             self._cause = error
             with suppress(DistError):
