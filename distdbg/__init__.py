@@ -40,6 +40,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "is_backend_available", "is_gloo_available", "is_mpi_available", "is_nccl_available",
         "is_ucc_available", "is_xccl_available",
     ),
+    "distdbg.runtime.backends.nccl.options": ("NcclOptions",),
     "distdbg.runtime.coalescing": ("_coalescing_manager",),
     "distdbg.runtime.collectives": (
         "_all_gather_base", "_reduce_scatter_base", "all_gather", "all_gather_coalesced",

@@ -101,6 +101,9 @@ from distdbg.launch.threads import (
 from distdbg.record import (
     record as record,
 )
+from distdbg.runtime.backends.nccl.options import (
+    NcclOptions as NcclOptions,
+)
 from distdbg.runtime.backends.registry import (
     Backend as Backend,
 )

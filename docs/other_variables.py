@@ -38,7 +38,8 @@ IGNORED = (
     ("`NCCL_DEBUG`, `NCCL_SOCKET_IFNAME`, `NCCL_IB_DISABLE`, `NCCL_P2P_DISABLE`, other `NCCL_*`",
      "NCCL reads them in jobs of torch; `distdbg analyze` reads [its log](../how-to/analyze-a-torch-job.md)"),
     ("`TORCH_NCCL_BLOCKING_WAIT`, `NCCL_BLOCKING_WAIT`",
-     "a wait always blocks the caller, ends with the op's error, and takes Ctrl-C"),
+     "a wait blocks the caller, ends with the op's error, and takes Ctrl-C; of arrays on a GPU where "
+     "`NcclOptions(is_blocking_wait=True)` says so"),
     ("`TORCH_NCCL_ENABLE_MONITORING`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC`, `TORCH_NCCL_DESYNC_DEBUG`",
      "the agent of each host watches always; limits are timeouts of ops, and `DISTDBG_ABORT_ON`"),
     ("`TORCH_FR_BUFFER_SIZE`, `TORCH_NCCL_TRACE_BUFFER_SIZE`",

@@ -15,7 +15,7 @@ from typing import Any
 from distdbg.check.facts import signature
 from distdbg.check.show import content_text
 from distdbg.runtime.backends.compile import cut_blocks, is_input_cut, is_output_cut
-from distdbg.runtime.buffers import as_input
+from distdbg.runtime.buffers import input_of
 from distdbg.runtime.call import GOES_ON, PLACE_SHIFT, Call, Kind, Part
 
 #: A program that never repeats a block must not grow without bound.
@@ -66,13 +66,13 @@ def _array_key(x: Any) -> Hashable:
     try:
         return tuple(x.shape), x.dtype  # without looking at its memory
     except AttributeError:
-        view = as_input(x)
+        view = input_of(x)
         return view.shape, view.dtype
 
 
 def _facts(call: Call, size: int) -> dict[str, object]:
-    inputs = [as_input(x) for x in call.inputs]
-    outputs = [as_input(x) for x in call.outputs]
+    inputs = [input_of(x) for x in call.inputs]
+    outputs = [input_of(x) for x in call.outputs]
     in_cuts = cut_blocks(inputs, call.input_splits, size, is_input_cut(call.kind))
     out_cuts = cut_blocks(outputs, call.output_splits, size, is_output_cut(call.kind))
     return signature(call, inputs, outputs, in_cuts, out_cuts)

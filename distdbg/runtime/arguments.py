@@ -14,8 +14,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.runtime.buffers import Buffer, as_input, as_output, copy_of, overlaps
+from distdbg.runtime.buffers import (
+    Buffer,
+    as_input,
+    as_output,
+    copy_of,
+    input_of,
+    overlaps,
+)
 from distdbg.runtime.call import Call
+from distdbg.runtime.device_arrays import is_on_device
 from distdbg.runtime.dtypes import FROM_NUMPY, Dtype
 from distdbg.runtime.integers import to_int, to_ints
 from distdbg.runtime.reduce_op import ReduceOp, check_reduce
@@ -40,7 +48,7 @@ def check_arrays(call: Call) -> None:
 
 def check_one_dtype(what: str, arrays: Sequence[Array]) -> None:
     """Raise UsageError when the arrays of one coalesced op differ in dtype."""
-    buffers = [as_input(array) for array in arrays]
+    buffers = [input_of(array) for array in arrays]
     for buffer in buffers:
         check_dtypes(what, buffers[0], buffer)
 
@@ -198,15 +206,18 @@ def copied_where_overlapping(
 
 
 def reducible(what: str, array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
-    """Check the op for the array's dtype. PREMUL_SUM: (a scaled copy, SUM); else: as they are."""
+    """Check the op for the array's dtype. PREMUL_SUM: (a scaled copy, SUM); else: as they are.
+
+    On a GPU PREMUL_SUM stays: NCCL has it.
+    """
     if op is _SUM:
         return array, op  # defined for every dtype
     dtype = FROM_NUMPY.get(array.dtype) if type(array) is _ndarray else None
     try:
-        check_reduce(op, Dtype(as_input(array).dtype) if dtype is None else dtype)
+        check_reduce(op, Dtype(input_of(array).dtype) if dtype is None else dtype)
     except UsageError as error:
         raise error.named(what) from error.__cause__
-    if op.code != _PREMUL_SUM:
+    if op.code != _PREMUL_SUM or is_on_device(array):
         return array, op
     copy = copy_of(array)
     copy *= op.factor

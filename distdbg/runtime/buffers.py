@@ -6,6 +6,8 @@ that cannot be written although it has to be, is a UsageError before a byte is s
 in place. Only what is not contiguous (or is a lazily conjugated tensor) goes through a contiguous
 stand-in; then `Buffer.finish` carries the result back and must be called after the op.
 
+`input_of` and `output_of` also take arrays on a GPU: for what looks at an array and leaves its memory alone.
+
 A Buffer is native's View itself, so making one is a single native call:
     dtype     int code (see Dtype)          nbytes, count    of the memory
     shape     tuple of the array            array            what the caller passed
@@ -21,7 +23,7 @@ import numpy as np
 
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.native import View, scale
-from distdbg.runtime import torch_arrays, torch_profiler
+from distdbg.runtime import device_arrays, torch_arrays, torch_profiler
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, Dtype
 
 # An array of any library; there is no common type to name.
@@ -56,6 +58,20 @@ def as_output(x: Array, name: str = "tensor") -> Buffer:
             except (BufferError, ValueError):
                 pass  # not contiguous, or read-only
     return _resolve(x, name, writable=True)
+
+
+def input_of(x: Array, name: str = "tensor") -> Buffer:
+    """What x is, wherever it lies: as_input on the host; on a GPU only to be looked at."""
+    if type(x) is not _ndarray and device_arrays.is_on_device(x):
+        return device_arrays.as_view(x, name, writable=False)
+    return as_input(x, name)
+
+
+def output_of(x: Array, name: str = "tensor") -> Buffer:
+    """The same of an array that is written."""
+    if type(x) is not _ndarray and device_arrays.is_on_device(x):
+        return device_arrays.as_view(x, name, writable=True)
+    return as_output(x, name)
 
 
 def _resolve(x: Array, name: str, writable: bool) -> Buffer:
@@ -231,6 +247,8 @@ def numel(x: Array) -> int:
         return x.size
     if torch_arrays.is_tensor(x):
         return int(x.numel())
+    if device_arrays.is_on_device(x):
+        return int(x.size)
     return _to_numpy(x, "tensor").size
 
 
@@ -238,6 +256,8 @@ def empty_like(x: Array, shape: Sequence[int], dtype: Dtype | None = None) -> Ar
     """A new array of x's library (NumPy's for objects of others), of x's dtype unless given."""
     if torch_arrays.is_tensor(x):
         return torch_arrays.empty(x, shape, dtype)
+    if device_arrays.is_on_device(x):
+        return device_arrays.empty(x, shape, dtype)
     if dtype is not None:
         return np.empty(tuple(shape), dtype.to_numpy())
     array = x if isinstance(x, np.ndarray) else _to_numpy(x, "tensor")
@@ -246,7 +266,8 @@ def empty_like(x: Array, shape: Sequence[int], dtype: Dtype | None = None) -> Ar
 
 def as_array(x: Array, name: str = "tensor") -> Array:
     """x where it is NumPy's or torch's, else a NumPy array over its memory; UsageError for all else."""
-    return x if isinstance(x, np.ndarray) or torch_arrays.is_tensor(x) else _to_numpy(x, name)
+    is_array = isinstance(x, np.ndarray) or torch_arrays.is_tensor(x)
+    return x if is_array or device_arrays.is_on_device(x) else _to_numpy(x, name)
 
 
 def zeros_like(x: Array) -> Array:
@@ -274,6 +295,8 @@ def copy_of(x: Array) -> Array:
     """A contiguous copy of x in x's library (NumPy's for objects of others)."""
     if torch_arrays.is_tensor(x):
         return torch_arrays.plain_copy(x)
+    if device_arrays.is_on_device(x):
+        return x.copy(order="C")
     return (x if isinstance(x, np.ndarray) else _to_numpy(x, "tensor")).copy(order="C")
 
 
@@ -287,7 +310,7 @@ def scaled_copy(x: Array, factor: float) -> Array:
 
 def cut(x: Array, splits: Sequence[int], name: str = "tensor") -> list[Array]:
     """Views of x along its first dimension, of the given lengths in order."""
-    array = x if isinstance(x, np.ndarray) or torch_arrays.is_tensor(x) else _to_numpy(x, name)
+    array = as_array(x, name)
     if len(array.shape) == 0:
         raise UsageError(f"{name} has no dimensions and cannot be split")
     if sum(splits) != array.shape[0] or min(splits, default=0) < 0:

@@ -114,6 +114,7 @@ class Call:
         "part",
         "peer",
         "root",
+        "side",
         "tag",
         "timeout_s",
     )
@@ -151,6 +152,8 @@ class Call:
         self.extra = extra if input_splits is None and output_splits is None else ~extra
         #: None outside of coalesced blocks.
         self.part: Part | None = None
+        #: What the op has on a device beside its arrays; None on the host.
+        self.side: object = None
         #: Facts beside the arrays that all ranks must have alike: {"gather_dim": 1}.
         self.agreed: Mapping[str, Any] | None = None
 

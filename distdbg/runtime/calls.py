@@ -31,7 +31,7 @@ from distdbg.runtime.arguments import (
     separate,
     show,
 )
-from distdbg.runtime.buffers import as_input, as_output, copy_of, overlaps
+from distdbg.runtime.buffers import copy_of, input_of, output_of, overlaps
 from distdbg.runtime.call import Call, Kind, Variant
 from distdbg.runtime.reduce_op import ReduceOp
 
@@ -86,8 +86,8 @@ def all_gather(
     """Collect one block from each rank, one output array per rank; blocks may differ in size."""
     what = name or "all_gather"
     check_list(what, "tensor_list", outputs, size)
-    source = as_input(array)
-    targets = [as_output(block) for block in outputs]
+    source = input_of(array)
+    targets = [output_of(block) for block in outputs]
     check_own_block(what, "tensor_list", targets, rank, "tensor", source)
     check_apart(what, "tensor_list", targets)
     array = separate(array, source, targets, own=rank)
@@ -104,7 +104,7 @@ def all_gather_single(
         return Call(
             Kind.ALL_GATHER, (array,), (output,), None, -1, -1, 0, None, None, timeout_s, name
         )
-    source, target = as_input(array, "input"), as_output(output, "output")
+    source, target = input_of(array, "input"), output_of(output, "output")
     check_dtypes(name, source, target)
     if target.count != size * source.count:
         raise UsageError(
@@ -163,8 +163,8 @@ def gather(
     if outputs is None:
         raise UsageError("gather: gather_list is missing on the destination rank")
     check_list("gather", "gather_list", outputs, size)
-    source = as_input(array)
-    targets = [as_output(block) for block in outputs]
+    source = input_of(array)
+    targets = [output_of(block) for block in outputs]
     check_blocks("gather", "gather_list", targets, "tensor", source)
     array = separate(array, source, targets, own=rank)
     return Call(Kind.GATHER, (array,), tuple(outputs), None, root, -1, 0, None, None, timeout_s)
@@ -190,8 +190,8 @@ def scatter(
     if inputs is None:
         raise UsageError("scatter: scatter_list is missing on the source rank")
     check_list("scatter", "scatter_list", inputs, size)
-    target = as_output(array)
-    sources = [as_input(block) for block in inputs]
+    target = output_of(array)
+    sources = [input_of(block) for block in inputs]
     check_blocks("scatter", "scatter_list", sources, "tensor", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
     return Call(Kind.SCATTER, blocks, (array,), None, root, -1, 0, None, None, timeout_s)
@@ -209,8 +209,8 @@ def reduce_scatter(
     """Reduce the lists block by block; rank r gets block r. Blocks may differ in size."""
     what = name or "reduce_scatter"
     check_list(what, "input_list", inputs, size)
-    target = as_output(output)
-    sources = [as_input(block) for block in inputs]
+    target = output_of(output)
+    sources = [input_of(block) for block in inputs]
     check_own_block(what, "input_list", sources, rank, "output", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
     parts = [reducible(what, block, op) for block in blocks]
@@ -231,7 +231,7 @@ def reduce_scatter_single(
             Kind.REDUCE_SCATTER, (array,), (output,), sum_op, -1, -1, 0, None, None, timeout_s, name
         )
         return _marked(call, op)
-    source, target = as_input(array, "input"), as_output(output, "output")
+    source, target = input_of(array, "input"), output_of(output, "output")
     check_dtypes(name, source, target)
     if source.count != size * target.count:
         raise UsageError(
@@ -259,8 +259,8 @@ def all_to_all(
     what = name or "all_to_all"
     check_list(what, "output_tensor_list", outputs, size)
     check_list(what, "input_tensor_list", inputs, size)
-    sources = [as_input(block) for block in inputs]
-    targets = [as_output(block) for block in outputs]
+    sources = [input_of(block) for block in inputs]
+    targets = [output_of(block) for block in outputs]
     for buffer in (*sources, *targets):
         check_dtypes(what, sources[0], buffer)
     if sources[rank].count != targets[rank].count:
@@ -293,7 +293,7 @@ def all_to_all_single(
             return Call(
                 Kind.ALL_TO_ALL, (array,), (output,), None, -1, -1, 0, None, None, timeout_s, what
             )
-    source, target = as_input(array, "input"), as_output(output, "output")
+    source, target = input_of(array, "input"), output_of(output, "output")
     check_dtypes(what, source, target)
     input_cut = check_splits(what, "input", input_splits, source, size)
     output_cut = check_splits(what, "output", output_splits, target, size)

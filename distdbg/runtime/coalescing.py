@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import UsageError
 from distdbg.runtime.call import Call, Kind
@@ -132,8 +132,9 @@ def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
         mark_block(group, calls)
     parts = []
     try:
-        for call in calls:
-            parts.append(group.run(call, True))  # noqa: PERF401 - those before one that raises count
+        with together(group):
+            for call in calls:
+                parts.append(group.run(call, True))  # noqa: PERF401 - those before one that raises count
     except BaseException:
         for part in parts:
             part.hand_over()  # nobody gets a handle to wait for those that were started
@@ -147,6 +148,22 @@ def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
     if unwaited is not None and started:
         work.started = unwaited.bundle(group, whole, work.pending, started)
     return work
+
+
+@contextmanager
+def together(group: ProcessGroup) -> Iterator[None]:
+    """In this block the engine gets the ops of this thread as one, where it has a way to."""
+    engine: Any = group.engine
+    while engine is not None and not hasattr(engine, "begin_block"):
+        engine = getattr(engine, "inner", None)
+    if engine is None:
+        yield
+        return
+    engine.begin_block()
+    try:
+        yield
+    finally:
+        engine.end_block()
 
 
 def limited(calls: Sequence[Call], timeout: Timeout) -> Sequence[Call]:

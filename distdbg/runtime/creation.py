@@ -53,6 +53,7 @@ def create_group(
     have_met: bool = False,
     members: Sequence[Life] = (),
     creation: Creation | None = None,
+    device_part: object = None,
 ) -> ProcessGroup:
     """Make the group on this member, register it, and return it.
 
@@ -68,6 +69,7 @@ def create_group(
     group.timeout_s = timeout_s
     group.backend_config = str(backend)
     group.bound_device_id = device_id
+    group.device_part = device_part
     group.members = tuple(members)
     with lives.blamed():
         if not have_met:

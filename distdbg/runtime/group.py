@@ -102,6 +102,8 @@ class ProcessGroup(GroupMethods):
         self.timeout_s = 1800.0
         self.backend_config = "cpu:custom"
         self.bound_device_id: object = None
+        #: Its part of the parent's communicator on a device, until the engine has it.
+        self.device_part: object = None
         #: Of the members by group rank; empty where they are not known.
         self.members: tuple[Life, ...] = ()
         #: Of this group in the record; 0: it is not in one.

@@ -9,6 +9,7 @@ from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import calls
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import ANY_SOURCE
+from distdbg.runtime.coalescing import together
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.work import Work
@@ -116,13 +117,15 @@ def batch_isend_irecv(p2p_op_list: list[P2POp], timeout: Timeout = None) -> list
     """Start all sends and receives of a list; their order does not matter between peers."""
     _check_batch(p2p_op_list)
     limit_s = seconds_or_none(timeout)
-    works = []
-    # Receives first: a send to a rank that waits for us can then always find its place.
-    for wanted in (irecv, isend):
-        for index, item in enumerate(p2p_op_list):
-            if item.op is wanted:
-                pg = resolve(item.group, "batch_isend_irecv")
-                if pg is not None:
+    works: list[tuple[int, Work]] = []
+    pg = resolve(p2p_op_list[0].group, "batch_isend_irecv")
+    if pg is None:
+        return []
+    with together(pg):
+        # Receives first: a send to a rank that waits for us can then always find its place.
+        for wanted in (irecv, isend):
+            for index, item in enumerate(p2p_op_list):
+                if item.op is wanted:
                     make = calls.recv if wanted is irecv else calls.send
                     call = make(pg.size(), item.tensor, item.group_peer, item.tag, limit_s)
                     works.append((index, pg.run(call, True)))

@@ -18,7 +18,13 @@ from distdbg.check.sites import call_site
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
-from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
+from distdbg.runtime.backends.registry import (
+    NO_COLOR,
+    Backend,
+    BackendConfig,
+    check_available,
+    split_device,
+)
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
@@ -58,13 +64,18 @@ def new_group(
         if not use_local_synchronization:
             with Lives(name, default.ranks, default.members).blamed():
                 creation.compare(default.ranks)
-        if default.ranks[default.rank()] not in members:
+        place = default.ranks[default.rank()]
+        part = None
+        if not use_local_synchronization:
+            key = members.index(place) if place in members else -1
+            part = split_device(default, backend, 0 if key >= 0 else NO_COLOR, key, device_id)
+        if place not in members:
             # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
             return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
         # Not kept in a variable: nobody else is to refer to it when it is counted who does.
         _create(
             world, default, members, name, timeout, backend, pg_options, group_desc, device_id,
-            creation,
+            creation, part,
         )  # fmt: skip
         return _made(world, name)
 
@@ -139,13 +150,16 @@ def split_group(
     lists = to_lists("split_group", "split_ranks", split_ranks)
     seen: set[int] = set()
     mine: list[int] | None = None
-    for given in lists:
+    color = NO_COLOR
+    for index, given in enumerate(lists):
         part = _check_group_ranks("split_group", parent, given)
         if seen.intersection(part):
             raise UsageError(f"split_group: rank {min(seen.intersection(part))} is in two lists")
         seen.update(part)
         if parent.rank() in part:
-            mine = sorted(part)
+            mine, color = sorted(part), index
+    key = mine.index(parent.rank()) if mine is not None else -1
+    device_part = split_device(parent, backend, color, key, None)
     if mine is None:
         return None
     members = [parent.ranks[rank] for rank in mine]
@@ -162,6 +176,7 @@ def split_group(
             group_desc or f"{parent.group_desc}:split",
             None,
             _begin(parent.world, parent, members, name, "split_group"),
+            device_part,
         )
         return _made(parent.world, name)
 
@@ -313,6 +328,7 @@ def _create(
     group_desc: str | None,
     device_id: object,
     creation: Creation | None = None,
+    device_part: object = None,
 ) -> ProcessGroup:
     if not isinstance(group_desc, str | None):
         raise WrongTypeError(f"group_desc must be text, not {group_desc!r:.80}")
@@ -334,6 +350,7 @@ def _create(
         device_id=device_id if device_id is not None else parent.bound_device_id,
         members=[parent.members[parent.ranks.index(r)] for r in members] if parent.members else (),
         creation=creation,
+        device_part=device_part,
     )
 
 

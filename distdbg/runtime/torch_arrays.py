@@ -99,7 +99,7 @@ def plain_copy(x: Tensor) -> Tensor:
     """A contiguous copy with conjugation and negation carried out."""
     torch = _torch()
     x = x.detach()
-    return torch.empty(x.shape, dtype=x.dtype).copy_(x)
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
 
 
 def copier(x: Tensor, source: Tensor) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import is_on_device
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.future import Future
 from distdbg.runtime.options import Timeout, seconds_or_none
@@ -106,11 +107,13 @@ class Work:
         return True
 
     def synchronize(self) -> None:
-        """Like wait(); on a device it would only order the stream."""
+        """Like wait(), which on a GPU orders the stream alone."""
         self.wait()
 
     def block_current_stream(self) -> None:
-        """Do nothing: host memory has no stream."""
+        """Have the current stream wait for an op on a GPU; host memory has no stream."""
+        if any(is_on_device(array) for array in self._call.outputs):
+            self.wait()
         self._forget()
 
     def is_completed(self) -> bool:

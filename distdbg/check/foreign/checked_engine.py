@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import partial
 
 from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.block import Block
 from distdbg.check.foreign.checked_pending import CheckedPending, Watch, as_started, is_usable_after
 from distdbg.check.foreign.control import ControlGroup
 from distdbg.check.foreign.hands import Hands
@@ -70,6 +71,7 @@ class CheckedEngine:
         #: The time of the job.
         self.clock = control.clock
         self._is_bound = traits.is_bound_to_thread
+        self._ends_later = traits.ends_later
         self._run_watched = getattr(engine, "run_watched", None)
         self._hands = Hands(name)
         self._lane = Lane(name)
@@ -83,6 +85,8 @@ class CheckedEngine:
         #: Whether an op has raised it; what the messages' thread finds, none has.
         self._is_raised = False
         self._is_closed = False
+        #: Ops that the backend is to get together, by the thread that submits them.
+        self._blocks: dict[int, Block] = {}
         self.messages = Messages(self, control, traits.ignores_tags)
         control.set_level(level)
 
@@ -97,8 +101,9 @@ class CheckedEngine:
             raise
 
     def note_raised(self, error: DistError) -> None:
-        """The program has this error."""
-        self._is_raised = self._is_raised or error is self._cause
+        """The program has this error, which may be another op's word of the same cause."""
+        is_news = error is self._cause or (self._ends_later and self._cause is not None)
+        self._is_raised = self._is_raised or is_news
 
     def _run(self, call: Call) -> int:
         self._begin(call)
@@ -111,7 +116,7 @@ class CheckedEngine:
         with self.order:
             if self.level == DETAIL:
                 return self.carry_out(call, self._agree(call))
-            agreement = self.control.submit(call)
+            agreement = self.begin_agreement(call)
             self._unsettled.append(agreement)
             if self.level == OFF:
                 return self.engine.run(call)
@@ -124,15 +129,33 @@ class CheckedEngine:
         self._begin(call)
         if call.kind >= _SEND:
             return self.messages.submit(call)
+        block = self._blocks.get(threading.get_ident())
+        if block is not None:
+            return block.add(call)
         with self.order:
             if (self.level == DETAIL and not self._is_bound) or not self._lane.is_idle:
-                agreement = self.control.submit(call)
+                agreement = self.begin_agreement(call)
                 pending = CheckedPending(self, call, agreement, None)
                 self._lane.put(partial(self._start_later, pending))
                 return pending
-            agreement = self.control.submit(call)
+            agreement = self.begin_agreement(call)
             self._unsettled.append(agreement)
             return CheckedPending(self, call, agreement, self.start(call))
+
+    def begin_block(self) -> None:
+        """The backend gets the ops that this thread submits until end_block() together, if it can."""
+        if hasattr(self.engine, "begin_block"):
+            self._blocks[threading.get_ident()] = Block(self)
+
+    def end_block(self) -> None:
+        """It gets them now, or at DETAIL when all ranks have agreed on each."""
+        block = self._blocks.pop(threading.get_ident(), None)
+        if block is None:
+            return
+        if block.has_agreements and (self.level == DETAIL or not self._lane.is_idle):
+            self._lane.put(block.start_agreed)
+        else:
+            self._unsettled.extend(block.start_now())
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -199,7 +222,8 @@ class CheckedEngine:
         if self._cause is None or isinstance(self._cause, JobAborted):
             self.clock.check(kind=call.kind.label, group=self.control.name)
         if self._cause is not None:
-            if isinstance(self._cause, MismatchError) and not self._is_raised:
+            is_news = self._ends_later or isinstance(self._cause, MismatchError)
+            if is_news and not self._is_raised:
                 self._is_raised = True
                 raise self._cause
             what = self.control.op_text(call, 0)
@@ -248,6 +272,15 @@ class CheckedEngine:
             told = self.control.told_mismatch() or error
             raise self._break(told) from error.__cause__
 
+    def begin_agreement(self, call: Call) -> Agreement:
+        """Start to agree; a group that another rank has given up is given up here as well."""
+        try:
+            return self.control.submit(call)
+        except UsageError:
+            raise
+        except DistError as error:
+            raise self._break(error) from error.__cause__
+
     def carry_out(self, call: Call, seq: int, agreement: Agreement | None = None) -> int:
         """Let the backend do the op, and wait for it, but not alone."""
         watch = self.watcher(call, seq, agreement, self.clock.now_ns())
@@ -283,14 +316,18 @@ class CheckedEngine:
         try:
             agreement.wait(NO_DEADLINE)
         except DistError as error:
-            if not (isinstance(error, UsageError) or is_usable_after(error)):
-                self._break(error)
+            self.note_disagreed(error)
             pending.fail(error)
             return
         try:
             pending.go(self.start(pending.call))
         except DistError as error:
             pending.fail(error)
+
+    def note_disagreed(self, error: DistError) -> None:
+        """An agreement has failed before its op was started."""
+        if not (isinstance(error, UsageError) or is_usable_after(error)):
+            self._break(error)
 
     # ---------------------------------------------------------------------------- watching
 
@@ -300,6 +337,9 @@ class CheckedEngine:
 
     def pending(self, call: Call) -> Pending:
         """Start a point to point op."""
+        block = self._blocks.get(threading.get_ident())
+        if block is not None:
+            return block.add_message(call)
         return CheckedPending(self, call, None, self.start(call))
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
@@ -357,7 +397,15 @@ class CheckedEngine:
                 f"the backend did not shut down within {duration_text(waited_s)}; it was abandoned"
             )
 
+    def _better(self, error: DistError) -> DistError:
+        """The difference that was found, for an error that only says that the group was given up."""
+        if type(error) is not CollectiveError:
+            return error
+        known = self._cause if isinstance(self._cause, MismatchError) else None
+        return known or self.control.told_mismatch() or error
+
     def _break(self, error: DistError) -> DistError:
+        error = self._better(error)
         if self._cause is None:
             self._cause = error
             with suppress(DistError):

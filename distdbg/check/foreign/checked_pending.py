@@ -66,8 +66,9 @@ class Watch:
         except DistError as error:
             raise self._engine.on_trouble(error) from error.__cause__
 
-    def begin(self) -> None:
-        """Count the time of the op from now."""
+    def begin(self, agreement: Agreement | None = None) -> None:
+        """Count the time of the op from now; `agreement`: look at this too."""
+        self._agreement = agreement
         self._started_ns = self._engine.clock.now_ns()
 
 
@@ -94,13 +95,16 @@ class CheckedPending:
         )
         #: Set when the backend has it, or never gets it; None: it has had it from the beginning.
         self._has_started = threading.Event() if foreign is None else None
+        if foreign is not None:
+            _hand_over(foreign, self.watch)
 
-    def go(self, foreign: Pending) -> None:
-        """All have agreed and the backend has the op now."""
-        assert self._has_started is not None  # of an op that waits in the lane
-        self.watch.begin()
+    def go(self, foreign: Pending, agreement: Agreement | None = None) -> None:
+        """The backend has the op now; `agreement`: not all have agreed yet."""
+        assert self._has_started is not None  # of an op that waits in the lane, or in a block
+        self.watch.begin(agreement)
         self._foreign = foreign
         self._has_started.set()
+        _hand_over(foreign, self.watch)
 
     def fail(self, error: DistError) -> None:
         """The backend never gets the op."""
@@ -182,6 +186,13 @@ class CheckedPending:
                 except DistError as error:
                     self._error = error
                     return
+
+
+def _hand_over(foreign: Pending, watch: Watch) -> None:
+    """An op that goes on by itself is looked after by its backend, whether anybody waits or not."""
+    keep = getattr(foreign, "keep_watch", None)
+    if keep is not None:
+        keep(watch)
 
 
 def is_usable_after(error: DistError) -> bool:

@@ -5,6 +5,7 @@
                                 state or an MPI thread level belongs to that thread)
     distdbg_ignores_tags        point to point ops are matched in order, whatever their tags
     distdbg_reads_strides       it moves elements, not memory, so ranks may differ in memory order
+    distdbg_ends_later          its ops end after they have returned (on a device), and so may their errors
 
 All are False where they are absent.
 """
@@ -22,6 +23,7 @@ class Traits:
     is_bound_to_thread: bool = False
     ignores_tags: bool = False
     reads_strides: bool = False
+    ends_later: bool = False
 
     @classmethod
     def of(cls, backend: object) -> Traits:
@@ -31,6 +33,7 @@ class Traits:
             is_bound_to_thread=_says(backend, "is_bound_to_thread"),
             ignores_tags=_says(backend, "ignores_tags"),
             reads_strides=_says(backend, "reads_strides"),
+            ends_later=_says(backend, "ends_later"),
         )
 
 

@@ -23,6 +23,7 @@ from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
 from distdbg.native import Control, Message, NativeError, Op, Recorder, View
 from distdbg.record.writing import write_error
+from distdbg.runtime.backends import staging
 from distdbg.runtime.backends.failures import Where, tell_backward, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
 from distdbg.runtime.backends.planner import Planner, message_form
@@ -164,17 +165,22 @@ class CpuEngine:
         in_views: tuple[View, ...]
         out_views: tuple[View, ...]
         outputs = call.outputs
-        if call.inputs is outputs:
-            if kind is _ALL_REDUCE:
-                in_views = out_views = (as_output(outputs[0]),)
-            elif kind is _BARRIER:
-                in_views = out_views = ()
+        try:
+            if call.inputs is outputs:
+                if kind is _ALL_REDUCE:
+                    in_views = out_views = (as_output(outputs[0]),)
+                elif kind is _BARRIER:
+                    in_views = out_views = ()
+                else:
+                    in_views, out_views = self._views(call)
+            elif len(outputs) == 1 == len(call.inputs):
+                in_views, out_views = (as_input(call.inputs[0]),), (as_output(outputs[0]),)
             else:
                 in_views, out_views = self._views(call)
-        elif len(outputs) == 1 == len(call.inputs):
-            in_views, out_views = (as_input(call.inputs[0]),), (as_output(outputs[0]),)
-        else:
-            in_views, out_views = self._views(call)
+        except UsageError:
+            if not staging.is_for_device(call):
+                raise
+            return staging.run(self, call)
         op = call.op
         try:
             left_to_do = self._native_run(
@@ -197,6 +203,14 @@ class CpuEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
+        try:
+            return self._submit(call)
+        except UsageError:
+            if not staging.is_for_device(call):
+                raise
+            return staging.submit(self, call)
+
+    def _submit(self, call: Call) -> Pending:
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         started_ns = _monotonic_ns()
         op = call.op
@@ -319,7 +333,12 @@ class CpuEngine:
 
     def _run_message(self, call: Call) -> int:
         is_send = call.kind is _SEND
-        view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
+        try:
+            view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
+        except UsageError:
+            if not staging.is_for_device(call):
+                raise
+            return staging.run(self, call)
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         if (
             call.peer == self._rank

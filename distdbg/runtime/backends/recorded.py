@@ -16,6 +16,7 @@ from distdbg.record.format import Flag, Status
 from distdbg.record.forms import write_form
 from distdbg.record.writing import status_of, write_error
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import device_text
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.waits import waiting_for
 
@@ -271,7 +272,7 @@ def _describe(arrays: Sequence[Any]) -> tuple[str, str]:
     if not arrays:
         return "", ""
     dtype = str(getattr(arrays[0], "dtype", "")).removeprefix("torch.")
-    return dtype, str(getattr(arrays[0], "device", "cpu"))
+    return dtype, device_text(arrays[0])
 
 
 def _nbytes(arrays: Sequence[Any]) -> int:

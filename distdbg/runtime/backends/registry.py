@@ -1,9 +1,9 @@
 """Which backends there are, by name and device, and how an engine is made from a name.
 
 "gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. "mpi" is there
-where mpi4py and an MPI are (backends/mpi). nccl, ucc and xccl are known names that are not available; a
-device whose backend is not available may still be named beside one that is ("cpu:gloo,cuda:nccl"): only its
-ops are refused.
+where mpi4py and an MPI are (backends/mpi), "nccl" where CuPy, NCCL and a GPU are (backends/nccl). ucc and
+xccl are known names that are not available. A device whose backend is not available may still be named
+beside one that is ("cpu:gloo,cuda:nccl"): arrays on that device then go through the host.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Makes a backend object with torch's method names; its two forms are in register_backend.
 BackendMaker = Callable[..., Any]
+
+#: Of a rank that is in no part of a group that is split.
+NO_COLOR = -1
 
 #: The names of our own engine.
 OWN = ("gloo", "distdbg")
@@ -220,6 +223,8 @@ def check_available(config: BackendConfig) -> None:
     if not any(_is_here(name) for name in names):
         if names == {Backend.MPI}:
             raise _no_mpi()
+        if names == {Backend.NCCL}:
+            raise _no_nccl()
         raise BackendMissingError(
             f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
             hint="use backend='gloo', which moves arrays in host memory",
@@ -247,14 +252,54 @@ def is_over_mpi(config: BackendConfig) -> bool:
     return name == Backend.MPI and name not in Backend.plugins
 
 
+def is_over_nccl(config: BackendConfig) -> bool:
+    """Whether ops on GPU arrays go over our NCCL backend, not one registered as 'nccl'."""
+    name = config.device_backend_map.get("cuda")
+    return name == Backend.NCCL and name not in Backend.plugins and _is_here(name)
+
+
 def make_engine(
     config: BackendConfig, group: ProcessGroup, store: Store, pg_options: object
 ) -> Engine:
-    """Make what carries out the ops of a new group: the backend of host memory.
+    """Make what carries out the ops of a new group.
 
-    Ops run on host arrays so far, so the first available of cpu's backend and the others is it.
+    That is the backend of host memory; with NCCL beside it, each for its device.
     """
-    name = host_backend(config)
+    if not is_over_nccl(config):
+        return _make_host(host_backend(config), group, store, pg_options, group.record_number)
+    from distdbg.runtime.backends.nccl.beside_host import make_both
+
+    name = config.device_backend_map.get("cpu")
+    host = name if name is not None and _is_here(name) else Backend.GLOO
+    return make_both(
+        lambda number: _make_host(host, group, store, pg_options, number),
+        group,
+        store,
+        pg_options,
+        is_for_gpus_alone="cpu" not in config.device_backend_map,
+    )
+
+
+def split_device(
+    parent: ProcessGroup, backend: str | None, color: int, key: int, device_id: object
+) -> object:
+    """Split what the parent has on a device; all its ranks call it. None: the new group makes its own.
+
+    The parts are the ranks of one `color`, in the order of their `key`; NO_COLOR: this rank is in none.
+    """
+    if device_id is not None:
+        return None  # of the program's own choice for the new group, and perhaps not the parent's
+    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
+    if not is_over_nccl(chosen) or parent.bound_device_id is None:
+        return None
+    from distdbg.runtime.backends.nccl.splitting import split_communicator
+
+    return split_communicator(parent, color, key)
+
+
+def _make_host(
+    name: str, group: ProcessGroup, store: Store, pg_options: object, record_number: int
+) -> Engine:
     plugin = Backend.plugins.get(name)
     if plugin is None and name == Backend.MPI:
         from distdbg.check.foreign.beside import put_beside
@@ -276,7 +321,7 @@ def make_engine(
             group.world.ranks_here,
             group.members,
             group.world.recorder,
-            group.record_number,
+            record_number,
             lambda rank: where_is(group, rank),
             group.world.control,
             group.world.native_control,
@@ -316,6 +361,8 @@ def _make_foreign(
 def _is_here(name: str) -> bool:
     if name in OWN or name in Backend.plugins:
         return True
+    if name == Backend.NCCL:
+        return _why_no_nccl() is None
     return name == Backend.MPI and _why_no_mpi() is None
 
 
@@ -334,6 +381,25 @@ def _no_mpi() -> BackendMissingError:
     )
 
 
+def _why_no_nccl() -> str | None:
+    from distdbg.runtime.backends.nccl.library import why_not
+
+    return why_not()
+
+
+def _no_nccl() -> BackendMissingError:
+    from distdbg.runtime.backends.nccl.library import INSTALL
+
+    return BackendMissingError(
+        f"backend 'nccl' is not available here: {_why_no_nccl()}; available: {', '.join(_available())}",
+        hint=f"{INSTALL}; without a GPU use backend='gloo', which moves arrays in host memory",
+    )
+
+
 def _available() -> list[str]:
-    mpi = [Backend.MPI] if Backend.MPI not in Backend.plugins and _is_here(Backend.MPI) else []
-    return [*OWN, *mpi, *Backend.plugins]
+    optional = [
+        name
+        for name in (Backend.MPI, Backend.NCCL)
+        if name not in Backend.plugins and _is_here(name)
+    ]
+    return [*OWN, *optional, *Backend.plugins]

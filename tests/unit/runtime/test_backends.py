@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import distdbg as dist
@@ -48,12 +50,21 @@ def test_a_config_that_makes_no_sense_is_refused(text: str, message: str) -> Non
 def test_known_names_that_are_not_available() -> None:
     assert dist.is_gloo_available()
     assert dist.is_backend_available("distdbg")
-    for ask in (dist.is_nccl_available, dist.is_ucc_available, dist.is_xccl_available):
+    for ask in (dist.is_ucc_available, dist.is_xccl_available):
         assert not ask()
-    assert not dist.is_backend_available("cpu:gloo,cuda:nccl")
-    for name in ("nccl", "ucc", "xccl"):
+    assert dist.is_backend_available("cpu:gloo,cuda:nccl") is dist.is_nccl_available()
+    for name in ("ucc", "xccl"):
         with pytest.raises(ConfigError, match=f"'{name}' is not available here; available: gloo"):
             check_available(dist.BackendConfig(name))
+
+
+def test_nccl_without_cupy_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert not dist.is_nccl_available()
+    with pytest.raises(ConfigError, match="'nccl' is not available here: CuPy is not") as missing:
+        check_available(dist.BackendConfig("nccl"))
+    assert missing.value.hint is not None
+    assert "pip install distdbg[gpu]" in missing.value.hint
 
 
 def test_default_backends_of_devices() -> None:
@@ -67,7 +78,7 @@ def test_default_backends_of_devices() -> None:
         dist.get_default_backend_for_device("tpu")
 
 
-@pytest.mark.parametrize("backend", ["nccl", "ucc", "nobodys", "cuda:gloo"])
+@pytest.mark.parametrize("backend", ["ucc", "nobodys", "cuda:gloo"])
 def test_a_backend_that_is_not_there_is_a_backend_error(backend: str) -> None:
     with pytest.raises(dist.DistBackendError, match=backend):
         dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())

@@ -1,0 +1,180 @@
+"""`python -m benchmarks.gpu`: arrays on GPUs, ours beside torch's nccl and gloo, in one run.
+
+    nccl           distdbg over NCCL, CuPy arrays           one rank per GPU
+    torch nccl     torch.distributed over NCCL              one rank per GPU
+    gloo           distdbg's engine of the host, CuPy arrays that are staged through pinned memory
+    torch gloo     torch.distributed over gloo, CUDA tensors
+
+Each way runs in fresh processes; ways that need more GPUs than there are, and those whose library is not
+installed, say so in the table. The last column is the bandwidth of a copy inside of the GPU, measured in the
+same run: bytes read and written per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+WAYS = ("nccl", "torch nccl", "gloo", "torch gloo")
+OPS = ("all_reduce", "all_gather", "broadcast")
+MIB = 1 << 20
+LIMIT_S = 240
+ROUNDS = 7
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--ranks", default="1,2,4", help="world sizes")
+    parser.add_argument("--mib", default="1,64,1024", help="sizes of the array, in MiB")
+    parser.add_argument("--rank", nargs=2, metavar=("WAY", "MIB"), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.rank:
+        print(json.dumps(run_rank(args.rank[0], int(args.rank[1]))), flush=True)
+        return 0
+    gpus = count_gpus()
+    if not gpus:
+        print("there is no GPU here: nothing was measured")
+        return 1
+    print(
+        f"{'ranks':>5} {'MiB':>5} {'op':11} {'way':11} {'median':>11} {'GB/s':>8} {'copy GB/s':>9}"
+    )
+    for size in map(int, args.ranks.split(",")):
+        for mib in map(int, args.mib.split(",")):
+            for way in WAYS:
+                show(way, size, mib, gpus)
+    return 0
+
+
+def show(way: str, size: int, mib: int, gpus: int) -> None:
+    """The lines of one way."""
+    if way.endswith("nccl") and size > gpus:
+        print(f"{size:5} {mib:5} {'':11} {way:11} needs {size} GPUs, there are {gpus}", flush=True)
+        return
+    found = measure(way, size, mib, gpus)
+    if isinstance(found, str):
+        print(f"{size:5} {mib:5} {'':11} {way:11} failed: {found}", flush=True)
+        return
+    for op in OPS:
+        rate = mib * MIB / found[op] / 1e9
+        line = f"{found[op] * 1e3:8.3f} ms {rate:8.1f} {found['copy']:9.0f}"
+        print(f"{size:5} {mib:5} {op:11} {way:11} {line}", flush=True)
+
+
+def count_gpus() -> int:
+    """By their device files: no process has to use CUDA for it."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def measure(way: str, size: int, mib: int, gpus: int) -> dict[str, float] | str:
+    """What rank 0 measured, or why there is nothing."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "benchmarks.gpu", "--rank", way, str(mib)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={
+                **base,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(size),
+                "LOCAL_RANK": str(rank),
+                "DEVICE": str(rank % gpus),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        outputs = [process.communicate(timeout=LIMIT_S) for process in processes]
+    except subprocess.TimeoutExpired:
+        return f"no end within {LIMIT_S} s"
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, error) in zip(processes, outputs, strict=True):
+        if process.returncode:
+            return (error.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+    result: dict[str, float] = json.loads(outputs[0][0].splitlines()[-1])
+    return result
+
+
+def run_rank(way: str, mib: int) -> dict[str, float]:
+    """One rank: seconds per op, and the bandwidth of a copy in GB/s."""
+    return (run_torch if way.startswith("torch") else run_ours)(way, mib)
+
+
+def run_ours(way: str, mib: int) -> dict[str, float]:
+    import cupy
+
+    import distdbg as dist
+
+    device = int(os.environ["DEVICE"])
+    cupy.cuda.Device(device).use()
+    dist.init_process_group(way, device_id=device)
+    size, count = dist.get_world_size(), mib * MIB // 4
+    x, other = cupy.ones(count, "float32"), cupy.empty(count, "float32")
+    gathered = cupy.empty(size * count, "float32")
+    wait = cupy.cuda.Device(device).synchronize
+    ops = {
+        "all_reduce": lambda: dist.all_reduce(x),
+        "all_gather": lambda: dist.all_gather_into_tensor(gathered, x),
+        "broadcast": lambda: dist.broadcast(x, 0),
+    }
+    found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
+    found["copy"] = 2 * mib * MIB / seconds_of(lambda: cupy.copyto(other, x), wait, wait) / 1e9
+    dist.destroy_process_group()
+    return found
+
+
+def run_torch(way: str, mib: int) -> dict[str, float]:
+    import torch
+    import torch.distributed as dist
+
+    device = int(os.environ["DEVICE"])
+    torch.cuda.set_device(device)
+    dist.init_process_group(way.removeprefix("torch "))
+    size, count = dist.get_world_size(), mib * MIB // 4
+    x = torch.ones(count, device="cuda")
+    other = torch.empty_like(x)
+    gathered = torch.empty(size * count, device="cuda")
+    parts = list(gathered.split(count))
+    wait = torch.cuda.synchronize
+    ops: dict[str, Callable[[], Any]] = {
+        "all_reduce": lambda: dist.all_reduce(x),
+        "all_gather": lambda: dist.all_gather(parts, x),
+        "broadcast": lambda: dist.broadcast(x, 0),
+    }
+    found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
+    found["copy"] = 2 * mib * MIB / seconds_of(lambda: other.copy_(x), wait, wait) / 1e9
+    dist.destroy_process_group()
+    return found
+
+
+def seconds_of(op: Callable[[], Any], wait: Callable[[], Any], meet: Callable[[], Any]) -> float:
+    """The median of some rounds, each with the device idle before and after."""
+    times = []
+    for _ in range(ROUNDS + 2):
+        meet()
+        wait()
+        started = time.perf_counter()
+        op()
+        wait()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

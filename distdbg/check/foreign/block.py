@@ -1,0 +1,80 @@
+"""Block: ops that another backend gets together, each after its agreement at DETAIL."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.checked_pending import CheckedPending
+from distdbg.errors import DistError
+from distdbg.runtime.call import Call
+from distdbg.runtime.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.check.foreign.checked_engine import CheckedEngine
+
+
+class Block:
+    """What one thread submits between begin_block() and end_block()."""
+
+    def __init__(self, engine: CheckedEngine) -> None:
+        self._engine = engine
+        self._ops: list[CheckedPending] = []
+
+    @property
+    def has_agreements(self) -> bool:
+        """Whether ranks are asked before its ops; not of messages, which have headers."""
+        return any(op.agreement is not None for op in self._ops)
+
+    def add(self, call: Call) -> CheckedPending:
+        """A collective: the agreement begins now."""
+        with self._engine.order:
+            agreement = self._engine.begin_agreement(call)
+            pending = CheckedPending(self._engine, call, agreement, None)
+        self._ops.append(pending)
+        return pending
+
+    def add_message(self, call: Call) -> CheckedPending:
+        """A send or receive."""
+        pending = CheckedPending(self._engine, call, None, None)
+        self._ops.append(pending)
+        return pending
+
+    def start_agreed(self) -> None:
+        """Wait for all agreements, then start what all mean; on the lane."""
+        agreed = [op for op in self._ops if self._has_agreed(op)]
+        self._start(agreed, is_agreed=True)
+
+    def start_now(self) -> list[Agreement]:
+        """Start all; returns the agreements that nobody has waited for."""
+        self._start(self._ops, is_agreed=False)
+        return [op.agreement for op in self._ops if op.agreement is not None]
+
+    def _has_agreed(self, op: CheckedPending) -> bool:
+        assert op.agreement is not None  # a block has collectives or messages, not both
+        try:
+            op.agreement.wait(NO_DEADLINE)
+        except DistError as error:
+            self._engine.note_disagreed(error)
+            op.fail(error)
+            return False
+        return True
+
+    def _start(self, ops: list[CheckedPending], is_agreed: bool) -> None:
+        if not ops:
+            return
+        backend: Any = self._engine.engine
+        started = []
+        backend.begin_block()
+        try:
+            for op in ops:
+                try:
+                    started.append((op, self._engine.start(op.call)))
+                except DistError as error:
+                    op.fail(error)
+        finally:
+            with suppress(DistError):  # each op of the block has it
+                backend.end_block()
+        for op, foreign in started:
+            op.go(foreign, None if is_agreed else op.agreement)

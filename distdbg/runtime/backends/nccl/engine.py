@@ -1,0 +1,385 @@
+"""NcclEngine: one group's ops as calls of NCCL, queued on a stream of the group's own.
+
+    the caller's stream  ---ready event--->  the group's stream: NCCL  ---event at the end--->  who waits
+
+What is compared between ranks is put around it, as around any other backend (distdbg/check/foreign).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from distdbg.control.clock import JobClock
+from distdbg.errors import DistBackendError, DistError, InternalError, UsageError
+from distdbg.runtime.backends.nccl import reductions, wire
+from distdbg.runtime.backends.nccl.failures import is_nccls, to_error
+from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.options import NcclOptions
+from distdbg.runtime.backends.nccl.pending import NcclPending
+from distdbg.runtime.backends.nccl.side import DeviceSide
+from distdbg.runtime.backends.nccl.steps import COPY, Sides, Step, is_grouped, steps_of
+from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
+from distdbg.runtime.backends.nccl.watchdog import watchdog
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
+from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.torch_arrays import is_tensor
+from distdbg.runtime.work import NO_DEADLINE
+
+#: The check around it knows better who is late, and looks half a second after the limit.
+_SLACK_NS: Final = 2_000_000_000
+
+
+class NcclEngine:
+    """Implements Engine; see distdbg/runtime/engine.py."""
+
+    #: Messages match in order, whatever their tags.
+    distdbg_ignores_tags = True
+    #: Ops end after run() has returned, and so may their errors.
+    distdbg_ends_later = True
+
+    def __init__(
+        self,
+        library: Library,
+        open_communicator: Callable[[int], Any],
+        *,
+        name: str,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        clock: JobClock,
+        options: NcclOptions,
+        is_alone: bool,
+    ) -> None:
+        self.library: Final = library
+        #: What messages call the group.
+        self.name: Final = name
+        self.clock: Final = clock
+        self.options: Final = options
+        #: Why the group cannot be used any more.
+        self.given_up: str | None = None
+        #: What ended an op that the program may not wait for.
+        self._untold: DistError | None = None
+        self._rank = rank
+        self._size = size
+        self._open = open_communicator
+        self._timeout_ns = int(timeout_s * 1e9)
+        #: Whether nothing is put around it.
+        self._is_alone = is_alone
+        self._slack_ns = 0 if is_alone else _SLACK_NS
+        #: One communicator takes calls in one order, from one thread at a time; also protects what follows.
+        self._order = threading.RLock()
+        self._comm: Any = None
+        self._streams: Streams | None = None
+        self._scratch: DeviceBuffer | None = None
+        self._in_flight: set[NcclPending] = set()
+        #: Ops whose calls NCCL gets together at the end of a block.
+        self._block: list[NcclPending] | None = None
+        self._is_group_open = False
+        self._is_closed = False
+        #: Whether all members have made the communicator with the group.
+        self.is_bound = False
+        watchdog.enter()
+
+    # ------------------------------------------------------------------------------- Engine
+
+    def run(self, call: Call) -> int:
+        """Queue the op; what the caller queues from now on comes after it."""
+        pending = self._start(call)
+        pending.wait(NO_DEADLINE)
+        return pending.source_rank()
+
+    def run_watched(self, call: Call, watch: Callable[[], None]) -> int:
+        """The same; `watch` is asked as long as the op runs."""
+        pending = self._start(call)
+        pending.wait_watched(watch)
+        return pending.source_rank()
+
+    def submit(self, call: Call) -> Pending:
+        """Queue the op; the caller's stream goes on beside it."""
+        return self._start(call)
+
+    def check(self, call: Call) -> None:
+        """Raise what is wrong with the call on this rank alone; asked before others are involved."""
+        side = self.side_of(call)
+        if call.kind is Kind.RECV and call.peer < 0:
+            raise UsageError(
+                f"{call.name or 'recv'}: NCCL receives from a named rank, not from any",
+                hint="give src=, or use a group with backend 'gloo'",
+            )
+        buffers = [*side.inputs, *side.outputs]
+        devices = {buffer.device for buffer in buffers}
+        if self._streams is not None and buffers:
+            devices.add(self._streams.device)
+        if len(devices) > 1:
+            raise UsageError(
+                f"{call.name or call.kind.label}: an array is on cuda:{buffers[0].device}, and the group "
+                f"'{self.name}' of this rank on cuda:{max(devices - {buffers[0].device})}",
+                hint="move the array, or init_process_group(device_id=...) for another device",
+            )
+        if buffers:
+            self._wire_and_op(call, Dtype(buffers[0].dtype))
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Set the limit for ops that bring none of their own."""
+        self._timeout_ns = int(timeout_s * 1e9)
+
+    def set_level(self, level: int) -> None:
+        """At OFF nobody else looks at the limit of an op."""
+        self._slack_ns = 0 if self._is_alone or level == 0 else _SLACK_NS
+
+    def abort(self, reason: str) -> None:
+        """End what the device has of this group. Other ranks are told by the check."""
+        self.give_up(reason)
+
+    def close(self) -> None:
+        """Let what is in flight end (each op has a deadline), then destroy the communicator."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for pending in list(self._in_flight):
+            with suppress(DistError):  # whoever waits for that Work is told
+                pending.wait_on_host()
+        comm, self._comm = self._comm, None
+        if comm is not None and self.given_up is None:
+            with suppress(Exception):  # nothing comes after it here
+                comm.destroy()
+        watchdog.leave()
+
+    # ------------------------------------------------------------------------------- blocks
+
+    def begin_block(self) -> None:
+        """NCCL gets the ops that this thread starts from now on together."""
+        self._order.acquire()
+        self._block = []
+
+    def end_block(self) -> None:
+        """NCCL gets them now."""
+        try:
+            block, self._block = self._block or [], None
+            if self._is_group_open:
+                self._is_group_open = False
+                self._end_group(block)
+            for pending in block:
+                self._finish(pending)
+        finally:
+            self._order.release()
+
+    def _end_group(self, block: Sequence[NcclPending]) -> None:
+        try:
+            self.library.nccl.groupEnd()
+        except Exception as error:
+            if not is_nccls(error, self.library):
+                raise
+            told = self.failed(error, block[0].what if block else f"group '{self.name}'")
+            for pending in block:
+                pending.end(told)
+            raise told from error
+
+    # ------------------------------------------------------------------------------- one op
+
+    def prepare(self, call: Call) -> None:
+        """Look at the arrays, on the thread that calls: its stream is the one to come after."""
+        outputs = [
+            device_buffer(x, writable=call.kind is not Kind.BROADCAST or self._rank != call.root)
+            for x in call.outputs
+        ]
+        inputs = outputs
+        if call.inputs is not call.outputs:
+            inputs = [device_buffer(x) for x in call.inputs]
+        arrays = [*call.inputs, *call.outputs]
+        is_torchs = bool(arrays) and is_tensor(arrays[0])
+        buffers = [*inputs, *outputs]
+        device = buffers[0].device if buffers else self._own_device()
+        with self.library.cupy.cuda.Device(device):
+            stream = current_stream(self.library.cupy, device, is_torchs)
+            ready = record(self.library.cupy, stream)
+        call.side = DeviceSide(inputs, outputs, stream, ready, is_torchs)
+
+    def side_of(self, call: Call) -> DeviceSide:
+        """What prepare() has made of it."""
+        if call.side is None:
+            self.prepare(call)
+        if not isinstance(call.side, DeviceSide):
+            raise InternalError(f"{call.kind.label} has no side on the device")
+        return call.side
+
+    def bind(self, device: int) -> None:
+        """Make the communicator now, on this device; all members do."""
+        with self._order:
+            self._communicator(device)
+        self.is_bound = True
+
+    @property
+    def device(self) -> int:
+        """The number of the group's device; of one that is bound."""
+        return self._own_device()
+
+    def communicator_at_rest(self) -> Any:
+        """The communicator of a bound group, when the device has nothing of it."""
+        for pending in list(self._in_flight):
+            with suppress(DistError):  # whoever waits for that Work is told
+                pending.wait_on_host()
+        return self._comm
+
+    def give_up(self, reason: str, untold: DistError | None = None) -> None:
+        """No op can end any more, nor start; `untold`: the next one raises it."""
+        if self.given_up is not None:
+            return
+        self._untold = untold
+        self.given_up = reason or "the group was aborted"
+        comm = self._comm
+        if comm is not None:
+            with suppress(Exception):  # why it is given up says more
+                comm.abort()
+
+    def order_after(self, pending: NcclPending) -> None:
+        """Queue: this thread's stream goes on after the op."""
+        streams, side = self._streams, pending.side
+        assert streams is not None  # something was queued
+        with streams.on_device():
+            current_stream(self.library.cupy, streams.device, side.is_torchs).wait_event(
+                pending.ended
+            )
+
+    def check_communicator(self, what: str) -> None:
+        """Raise the error that NCCL has found by itself."""
+        comm = self._comm
+        if comm is None or self.given_up is not None:
+            return
+        try:
+            comm.check_async_error()
+        except Exception as error:
+            raise self.failed(error, what) from error
+
+    def tell(self, error: DistError) -> None:
+        """The program has this error now."""
+        if error is self._untold:
+            self._untold = None
+
+    def forget(self, pending: NcclPending) -> None:
+        """It is over."""
+        self._in_flight.discard(pending)
+
+    def _start(self, call: Call) -> NcclPending:
+        what = f"{call.name or call.kind.label} on group '{self.name}'"
+        if self._is_closed:
+            raise UsageError(f"{what}, which was destroyed")
+        self.check(call)
+        if self.given_up is not None:
+            untold, self._untold = self._untold, None
+            if untold is not None:
+                raise untold
+            raise DistBackendError(
+                f"{what} cannot run: {self.given_up.splitlines()[0]}",
+                details=["the group is unusable; destroy it and create a new one"],
+            )
+        side = self.side_of(call)
+        with self._order:
+            buffers = [*side.inputs, *side.outputs]
+            device = buffers[0].device if buffers else self._own_device()
+            comm = self._communicator(device)
+            if self._block is not None and not self._is_group_open:
+                # Not before: a communicator cannot be made inside of a group of calls.
+                self.library.nccl.groupStart()
+                self._is_group_open = True
+            limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
+            pending = NcclPending(self, call, side, limit_ns, self._slack_ns)
+            self._in_flight.add(pending)
+            try:
+                self._queue(call, side, comm)
+            except Exception as error:
+                self._in_flight.discard(pending)
+                if isinstance(error, DistError) or not is_nccls(error, self.library):
+                    raise
+                raise self.failed(error, what) from error
+            if self._block is not None:
+                self._block.append(pending)
+            else:
+                self._finish(pending)
+        return pending
+
+    def _queue(self, call: Call, side: DeviceSide, comm: Any) -> None:
+        streams = self._streams
+        assert streams is not None  # made with the communicator
+        if call.kind is Kind.BARRIER:
+            side.inputs = side.outputs = [self._barrier_memory(streams)]
+        dtype = Dtype((side.inputs or side.outputs)[0].dtype)
+        sent, known = self._wire_and_op(call, dtype)
+        with streams.on_device():
+            streams.wait_for(side.ready)
+            op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
+            try:
+                sides = Sides(call, self._rank, self._size, side.inputs, side.outputs, sent, op)
+                self._call_nccl(steps_of(sides), streams, comm)
+            finally:
+                if known is None:
+                    self.library.extra.destroy_op(op, int(comm.comm))
+
+    def _call_nccl(self, steps: Sequence[Step], streams: Streams, comm: Any) -> None:
+        needs_group = is_grouped(steps) and self._block is None
+        for step in steps:
+            if step.method == COPY:
+                streams.copy(*step.args)
+        if needs_group:
+            self.library.nccl.groupStart()
+        try:
+            for step in steps:
+                if step.method != COPY:
+                    getattr(comm, step.method)(*step.args, streams.stream.ptr)
+        finally:
+            if needs_group:
+                self.library.nccl.groupEnd()
+
+    def _finish(self, pending: NcclPending) -> None:
+        """All of it is queued: bring back what was not contiguous, and mark the end."""
+        streams = self._streams
+        assert streams is not None  # something was queued
+        with streams.on_device():
+            for buffer in pending.side.outputs:
+                if buffer.finish is not None:
+                    streams.carry_out(buffer.finish)
+            pending.ended = streams.event()
+        watchdog.add(pending)
+
+    def _wire_and_op(self, call: Call, dtype: Dtype) -> tuple[wire.Wire, int | None]:
+        if call.op is None:
+            return wire.to_move(dtype, self.library.version), 0
+        op = reductions.op_code(call.op, dtype)
+        return wire.to_reduce(dtype, self.library.version), op
+
+    def _make_premul_sum(self, call: Call, dtype: Dtype, code: int, comm: Any) -> int:
+        assert call.op is not None  # of a reduction
+        assert call.op.factor is not None  # check_reduce has looked
+        factor = reductions.factor_bytes(call.op.factor, dtype)
+        return self.library.extra.make_premul_sum(factor, code, int(comm.comm))
+
+    def _communicator(self, device: int) -> Any:
+        if self._comm is None:
+            streams = Streams(self.library, device, self.options.is_high_priority_stream)
+            self._comm = self._open(device)
+            self._streams = streams
+        return self._comm
+
+    def _barrier_memory(self, streams: Streams) -> DeviceBuffer:
+        if self._scratch is None:
+            with streams.on_device():
+                self._scratch = device_buffer(self.library.cupy.zeros(1, "uint8"))
+        return self._scratch
+
+    def _own_device(self) -> int:
+        return (
+            int(self.library.cupy.cuda.Device().id)
+            if self._streams is None
+            else self._streams.device
+        )
+
+    def failed(self, error: Exception, what: str) -> DistBackendError:
+        """What is raised for an error of NCCL or CUDA; the group is given up."""
+        told = to_error(error, what, self.library, self._comm)
+        self.give_up(told.what)
+        return told

@@ -1,0 +1,63 @@
+"""DeviceSide: what an op has on its device beside its arrays, made on the thread that calls the op.
+
+The streams of CuPy and torch belong to threads, and an op may be started by another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from distdbg.runtime.device_arrays import DeviceBuffer
+
+
+class DeviceSide:
+    """Of one Call."""
+
+    __slots__ = (
+        "_lock", "inputs", "is_torchs", "on_end", "on_start", "outputs", "ready", "stream",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        inputs: Sequence[DeviceBuffer],
+        outputs: Sequence[DeviceBuffer],
+        stream: Any,
+        ready: Any,
+        is_torchs: bool,
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        #: Where the caller's own work is, before and after the op.
+        self.stream = stream
+        #: The event after what the caller had queued when it called.
+        self.ready = ready
+        #: Whether that is torch's stream.
+        self.is_torchs = is_torchs
+        #: Called once with the error or None when the op has ended; on any thread.
+        self.on_end: Callable[[BaseException | None], object] | None = None
+        #: Called once when the device has done what comes before the op.
+        self.on_start: Callable[[], object] | None = None
+        self._lock = threading.Lock()  # so that each is called once, and in order
+
+    def note_progress(self) -> None:
+        """Tell that the op has started, when it has and nobody has told."""
+        if self.on_start is not None and self.ready.done:
+            with self._lock:
+                self._start()
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell that the op has ended, if nobody has yet."""
+        with self._lock:
+            if error is None:
+                self._start()
+            self.on_start = None
+            tell, self.on_end = self.on_end, None
+            if tell is not None:
+                tell(error)
+
+    def _start(self) -> None:
+        tell, self.on_start = self.on_start, None
+        if tell is not None:
+            tell()

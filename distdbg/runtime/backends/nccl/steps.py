@@ -1,0 +1,230 @@
+"""The calls of NCCL that carry out one Call: plain data, so they can be looked at without a device.
+
+    all_gather, reduce_scatter     NCCL's own where the blocks are equal and lie one after the other; else
+                                   one broadcast or reduce for each block, as one group
+    gather, scatter, all_to_all    sends and receives, as one group; a rank's own block is copied
+    barrier                        an all_reduce of one byte
+
+Ranks may choose differently between the two forms of the first line only where their memory lies differently,
+and NCCL needs the same on all ranks: so that is decided by what all have alike, the function and the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from distdbg.runtime.backends.nccl.wire import Wire
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import DeviceBuffer
+
+#: A copy inside of the device: target, source, bytes.
+COPY = "copy"
+
+
+class Step(NamedTuple):
+    """A method of CuPy's NcclCommunicator with its arguments but the stream; or COPY."""
+
+    method: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Memory: where, and how many elements of NCCL's."""
+
+    address: int
+    count: int
+
+
+class Sides(NamedTuple):
+    """What the steps of a Call depend on."""
+
+    call: Call
+    rank: int
+    size: int
+    inputs: Sequence[DeviceBuffer]
+    outputs: Sequence[DeviceBuffer]
+    wire: Wire
+    #: NCCL's number of the reduce op.
+    op: int
+
+
+def steps_of(sides: Sides) -> list[Step]:
+    """The steps in order; copies need no group."""
+    return [step for step in _MAKERS[sides.call.kind](sides) if _does_something(step)]
+
+
+def is_grouped(steps: Sequence[Step]) -> bool:
+    """Whether NCCL has to get them together."""
+    return sum(step.method != COPY for step in steps) > 1
+
+
+def _does_something(step: Step) -> bool:
+    # NCCL takes collectives of nothing; a message of nothing both sides leave out.
+    return step.method not in ("send", "recv") or step.args[1] > 0
+
+
+def _piece(buffer: DeviceBuffer, wire: Wire) -> Piece:
+    return Piece(buffer.address, buffer.count * wire.width)
+
+
+def _blocks(
+    sides: Sides, buffers: Sequence[DeviceBuffer], splits: Sequence[int] | None = None
+) -> list[Piece]:
+    """One piece for each rank: the arrays of a list, or a flat array cut evenly or by rows."""
+    if not _is_flat(sides, buffers):
+        return [_piece(buffer, sides.wire) for buffer in buffers]
+    whole = _piece(buffers[0], sides.wire)
+    if splits is None:
+        counts = [whole.count // sides.size] * sides.size
+    else:
+        rows = sum(splits)
+        counts = [split * (whole.count // rows if rows else 0) for split in splits]
+    begins = [0, *accumulate(counts)]
+    itemsize = sides.wire.itemsize
+    return [
+        Piece(whole.address + begin * itemsize, count)
+        for begin, count in zip(begins, counts, strict=False)
+    ]
+
+
+def _is_flat(sides: Sides, buffers: Sequence[DeviceBuffer]) -> bool:
+    # A list op on a group of one also has one array; cut in one part it is the same piece.
+    return len(buffers) == 1 and (sides.size > 1 or sides.call.name is not None)
+
+
+def _own(sides: Sides, source: Piece, target: Piece) -> list[Step]:
+    if source.address == target.address or not source.count:
+        return []
+    nbytes = source.count * sides.wire.itemsize
+    return [Step(COPY, (target.address, source.address, nbytes))]
+
+
+def _broadcast(sides: Sides) -> list[Step]:
+    piece = _piece(sides.outputs[0], sides.wire)
+    args = (piece.address, piece.address, piece.count, sides.wire.code, sides.call.root)
+    return [Step("broadcast", args)]
+
+
+def _all_reduce(sides: Sides) -> list[Step]:
+    source, target = sides.inputs[0].address, _piece(sides.outputs[0], sides.wire)
+    args = (source, target.address, target.count, sides.wire.code, sides.op)
+    return [Step("allReduce", args)]
+
+
+def _reduce(sides: Sides) -> list[Step]:
+    source = _piece(sides.inputs[0], sides.wire)
+    # Of ranks that are not the root NCCL reads no target.
+    target = sides.outputs[0].address if sides.outputs else source.address
+    args = (source.address, target, source.count, sides.wire.code, sides.op, sides.call.root)
+    return [Step("reduce", args)]
+
+
+def _all_gather(sides: Sides) -> list[Step]:
+    source = _piece(sides.inputs[0], sides.wire)
+    if _is_flat(sides, sides.outputs):
+        target = sides.outputs[0].address
+        return [Step("allGather", (source.address, target, source.count, sides.wire.code))]
+    return [
+        Step(
+            "broadcast",
+            (
+                source.address if root == sides.rank else block.address,
+                block.address,
+                block.count,
+                sides.wire.code,
+                root,
+            ),
+        )
+        for root, block in enumerate(_blocks(sides, sides.outputs))
+    ]
+
+
+def _reduce_scatter(sides: Sides) -> list[Step]:
+    target = _piece(sides.outputs[0], sides.wire)
+    if _is_flat(sides, sides.inputs):
+        source = sides.inputs[0].address
+        args = (source, target.address, target.count, sides.wire.code, sides.op)
+        return [Step("reduceScatter", args)]
+    return [
+        Step(
+            "reduce",
+            (
+                block.address,
+                target.address if root == sides.rank else block.address,
+                block.count,
+                sides.wire.code,
+                sides.op,
+                root,
+            ),
+        )
+        for root, block in enumerate(_blocks(sides, sides.inputs))
+    ]
+
+
+def _gather(sides: Sides) -> list[Step]:
+    source, code, root = _piece(sides.inputs[0], sides.wire), sides.wire.code, sides.call.root
+    if sides.rank != root:
+        return [Step("send", (source.address, source.count, code, root))]
+    targets = [_piece(buffer, sides.wire) for buffer in sides.outputs]
+    return _own(sides, source, targets[root]) + [
+        Step("recv", (target.address, target.count, code, peer))
+        for peer, target in enumerate(targets)
+        if peer != root
+    ]
+
+
+def _scatter(sides: Sides) -> list[Step]:
+    target, code, root = _piece(sides.outputs[0], sides.wire), sides.wire.code, sides.call.root
+    if sides.rank != root:
+        return [Step("recv", (target.address, target.count, code, root))]
+    sources = [_piece(buffer, sides.wire) for buffer in sides.inputs]
+    return _own(sides, sources[root], target) + [
+        Step("send", (source.address, source.count, code, peer))
+        for peer, source in enumerate(sources)
+        if peer != root
+    ]
+
+
+def _all_to_all(sides: Sides) -> list[Step]:
+    code = sides.wire.code
+    sources = _blocks(sides, sides.inputs, sides.call.input_splits)
+    targets = _blocks(sides, sides.outputs, sides.call.output_splits)
+    steps = _own(sides, sources[sides.rank], targets[sides.rank])
+    for peer, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if peer != sides.rank:
+            steps.append(Step("send", (source.address, source.count, code, peer)))
+            steps.append(Step("recv", (target.address, target.count, code, peer)))
+    return steps
+
+
+def _barrier(sides: Sides) -> list[Step]:
+    return _all_reduce(sides)
+
+
+def _send(sides: Sides) -> list[Step]:
+    piece = _piece(sides.inputs[0], sides.wire)
+    return [Step("send", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
+
+
+def _recv(sides: Sides) -> list[Step]:
+    piece = _piece(sides.outputs[0], sides.wire)
+    return [Step("recv", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
+
+
+_MAKERS: dict[Kind, Callable[[Sides], list[Step]]] = {
+    Kind.BROADCAST: _broadcast,
+    Kind.ALL_REDUCE: _all_reduce,
+    Kind.REDUCE: _reduce,
+    Kind.ALL_GATHER: _all_gather,
+    Kind.GATHER: _gather,
+    Kind.SCATTER: _scatter,
+    Kind.REDUCE_SCATTER: _reduce_scatter,
+    Kind.ALL_TO_ALL: _all_to_all,
+    Kind.BARRIER: _barrier,
+    Kind.SEND: _send,
+    Kind.RECV: _recv,
+}

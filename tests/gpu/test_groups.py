@@ -1,0 +1,108 @@
+"""Groups on GPUs: NCCL with a GPU for each rank, and our engine of the host with several ranks on one."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import distdbg as dist
+from distdbg.errors import DistBackendError, MismatchError, PeerLost
+from distdbg.testing.conformance.group import Api, run_checks
+
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+#: What NCCL does not have; see docs/explanation/gpu.md.
+NOT_NCCLS = (
+    "all_reduce_has_every_reduce_op",
+    "messages_keep_their_tags_and_order",
+    "rank_0_receives_from_whoever_sends",
+)
+
+
+def start(backend: str, gpus: int) -> Any:
+    import cupy
+
+    device = int(os.environ["RANK"]) % gpus
+    cupy.cuda.Device(device).use()
+    dist.init_process_group(backend, device_id=device, timeout=timedelta(seconds=60))
+    return cupy
+
+
+def conformance(backend: str, gpus: int) -> dict[str, str]:
+    cupy = start(backend, gpus)
+    api = Api(dist, array=cupy.array, values=lambda array: array.tolist())
+    failures = run_checks(api, without=NOT_NCCLS if backend == "nccl" else ())
+    dist.destroy_process_group()
+    return failures
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_ranks_on_one_gpu_pass_every_check_on_gloo(
+    ranks: Callable[..., list[Any]], size: int
+) -> None:
+    assert ranks(conformance, size, timeout=120.0, backend="gloo", gpus=1) == [{}] * size
+
+
+def test_one_rank_passes_every_check_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(conformance, 1, timeout=120.0, backend="nccl", gpus=1) == [{}]
+
+
+@pytest.mark.gpus(2)
+def test_ranks_pass_every_check_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(conformance, 2, timeout=120.0, backend="nccl", gpus=2) == [{}] * 2
+
+
+def streams() -> list[float]:
+    cupy = start("cpu:gloo,cuda:nccl", 1)
+    x = cupy.zeros(1 << 24, "float32")
+    with cupy.cuda.Stream(non_blocking=True):
+        x += 1  # in a stream of its own: the op comes after it
+        work = dist.all_reduce(x, dist.make_premul_sum(3.0), async_op=True)
+        work.wait()
+        x += 1  # and this after the op
+        found = [float(x.min()), float(x.max())]
+    dist.destroy_process_group()
+    return found
+
+
+def test_an_op_is_ordered_with_the_streams_of_the_program(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(streams, 1, timeout=120.0) == [[4.0, 4.0]]
+
+
+def two_on_one() -> str:
+    with pytest.raises(DistBackendError) as refused:
+        start("nccl", 1)
+    return refused.value.what
+
+
+def test_two_ranks_on_one_gpu_are_refused_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    for told in ranks(two_on_one, 2, timeout=120.0):
+        assert "ranks 0 and 1 are both on cuda:0" in told
+
+
+def one_differs_and_one_dies() -> list[Any] | None:
+    cupy = start("nccl", 2)
+    rank = dist.get_rank()
+    with pytest.raises(MismatchError):
+        dist.all_reduce(cupy.zeros(3 + rank))
+    x = cupy.ones(4)
+    dist.all_reduce(x)
+    if rank == 1:
+        cupy.cuda.Device().synchronize()
+        faulthandler.disable()
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerLost) as lost:
+        dist.barrier()
+    return [x.tolist(), lost.value.peer]
+
+
+@pytest.mark.gpus(2)
+def test_a_mismatch_and_a_dead_peer_are_told_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    result = ranks(one_differs_and_one_dies, 2, timeout=120.0, expect_exit={1: -signal.SIGKILL})
+    assert result[0] == [[2.0] * 4, 1]
