@@ -90,7 +90,7 @@ def explain_mismatch(
     if len(sides) > _MOST_SIDES:
         rest = sum(len(side.ranks) for side in sides[_MOST_SIDES:])
         texts.append(f"and {len(sides) - _MOST_SIDES} other calls on {rest} ranks")
-    odd = _odd_ranks(sides)
+    odd = _odd_ranks(sides, names)
     kinds = Counter(call["facts"].get("kind", "?") for call in calls)
     functions = {called(facts) for facts in all_facts}
     what = f"{functions.pop()} #{seq}" if len(functions) == 1 else f"op #{seq}"
@@ -152,11 +152,23 @@ def _bounded(site: str) -> str:
     return site if len(site) <= _LONGEST_SITE else "..." + site[3 - _LONGEST_SITE :]
 
 
-def _odd_ranks(sides: Sequence[Side]) -> list[int]:
-    """The ranks outside the side of the majority; none when there is none."""
+def _odd_ranks(sides: Sequence[Side], names: Sequence[int]) -> list[int]:
+    """The ranks outside the side of the majority, or of the one that sends to all; none without either."""
+    source = _source_of(sides, names)
+    if source is not None:
+        return sorted(rank for side in sides if source not in side.ranks for rank in side.ranks)
     if 2 * len(sides[0].ranks) <= sum(len(side.ranks) for side in sides):
         return []
     return sorted(rank for side in sides[1:] for rank in side.ranks)
+
+
+def _source_of(sides: Sequence[Side], names: Sequence[int]) -> int | None:
+    """Of one broadcast the rank whose array the others have to fit; None for anything else."""
+    roots = {(side.facts.get("kind"), side.facts.get("root")) for side in sides}
+    kind, root = roots.pop()
+    if roots or kind != "broadcast" or not isinstance(root, int) or not 0 <= root < len(names):
+        return None
+    return names[root]
 
 
 def _call_lines(sides: Sequence[Side]) -> list[str]:

@@ -30,6 +30,10 @@ _MESSAGES: Final = (
     "let one side send while the other receives, by the parity of the rank, "
     "or use isend or batch_isend_irecv"
 )
+_NOBODY_SENDS: Final = (
+    "all of them receive: see which one has to send first, or has left out a message that "
+    "another one expects"
+)
 _UNMET: Final = (
     "compare dst of the send with src of the recvs; if all three are meant, change their order"
 )
@@ -170,7 +174,11 @@ class _Telling:
             return _ANY
         if not messages:
             return _GROUPS
-        return _MESSAGES if len(messages) == len(self._edges) else _MIXED
+        if len(messages) < len(self._edges):
+            return _MIXED
+        kinds = {self._session.kind_of(edge.op) for edge in messages if edge.op is not None}
+        is_one_line = len({edge.site for edge in messages}) == 1
+        return _NOBODY_SENDS if kinds == {"recv"} and not is_one_line else _MESSAGES
 
 
 def _is_for_another(misses: Iterable[Miss]) -> bool:

@@ -49,12 +49,18 @@ def find_left_loop(
         return None
     mine, called = where
     whom, short = say_ranks(odd, 3), say_site(loop[0]).partition(" (")[0]
-    left = (
-        f"left {called}() after {made} calls at {short}"
-        if called
-        else f"made {made} calls at {short}"
-    )
     place = say_site(mine).partition(" (")[0]
+    # What it went on to may stand in the same loop: then it may as well be one call too many.
+    if not called:
+        they, makes = say_ranks(others, 3), verb(odd, "makes", "make")
+        return LeftLoop(
+            fit(
+                f"{whom} went on to {place} after {made} calls at {short}",
+                f", where {they} began one more",
+            ),
+            f"see why {whom} {makes} the call at {place} and {they} do not, or what skipped one at {short}",
+        )
+    left = f"left {called}() after {made} calls at {short}"
     what = fit(
         f"{whom} {left}; {say_ranks(others, 3)} began one more",
         f", and {verb(odd, 'it', 'they')} went on to {place}",

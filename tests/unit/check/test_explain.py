@@ -106,6 +106,15 @@ def test_two_unequal_outliers_beside_a_majority_are_both_odd() -> None:
     assert "no side has a majority" in str(error)
 
 
+def test_of_a_broadcast_those_differ_who_do_not_fit_the_array_that_is_sent() -> None:
+    empty = words("broadcast", root=0, shape=[0])
+    error = explain(words("broadcast", root=0), empty, empty, empty)
+    assert error.ranks == [1, 2, 3]
+    # Where the root differs as well there is no such array.
+    error = explain(words("broadcast", root=1), *[words("broadcast", root=0)] * 3)
+    assert error.ranks == [0]
+
+
 def test_where_kinds_differ_the_op_before_is_told() -> None:
     before = "all_reduce #41 at train.py:80 (step)"
     error = explain(

@@ -66,6 +66,13 @@ def test_two_ranks_that_both_receive_first_are_a_cycle() -> None:
     ]
 
 
+def test_ranks_that_receive_at_other_lines_have_left_out_a_message() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "recv", peer=1, tag=2, at_s=1, site="/job/farm.py:44 (collect)")
+    build.op(1, "recv", peer=0, tag=1, at_s=1, site="/job/farm.py:19 (next_task)")
+    assert "has left out a message" in only(build.session).advice
+
+
 def test_two_ranks_that_both_send_first_are_a_cycle() -> None:
     build = SessionBuilder(2)
     build.op(0, "send", peer=1)

@@ -68,6 +68,18 @@ def test_a_line_that_others_called_before_is_no_first_one() -> None:
     assert root.advice == "see what sets the size"
 
 
+def test_a_call_further_down_may_be_one_too_many_as_well_as_one_skipped() -> None:
+    step = "/job/x.py:32 (train) < /job/x.py:49 (main)"
+    journal = "/job/j.py:33 (over) < /job/x.py:35 (train) < /job/x.py:49 (main)"
+    root = mismatch({0: [*[step] * 8, journal], 1: [step] * 9, 2: [step] * 9}, 0)
+    assert root.what == (
+        "rank 0 went on to x.py:35 after 8 calls at x.py:32, where ranks 1-2 began one more"
+    )
+    assert root.advice == (
+        "see why rank 0 makes the call at x.py:35 and ranks 1-2 do not, or what skipped one at x.py:32"
+    )
+
+
 def test_a_rank_that_left_a_loop_before_the_others_is_told_with_its_count() -> None:
     root = mismatch({0: [TRAIN] * 11, 1: [TRAIN] * 11, 2: [*[TRAIN] * 10, VALIDATE]}, 2)
     assert root.what == (
