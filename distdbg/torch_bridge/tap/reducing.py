@@ -3,8 +3,8 @@
 The reducer starts its ops in C++. Where all other ops of C++ are seen, in torch's dispatcher, an op is made
 of Python objects, and these are taken apart again, in caches that a training step has just emptied. A group
 that is a subclass in Python is called directly: its all_reduce is native code of ours (`ReducerOp` in
-native/bindings/tap_py.cpp), which gives a bucket to the program's group in the short way, past our kernels,
-so torch's profilers see it as ever. What is not the bucket that is expected goes the way of all ops.
+native/bindings/reducer_py.cpp), which gives a bucket to the program's group in the short way, past our
+kernels, so torch's profilers see it as ever. What is not the expected bucket goes the way of all ops.
 
 Nobody but the reducer gets this group, and it has the backend of the other one: what C++ asks it besides is
 answered by that. No method of it is Python's that runs while a model is compiled: torch would compile it too.
