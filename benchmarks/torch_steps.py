@@ -1,9 +1,10 @@
-"""`python -m benchmarks.torch_steps`: what watching costs a training step, and which threads pay it.
+"""`python -m benchmarks.torch_steps`: a training step watched and on our backend, beside a plain one on gloo.
 
-A plain job and watched ones, of 2 ranks on gloo each, live side by side and take turns of a few steps in
-random order, so a busy machine disturbs them alike. The table has medians over turns of what rank 0 used in
-a step: time, CPU time of its main thread and of all threads, and how often its threads began to wait; and the
-median of differences in pairs to the plain job. Below, the CPU time by thread.
+A plain job on gloo, watched ones, and one on the backend "distdbg" live side by side and take turns of a few
+steps in random order, so a busy machine disturbs them alike. The table has medians over turns of what rank 0
+used in a step: time, CPU time of its main thread and of all threads, and how often its threads began to wait;
+and the median of differences in pairs to the plain job. `low` is the 10th percentile of the CPU time of the
+main thread in a step, which a busy machine changes least. Below, the CPU time by thread.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from typing import Any, Final
 from benchmarks.ddp import MODELS
 
 LIMIT_S: Final = 60
-#: How a job differs from a plain one.
-JOBS: Final[dict[str, dict[str, str]]] = {
-    "plain": {},
-    "info": {"DISTDBG_TORCH": "1", "DISTDBG_DEBUG": "info"},
-    "detail": {"DISTDBG_TORCH": "1", "DISTDBG_DEBUG": "detail"},
+#: The backend of each job, and how it differs from a plain one.
+JOBS: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    "plain": ("gloo", {}),
+    "info": ("gloo", {"DISTDBG_TORCH": "1", "DISTDBG_DEBUG": "info"}),
+    "detail": ("gloo", {"DISTDBG_TORCH": "1", "DISTDBG_DEBUG": "detail"}),
+    "distdbg": ("distdbg", {}),
 }
 #: What is measured of a step: milliseconds, then counts.
-FACTS: Final = ("time", "main", "all", "waits")
+FACTS: Final = ("time", "low", "main", "all", "waits")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,30 +43,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", default="mlp,convolution")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each job")
     parser.add_argument("--steps", type=int, default=15, help="in each turn")
-    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", default="2", help="world sizes")
+    parser.add_argument(
+        "--jobs", default=",".join(JOBS), help="the first is what others differ from"
+    )
+    parser.add_argument("--rank", nargs=2, metavar=("BACKEND", "MODEL"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank:
-        run_rank(args.rank)
+        run_rank(*args.rank)
         return 0
-    for model in args.models.split(","):
-        print_table(model, measure(model, args.rounds, args.steps))
+    names = args.jobs.split(",")
+    for size in map(int, args.ranks.split(",")):
+        for model in args.models.split(","):
+            print_table(
+                f"{model}, {size} ranks", measure(names, model, size, args.rounds, args.steps)
+            )
     return 0
 
 
-def measure(model: str, rounds: int, steps: int) -> dict[str, list[dict[str, Any]]]:
+def measure(
+    names: Sequence[str], model: str, size: int, rounds: int, steps: int
+) -> dict[str, list[dict[str, Any]]]:
     """By job, what rank 0 used in each of its turns."""
-    found: dict[str, list[dict[str, Any]]] = {job: [] for job in JOBS}
+    found: dict[str, list[dict[str, Any]]] = {job: [] for job in names}
     with ExitStack() as stack:
-        jobs = {job: start(stack, model, env) for job, env in JOBS.items()}
+        jobs = {job: start(stack, model, size, *JOBS[job]) for job in names}
         for ranks in jobs.values():
             for rank in ranks:
                 rank.stdout.readline()  # it is ready
         for turn in range(rounds + 1):
-            for job in random.sample(list(JOBS), len(JOBS)):
+            for job in random.sample(names, len(names)):
                 for rank in jobs[job]:
                     rank.stdin.write(f"{steps}\n")
                     rank.stdin.flush()
-                answer, _ = [json.loads(rank.stdout.readline()) for rank in jobs[job]]
+                answer, *_ = [json.loads(rank.stdout.readline()) for rank in jobs[job]]
                 if turn:  # the first one warms up
                     found[job].append(answer)
         for ranks in jobs.values():
@@ -74,7 +86,9 @@ def measure(model: str, rounds: int, steps: int) -> dict[str, list[dict[str, Any
     return found
 
 
-def start(stack: ExitStack, model: str, env: Mapping[str, str]) -> list[Any]:
+def start(
+    stack: ExitStack, model: str, size: int, backend: str, env: Mapping[str, str]
+) -> list[Any]:
     """The ranks of a job, which wait to be told how many steps to do."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -82,13 +96,13 @@ def start(stack: ExitStack, model: str, env: Mapping[str, str]) -> list[Any]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
     base = {
         **os.environ, **env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR", "DISTDBG_RUN_DIR": folder,
     }  # fmt: skip
     ranks = []
-    for rank in range(2):
+    for rank in range(size):
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.torch_steps", "--rank", model],
+            [sys.executable, "-m", "benchmarks.torch_steps", "--rank", backend, model],
             env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -101,8 +115,10 @@ def start(stack: ExitStack, model: str, env: Mapping[str, str]) -> list[Any]:
 
 def print_table(model: str, found: Mapping[str, list[dict[str, Any]]]) -> None:
     """A line for each job, and one for each of its threads."""
-    print(f"{model}: a step" + "".join(f"{fact:>18}" for fact in FACTS) + "       CPU", flush=True)
-    plain = found["plain"]
+    print(
+        f"a step of {model}" + "".join(f"{fact:>18}" for fact in FACTS) + "       CPU", flush=True
+    )
+    plain = next(iter(found.values()))
     for job, turns in found.items():
         line = f"{job:8}"
         for fact in FACTS:
@@ -118,12 +134,12 @@ def print_table(model: str, found: Mapping[str, list[dict[str, Any]]]) -> None:
         print(f"  {job:8} ms of CPU by thread: {', '.join(words)}", flush=True)
 
 
-def run_rank(name: str) -> None:
+def run_rank(backend: str, name: str) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group(backend)
     make, batch = MODELS[name](torch)
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(make(), bucket_cap_mb=1)
@@ -142,14 +158,18 @@ def run_rank(name: str) -> None:
         steps = int(line)
         before, begin = look_at_threads(), time.perf_counter()
         began, main_began = time.process_time(), time.thread_time()
+        each = []
         for _ in range(steps):
+            step_began = time.thread_time()
             step()
+            each.append(time.thread_time() - step_began)
         used = {
             "time": time.perf_counter() - begin,
             "main": time.thread_time() - main_began,
             "all": time.process_time() - began,
         }
         answer: dict[str, Any] = {fact: value / steps * 1e3 for fact, value in used.items()}
+        answer["low"] = statistics.quantiles(each, n=10)[0] * 1e3
         threads: dict[str, float] = {}
         waits = 0
         for tid, (called, used_ns, count) in look_at_threads().items():

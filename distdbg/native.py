@@ -33,6 +33,7 @@ Op = _native.Op
 Plan = _native.Plan
 RecordedOp = _native.RecordedOp
 Recorder = _native.Recorder
+ReducerOp = _native.ReducerOp
 StoreClient = _native.StoreClient
 StoreServer = _native.StoreServer
 TappedEnd = _native.TappedEnd

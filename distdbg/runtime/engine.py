@@ -6,6 +6,7 @@ by `backends/foreign.py`. Observers and checks wrap an Engine without knowing wh
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from distdbg.runtime.call import Call
@@ -25,6 +26,19 @@ class Pending(Protocol):
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from; -1 for other ops."""
         ...
+
+
+def await_end(pending: Pending, deadline_ns: int) -> None:
+    """Block until an op has ended or the deadline has come, and raise neither; what it came to, wait() says.
+
+    A Pending whose wait() makes its error of much has an `await_end` of its own.
+    """
+    own = getattr(pending, "await_end", None)
+    if own is not None:
+        own(deadline_ns)
+        return
+    with suppress(Exception):
+        pending.wait(deadline_ns)
 
 
 class Engine(Protocol):

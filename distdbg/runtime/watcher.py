@@ -9,10 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from distdbg.control.clock import JobClock
-from distdbg.runtime.engine import Pending
+from distdbg.runtime.engine import Pending, await_end
 from distdbg.runtime.waits import not_waiting
 
 #: How long one op is waited for before the others are looked at again.
@@ -71,5 +70,5 @@ class Watcher:
         if self._clock.is_paused:  # then no slice would end, and ops do all the same
             time.sleep(_SLICE_NS / 1e9)
             return
-        with not_waiting(), suppress(Exception):  # on_end asks for the outcome and reports it
-            pending.wait(self._clock.now_ns() + _SLICE_NS)
+        with not_waiting():  # on_end asks for the outcome and reports it
+            await_end(pending, self._clock.now_ns() + _SLICE_NS)

@@ -14,5 +14,6 @@ NB_MODULE(_native, module) {
   distdbg::bind_tcp(module);
   distdbg::bind_ucx(module);
   distdbg::bind_group(module);
+  distdbg::bind_reducer(module);
   distdbg::bind_tap(module);
 }

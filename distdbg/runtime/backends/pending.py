@@ -102,6 +102,15 @@ class CpuPending:
         if engine.compares_order:
             engine.tell_suspicions()
 
+    def await_end(self, deadline_ns: int) -> None:
+        """Block until the op has ended or the deadline has come; what it came to, wait() says.
+
+        For who looks again and again: the error of a wait that gives up tells of all ranks, and costs much
+        more than the wait.
+        """
+        with suppress(NativeError):
+            self._await(deadline_ns)
+
     def _outcome(self, deadline_ns: int) -> NativeError | None:
         """What an op that has ended failed with; None: it went well."""
         try:

@@ -17,7 +17,7 @@ from distdbg.record.forms import write_form
 from distdbg.record.writing import status_of, write_error
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.device_arrays import device_text
-from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.engine import Engine, Pending, await_end
 from distdbg.runtime.waits import waiting_for
 
 if TYPE_CHECKING:
@@ -213,6 +213,10 @@ class RecordedPending:
         op, self._op = self._op, None
         if op is not None:
             op.ended(int(Status.OK), self._inner.source_rank())
+
+    def await_end(self, deadline_ns: int) -> None:
+        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
+        await_end(self._inner, deadline_ns)
 
     def note_end(self, error: BaseException | None = None) -> None:
         """The backend says that the op has ended, before anybody has asked; on any thread."""

@@ -35,8 +35,9 @@ from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import Methods
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
+from distdbg.torch_bridge.tap.reducing import group_maker
 from distdbg.torch_bridge.tap.waits_inside import WaitsInside
-from distdbg.torch_bridge.training.ddp import armed, bucket_of
+from distdbg.torch_bridge.training.ddp import armed, bucket_of, group_makers
 
 #: How often ops are looked after that nobody waits for in Python.
 _LOOK_S = 0.1
@@ -118,6 +119,7 @@ class Tap:
         self._patch_backward()
         self._patch_breakpoint()
         self._add_kernels()
+        group_makers.append(group_maker(torch, self._groups, self._key))
         self._thread = threading.Thread(target=self._look, name="distdbg-torch", daemon=True)
         self._thread.start()
         atexit.register(self.stop)

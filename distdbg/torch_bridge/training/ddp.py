@@ -7,7 +7,7 @@ all_reduce on (the tap, our backend); everything else that DDP sends is named wh
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -23,6 +23,9 @@ _log = get_logger("torch")
 
 #: The models that a backward pass which runs now has not reduced; asked at each all_reduce.
 armed: list[Model] = []
+
+#: Make of a group the one that a reducer is given instead; of whoever watches (the tap).
+group_makers: list[Callable[[Any], Any]] = []
 
 #: Functions that DDP calls in Python, in its module, and what their ops are.
 _FUNCTIONS = {
@@ -51,6 +54,8 @@ class DdpPatch:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+        #: That of each reducer. C++ alone would not keep what is Python's of it.
+        self._groups: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         #: The one whose forward pass has ended last.
         self._last: Model | None = None
         #: Those whose forward pass has ended, until all buckets are on their way.
@@ -70,7 +75,7 @@ class DdpPatch:
         for name, words in _REDUCER.items():
             if hasattr(reducer, name):
                 setattr(reducer, name, naming(getattr(reducer, name), words))
-        reducer.__init__ = self._making(reducer.__init__)
+        reducer.__init__ = self._making(reducer.__init__, torch.distributed.ProcessGroup)
         reducer.prepare_for_backward = self._preparing(reducer.prepare_for_backward)
         kind._ddp_init_helper = self._helping(kind._ddp_init_helper)
         kind.forward = self._forward(kind.forward, torch)
@@ -80,13 +85,23 @@ class DdpPatch:
 
     # ------------------------------------------------------------------------------- buckets
 
-    def _making(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _making(self, real: Callable[..., Any], group_class: type) -> Callable[..., Any]:
         @wraps(real)
         def __init__(reducer: Any, params: Any, bucket_indices: Any, *args: Any, **kw: Any) -> None:
             self._given = params, bucket_indices
+            given = self._groups_for(reducer, group_class, (*args, *kw.values()))
+            args, kw = tuple(given[: len(args)]), dict(zip(kw, given[len(args) :], strict=True))
             real(reducer, params, bucket_indices, *args, **kw)
 
         return __init__
+
+    def _groups_for(self, reducer: Any, group_class: type, given: Sequence[Any]) -> list[Any]:
+        found = []
+        for value in given:
+            for make in group_makers if type(value) is group_class else ():
+                value = self._groups[reducer] = make(value)
+            found.append(value)
+        return found
 
     def _helping(self, real: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(real)

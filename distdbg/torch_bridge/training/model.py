@@ -15,12 +15,30 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from distdbg.runtime.parallel.reducer.names import bucket_name
 
 #: Buckets that hold more than this are not copied to be looked at.
 _MOST_COPIED_NBYTES = 64 << 20
+
+
+class Bucket:
+    """One of the buckets of a Model, in the order in which they are reduced."""
+
+    __slots__ = ("comm", "dtype", "known", "lane", "next", "numel")
+
+    def __init__(self, comm: str, numel: int) -> None:
+        #: What its op is called.
+        self.comm = comm
+        self.numel = numel
+        #: The one after it.
+        self.next: Bucket | None = None
+        #: Of its ops, as whoever watches has filled it in: where they run, and what they have in common.
+        self.lane: Any = None
+        self.dtype: Any = None
+        self.known: Any = None
 
 
 class Model:
@@ -41,16 +59,23 @@ class Model:
         self._done = 0
         self._numel = 0
         self._has_rebuilt = False
-        #: By bucket; () while DDP has ordered them anew and not said how.
-        self._sizes: tuple[int, ...] = ()
-        self._words: tuple[str, ...] = ()
+        #: () while DDP has ordered them anew and not said how.
+        self._buckets: tuple[Bucket, ...] = ()
+        #: The one that is reduced next; None: all are on their way, or they are not known.
+        self.expects: Bucket | None = None
         self._set_buckets(buckets)
 
     def _set_buckets(self, buckets: Sequence[Sequence[int]]) -> None:
-        self._sizes = tuple(sum(self._parameters[i].numel() for i in each) for each in buckets)
-        self._words = tuple(
-            bucket_name(at, [self._names[i] for i in each]) for at, each in enumerate(buckets)
+        self._buckets = tuple(
+            Bucket(
+                bucket_name(at, [self._names[i] for i in each]),
+                sum(self._parameters[i].numel() for i in each),
+            )
+            for at, each in enumerate(buckets)
         )
+        for one, after in pairwise(self._buckets):
+            one.next = after
+        self.expects = self._buckets[0] if self._buckets else None
 
     def is_of(self, reducer: Any) -> bool:
         """Whether its DDP reduces with this reducer."""
@@ -65,9 +90,10 @@ class Model:
         if ddp is not None and getattr(ddp, "_has_rebuilt_buckets", False):
             if not self._has_rebuilt:
                 self._has_rebuilt = True
-                self._sizes = self._words = ()
-            if not self._sizes:
+                self._buckets = ()
+            if not self._buckets:
                 self._look(ddp)
+        self.expects = self._buckets[0] if self._buckets else None
 
     def before_backward(self) -> None:
         """Remember how gradients were."""
@@ -78,32 +104,31 @@ class Model:
 
     def next_name(self, numel: int) -> str:
         """The name of the bucket that an all_reduce of so many elements is; '' if it is none."""
-        at = self._done
-        if not self._sizes:
+        if not self._buckets:
             if self._numel + numel > self._total:
                 return ""
-            self._done, self._numel = at + 1, self._numel + numel
-            return bucket_name(at, ())
-        while at < len(self._sizes):
-            if self._sizes[at] == numel:
-                self._done = at + 1
-                self._numel += numel
-                return self._words[at]
-            at += 1  # with skip_all_reduce_unused_params buckets may be left out
+            self._done += 1
+            self._numel += numel
+            return bucket_name(self._done - 1, ())
+        bucket = self.expects
+        while bucket is not None:
+            if bucket.numel == numel:
+                self.expects = bucket.next
+                return bucket.comm
+            bucket = bucket.next  # with skip_all_reduce_unused_params some may be left out
         return ""
 
     def reduced(self, index: int) -> str:
         """Note that this bucket is on its way; its name."""
-        self._done = index + 1
-        if index < len(self._sizes):
-            self._numel += self._sizes[index]
-            return self._words[index]
+        if index < len(self._buckets):
+            self.expects = self._buckets[index].next
+            return self._buckets[index].comm
         return bucket_name(index, ())
 
     @property
     def is_complete(self) -> bool:
         """Whether all buckets are on their way."""
-        return self._done == len(self._sizes) if self._sizes else self._numel >= self._total
+        return self.expects is None if self._buckets else self._numel >= self._total
 
     def without_gradient(self) -> list[str]:
         """The parameters that got no gradient in this pass; [] when none of them got one."""

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from begin import begin
 
 from distdbg.errors import CollectiveError, MismatchError, PeerLost
+from distdbg.native import NativeError
 from distdbg.record.entries import Op
 from distdbg.record.reader import read_record
 
@@ -193,6 +196,63 @@ def test_differences_are_raised_before_anything_starts(watched: Callable[..., li
         assert "float64" in dtypes
         assert "ranks 0-1 called all_reduce at test_short_way.py:" in first
         assert "torch/distributed" not in first
+
+
+class GivesUpEarly:
+    """A control group whose first wait for an agreement gives up before all agree, and says so after it."""
+
+    def __init__(self, native: Any, on_given_up: Callable[[], None]) -> None:
+        self._native = native
+        self._on_given_up = on_given_up
+        self.waits = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+    def wait_op(self, handle: Any, deadline_ns: int) -> None:
+        self.waits += 1
+        if self.waits == 1:
+            with pytest.raises(NativeError) as gave_up:
+                self._native.wait_op(handle, 0)
+            self._on_given_up()
+            with suppress(NativeError):
+                self._native.wait_op(handle, 2**63 - 1)
+            raise gave_up.value
+        self._native.wait_op(handle, deadline_ns)
+
+
+def agrees_late() -> str:
+    dist = begin()
+    rank, x = dist.get_rank(), torch.ones(4)
+    store = dist.distributed_c10d._get_default_store()
+    dist.all_reduce(x)
+    lane = next(iter(tapped_groups().lanes.values()))
+
+    def reduce_after_the_other_has_given_up(key: str, length: int) -> Any:
+        if rank == 1:
+            store.wait([key])
+            return dist.all_reduce(torch.ones(length), async_op=True)
+        native = lane.control._group
+        group = lane.control._group = GivesUpEarly(native, partial(store.set, key, ""))
+        try:
+            return dist.all_reduce(torch.ones(length), async_op=True)
+        finally:
+            lane.control._group = native
+            assert group.waits == 2
+
+    reduce_after_the_other_has_given_up("alike", 4).wait()
+    error = caught(lambda: reduce_after_the_other_has_given_up("differing", 3 + rank))
+    assert isinstance(error, MismatchError), repr(error)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return str(error)
+
+
+def test_an_agreement_that_ends_as_its_wait_gives_up_is_what_all_said(
+    watched: Callable[..., list[Any]],
+) -> None:
+    for text in watched(agrees_late):
+        assert "float32[3] on rank 0" in text
 
 
 def differing_at_info() -> str:

@@ -18,6 +18,7 @@ from warm_ranks import run_warm_ranks
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
+from distdbg.errors import MismatchError
 from distdbg.record.entries import Mark, SpanBegin
 from distdbg.record.known_marks import MESH, NO_GRADIENT
 
@@ -266,6 +267,38 @@ def test_other_ways_to_train_leave_no_parameter_out(watched: Watched, backend: s
     session = watched(trains_in_other_ways, backend=backend)
     assert [marks_of(session, rank, NO_GRADIENT) for rank in range(2)] == [[], []]
     assert diagnose(session).root is None
+
+
+def differs_in_a_pass() -> list[object]:
+    """Rank 1 sums something else where rank 0 reduces its first bucket."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from distdbg.torch_bridge.training.ddp import armed
+
+    dist = begin("gloo")
+    model = DistributedDataParallel(Net(), bucket_cap_mb=0.01)
+    was_known: list[bool] = []
+
+    def look(_: Any) -> None:
+        expected = armed[0].expects
+        assert expected is not None
+        was_known.append(expected.known is not None)
+
+    model.module.fc2.bias.register_hook(look)
+    for _ in range(4):
+        model(torch.ones(2, 64)).sum().backward()
+    loss = model(torch.ones(2, 64)).sum()
+    with pytest.raises(MismatchError) as raised:
+        loss.backward() if dist.get_rank() == 0 else dist.all_reduce(torch.ones(5))
+    return [was_known, str(raised.value)]
+
+
+def test_a_bucket_that_meets_another_op_raises_in_the_pass(watched: Watched) -> None:
+    for was_known, text in results(watched(differs_in_a_pass, "detail")):
+        # DDP orders its buckets anew after the first pass; then each is looked at once.
+        assert was_known[:4] == [False, False, True, True]
+        assert "float32[5] on rank 1" in text
+        assert "(DDP bucket 0: fc2.bias to body.1.weight)" in text
 
 
 def compiles(backend: str) -> list[float]:

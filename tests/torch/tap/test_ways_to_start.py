@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.reader import read_record
+from distdbg.torch_bridge.__main__ import main
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
@@ -28,10 +29,12 @@ def train(rank, way):
     dist.destroy_process_group()
 
 if __name__ == "__main__":
+    assert sys.argv[1:] == ["an argument"]
     multiprocessing.set_forkserver_preload(["torch.distributed"])
     for way in ("fork", "forkserver"):
         torch.multiprocessing.start_processes(train, args=(way,), nprocs=2, start_method=way)
     # Each brings a torch of its own, so they share a job. As Slurm starts ranks: a plain interpreter.
+    assert os.environ["DISTDBG_TORCH"] == "1"
     spawned = torch.multiprocessing.start_processes(
         train, args=("anew",), nprocs=1, join=False, start_method="spawn"
     )
@@ -54,11 +57,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def test_ranks_of_every_way_to_start_them_are_watched(tmp_path: Path) -> None:
+    """The program is run by our module, which tells the processes that it starts by the variable."""
     script = job(tmp_path, "train.py", STARTS_RANKS)
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, "-m", "distdbg.torch_bridge", script, "an argument"],
         cwd=tmp_path,
-        env=environment(tmp_path) | {"DISTDBG_AGENT": "0"},
+        env=environment(tmp_path) | {"DISTDBG_AGENT": "0", "DISTDBG_TORCH": ""},
         capture_output=True,
         text=True,
         timeout=150,
@@ -72,6 +76,13 @@ def test_ranks_of_every_way_to_start_them_are_watched(tmp_path: Path) -> None:
         for path in records:
             ops = [op for op in read_record(path).ops if not op.is_aside]
             assert [op.form.kind for op in ops if op.form is not None] == ["all_reduce"]
+
+
+def test_our_module_without_a_program_says_how_to_use_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert [main([]), main(["-m"]), main(["--help"])] == [2, 2, 0]
+    assert capsys.readouterr().err.count("usage: python -m distdbg.torch_bridge") == 3
 
 
 STOPS = """

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distdbg as dist
+from distdbg.control.clock import FREE_CLOCK
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import await_end
 from distdbg.runtime.future import Future
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.watcher import Watcher
-from distdbg.runtime.work import ManyPending, Work, WorkResult
+from distdbg.runtime.work import NO_DEADLINE, ManyPending, Work, WorkResult
 from distdbg.runtime.world import World, use
 
 
@@ -149,6 +152,52 @@ def test_a_future_is_complete_when_the_wait_has_returned(monkeypatch: pytest.Mon
         assert over.get_future().done()
         assert world.watcher is not None
         world.watcher.close()
+
+
+class LookedAtPending(ManualPending):
+    """An op whose wait would make an error of much, with a look beside it that makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = threading.Event()
+
+    def await_end(self, deadline_ns: int) -> None:
+        self.looked.set()
+        self.ended.wait(10)
+
+    def wait(self, deadline_ns: int) -> None:
+        raise AssertionError("nobody asked what became of it")
+
+
+def test_the_thread_that_looks_for_ends_makes_no_errors_of_its_looks() -> None:
+    watcher, noticed = Watcher(FREE_CLOCK), threading.Event()
+    pending = LookedAtPending()
+    watcher.watch(pending, noticed.set)
+    assert pending.looked.wait(10)
+    assert not noticed.is_set()
+    pending.end()
+    assert noticed.wait(10)
+    watcher.close()
+
+
+def late_to_come(other_may_come: threading.Event) -> float:
+    x = np.ones(2)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True)
+        await_end(work.pending, 0)  # its deadline has passed, and nothing is raised
+        assert not work.pending.done()
+        other_may_come.set()
+        await_end(work.pending, NO_DEADLINE)
+        assert work.pending.done()
+        work.wait()
+    else:
+        assert other_may_come.wait(10)
+        dist.all_reduce(x)
+    return float(x.sum())
+
+
+def test_a_look_at_an_op_that_goes_on_raises_nothing() -> None:
+    assert dist.run_threads(late_to_come, 2, threading.Event()) == [4.0, 4.0]
 
 
 def test_a_future_carries_the_ops_error_and_its_result_code() -> None:

@@ -1,0 +1,84 @@
+"""The group that DDP's reducer is given: one of Python's in front of the program's own.
+
+The reducer starts its ops in C++. Where all other ops of C++ are seen, in torch's dispatcher, an op is made
+of Python objects, and these are taken apart again, in caches that a training step has just emptied. A group
+that is a subclass in Python is called directly: its all_reduce is native code of ours (`ReducerOp` in
+native/bindings/reducer_py.cpp), which gives a bucket to the program's group in the short way, past our
+kernels, so torch's profilers see it as ever. What is not the expected bucket goes the way of all ops.
+
+Nobody but the reducer gets this group, and it has the backend of the other one: what C++ asks it besides is
+answered by that. No method of it is Python's that runs while a model is compiled: torch would compile it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distdbg.native import ReducerOp
+from distdbg.runtime.call import Kind
+from distdbg.torch_bridge.tap.methods import Methods
+from distdbg.torch_bridge.training.ddp import armed
+
+if TYPE_CHECKING:
+    from distdbg.torch_bridge.tap.groups import TappedGroups
+    from distdbg.torch_bridge.tap.lane import Lane
+    from distdbg.torch_bridge.training.model import Bucket, Model
+
+_SUM = 0
+
+
+def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], Any]:
+    """Makes the group that a reducer is given, of the program's; itself where that has no short way."""
+    kind: Any = torch.distributed.ProcessGroup
+    lanes = groups.lanes
+    know = Methods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
+    all_reduce, broadcast = _unpatched(kind.allreduce), _unpatched(kind.broadcast)
+
+    def learn(model: Model, lane: Lane, tensor: Any) -> Bucket | None:
+        """Fill in what is known of the bucket that a model expects; None: this tensor is not that."""
+        bucket, numel = model.expects, tensor.numel()
+        if bucket is None or model.group_name != lane.name:
+            return None
+        if bucket.numel != numel or tensor.dim() != 1 or tensor.layout is not torch.strided:
+            return None
+        look = (bucket.comm, numel, tensor.dtype, tensor.device)
+        known = lane.find(look) or know(lane, look, (tensor,), _SUM)
+        if known is None:
+            return None
+        bucket.lane, bucket.dtype, bucket.known = lane, tensor.dtype, known
+        return bucket
+
+    class ReducerGroup(kind):
+        """See above."""
+
+        def __init__(self, theirs: Any) -> None:
+            super().__init__(theirs.rank(), theirs.size())
+            for device in theirs._device_types:
+                self._register_backend(device, kind.BackendType.GLOO, theirs._get_backend(device))
+            self._set_default_backend(kind.BackendType.GLOO)
+            self._name, self._desc = theirs.group_name, theirs.group_desc
+            long_way = partial(all_reduce, theirs)
+            self.allreduce = ReducerOp(theirs, lanes, armed, learn, all_reduce, long_way, key)
+            self.broadcast = partial(broadcast, theirs)
+
+        def getGroupName(self) -> str:
+            return str(self._name)
+
+        def getGroupDesc(self) -> str:
+            return str(self._desc)
+
+    def make(group: Any) -> Any:
+        is_shown = groups.ranges is not None  # to a profiler, by what wraps all ops
+        if is_shown or group not in lanes or group.name() != "gloo":
+            return group
+        return ReducerGroup(group)
+
+    return make
+
+
+def _unpatched(method: Any) -> Any:
+    while hasattr(method, "__wrapped__"):
+        method = method.__wrapped__
+    return method
