@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from distdbg.runtime.net.hosts import name_hosts
+
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
 
@@ -57,13 +59,21 @@ def recorded(group: ProcessGroup, group_rank: int) -> str | None:
     return None if place is None else str(place)
 
 
+def host_of(group: ProcessGroup, group_rank: int) -> str | None:
+    """Return the host of a rank, where the members are on several."""
+    return name_hosts([life.process for life in group.members])(group_rank)
+
+
 def where_are(group: ProcessGroup, group_ranks: Sequence[int]) -> list[str]:
     """Return a line for each rank of which something is known."""
     lines = []
     for group_rank in group_ranks[:SHOWN]:
+        name, host = f"rank {group.ranks[group_rank]}", host_of(group, group_rank)
         place = where_is(group, group_rank)
         if place is not None:
-            lines.append(f"rank {group.ranks[group_rank]}: {place}")
+            lines.append(f"{name} on host {host}: {place}" if host else f"{name}: {place}")
+        elif host is not None:
+            lines.append(f"{name} is on host {host}")
     if len(group_ranks) > SHOWN:
         lines.append(f"and {len(group_ranks) - SHOWN} more ranks")
     return lines

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from distdbg.check.absent import recorded, where_are
+from distdbg.check.absent import host_of, recorded, where_are
 from distdbg.check.gone import find_gone
 from distdbg.check.logs import get_logger
 from distdbg.check.tree import children_of, depth_of, find_missing
@@ -222,8 +222,10 @@ class _Attempt:
                     group=group.label,
                     details=verdict.lines,
                 )
+            host = host_of(group, verdict.gone)
+            place = f" on host {host}" if host else ""
             return PeerLost(
-                f"rank {peer} {verdict.how}; this rank needed it in {op}",
+                f"rank {peer}{place} {verdict.how}; this rank needed it in {op}",
                 peer=peer,
                 how=verdict.how,
                 kind="monitored_barrier",

@@ -68,3 +68,17 @@ def test_eight_ranks_are_shown() -> None:
     lines = where_are(many, range(20))
     assert len(lines) == 9
     assert lines[-1] == "and 12 more ranks"
+
+
+@pytest.mark.usefixtures("records")
+def test_where_members_are_on_several_hosts_theirs_are_named() -> None:
+    spread = group()
+    spread.members = [
+        SimpleNamespace(watched=None, process=SimpleNamespace(host=host))
+        for host in ("node0", "node1", "node1")
+    ]
+    assert where_are(spread, [0, 1, 2]) == [
+        "rank 4 on host node0: in /runs/1 as 4",
+        "rank 6 is on host node1",
+        "rank 9 on host node1: in /runs/1 as 9",
+    ]

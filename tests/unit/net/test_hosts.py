@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import socket
 import threading
 from typing import Any
 
@@ -117,3 +120,38 @@ def test_without_a_name_it_is_where_the_route_to_the_store_begins(
     use(list_interfaces=lambda: here[:1])
     with pytest.raises(ConfigError, match="no network interface that other hosts could reach"):
         own_address(None, False)
+
+
+def test_of_the_addresses_of_a_name_the_first_counts_that_leads_out_of_this_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name may stand for 127.0.1.1 at home, and begin with an address of IPv6 that leads nowhere."""
+    routes = {"::1": "::1", "127.0.1.1": "127.0.0.1", "10.0.0.9": "10.0.0.5"}
+
+    class Probe(contextlib.nullcontext[Any]):
+        def __init__(self, family: int, kind: int) -> None:
+            super().__init__(self)
+
+        def connect(self, target: tuple[str, int]) -> None:
+            if target[0] not in routes:
+                raise OSError(errno.ENETUNREACH, "Network is unreachable")
+            self.own = routes[target[0]]
+
+        def getsockname(self) -> tuple[str, int]:
+            return self.own, 1
+
+    names_of = {"away": ["2001:db8::7", "::1", "127.0.1.1", "10.0.0.9"], "home": ["127.0.1.1"]}
+
+    def ask(host: str, port: int, **_: object) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port))
+            for each in names_of.get(host, [])
+        ]
+
+    monkeypatch.setattr(names.look_up, "__kwdefaults__", {"limit_s": 60.0, "ask": ask})
+    monkeypatch.setattr(socket, "socket", Probe)
+    here = [Interface("lo", "127.0.0.1"), Interface("eth0", "10.0.0.5")]
+    monkeypatch.setattr(address, "list_interfaces", lambda: here)
+    assert address.route_to("away") == own_address("away", False) == "10.0.0.5"
+    assert address.route_to("home") is None
+    assert own_address("home", False) == "10.0.0.5"

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from distdbg.errors import ConfigError
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology, make_plan
+from distdbg.runtime.plan.between.all_to_all import short_nbytes
 from distdbg.runtime.plan.between.choose import choose, names_for, plan_by_name
+from distdbg.runtime.plan.between.seat import Seat
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.names import NAMES
 from distdbg.runtime.plan.overrides import parse_overrides
@@ -299,3 +301,19 @@ def test_leaders_are_no_choice_where_a_host_has_one_rank() -> None:
     assert "ring_leaders" not in names_for(
         Kind.ALL_REDUCE, Topology(single_copy=True, slot_nbytes=64, hosts=((0,), (1, 2)))
     )
+
+
+def test_short_blocks_of_all_to_all_go_with_the_gate() -> None:
+    topology = Topology(single_copy=True, slot_nbytes=1 << 16, hosts=make_hosts(3, 3))
+    problem = uniform_problem(Kind.ALL_TO_ALL, 0, 3, 8)
+    short = short_nbytes(Seat(problem, topology))
+    assert short > 1024
+    table = [[8, short, short + 1], [short + 1, 8, 0], [1, short - 1, short * 2]]
+    problems = uneven_problems(Kind.ALL_TO_ALL, table, 1)
+    plans = [make_plan(each, topology) for each in problems]
+    assert not simulate(problems, plans, topology)
+    long = [[step.nbytes for step in plan.steps if step.kind is StepKind.SEND] for plan in plans]
+    assert long == [[short + 1], [short + 1], []]
+    assert short_nbytes(Seat(problem, replace(topology, hosts=make_hosts(3, 2)))) == 0
+    many = uniform_problem(Kind.ALL_TO_ALL, 0, 64, 8)
+    assert short_nbytes(Seat(many, replace(topology, hosts=make_hosts(64, 64)))) == 0

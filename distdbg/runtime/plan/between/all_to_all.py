@@ -1,21 +1,29 @@
 """Plans of all_to_all between hosts: input block p of rank r becomes output block r of rank p.
 
-    pairwise  a message for every rank of another host; inside of a host the exchange of one host
+    pairwise  a message for every rank of another host; inside of a host the exchange of one host. Where each
+              host has one rank, blocks go with the gate, by the slots, that are short enough to gain by it
     bruck     for blocks of one size: ranks of a host first swap what is for the same place of all hosts,
               then each lane exchanges packed blocks in as many rounds as the hosts' number has digits
 
 A rank knows the sizes of its own blocks only, so nothing may depend on them: pairwise it is, unless
-DISTDBG_ALGO says that all blocks of all ranks have one size. Messages are sent even when they are empty,
-so that sizes which do not fit are found and nobody waits for what never comes.
+DISTDBG_ALGO says that all blocks of all ranks have one size. By which way a block goes follows from its own
+size, which its two ranks know. Messages are sent even when they are empty, so that sizes which do not fit
+are found and nobody waits for what never comes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from distdbg.runtime.plan.between.mirror import with_sizes
 from distdbg.runtime.plan.between.seat import Seat
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_scratch, at_slot
 from distdbg.runtime.plan.cut import cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan, StepKind
+
+#: Blocks in a slot begin at multiples of this.
+_ALIGN = 64
 
 
 def plan_all_to_all(problem: Problem, topology: Topology, name: str) -> Plan:
@@ -34,20 +42,53 @@ def can_bruck(seat: Seat) -> bool:
 
 def pairwise(seat: Seat) -> Plan:
     """The ranks at the same distance behind and before exchange with one another."""
-    steps, problem = seat.steps, seat.problem
+    steps, problem, rank, size = seat.steps, seat.problem, seat.rank, seat.problem.size
+    short = short_nbytes(seat)
+
+    def is_short(nbytes: int) -> bool:
+        return 0 < short >= nbytes
+
+    def in_slot(source: int, target: int) -> Place:
+        return at_slot((target - source - 1) % size * short)
+
+    for peer in range(size):
+        if peer != rank and is_short(problem.in_nbytes[peer]):
+            steps.copy(at_input(0, peer), in_slot(rank, peer), problem.in_nbytes[peer])
     steps.gate()
-    steps.exchange(sum(problem.in_nbytes[rank] for rank in seat.mates))
+    steps.exchange(sum(problem.in_nbytes[mate] for mate in seat.mates))
     for turn in range(1, seat.count):
         to = seat.hosts[(seat.host + turn) % seat.count]
         source = seat.hosts[(seat.host - turn) % seat.count]
         # Not all ranks of a host begin with the same one.
         for i in range(len(to)):
             peer = to[(seat.place + i) % len(to)]
-            steps.message(StepKind.SEND, peer, at_input(0, peer), problem.in_nbytes[peer])
+            if not is_short(problem.in_nbytes[peer]):
+                steps.message(StepKind.SEND, peer, at_input(0, peer), problem.in_nbytes[peer])
         for i in range(len(source)):
             peer = source[(seat.place - i) % len(source)]
-            steps.message(StepKind.RECV, peer, at_output(0, peer), problem.out_nbytes[peer])
-    return steps.plan("pairwise")
+            nbytes = problem.out_nbytes[peer]
+            if is_short(nbytes):
+                steps.pull(peer, in_slot(peer, rank), at_output(0, peer), nbytes)
+            else:
+                steps.message(StepKind.RECV, peer, at_output(0, peer), nbytes)
+    plan = steps.plan("pairwise")
+    return replace(plan, steps=with_sizes(plan.steps))
+
+
+def short_nbytes(seat: Seat) -> int:
+    """Up to here a block goes by the slots; 0: none does.
+
+    That saves a round, for two copies, and every host gets the blocks of all. Where hosts have several
+    ranks, these need their slots for one another.
+    """
+    link, size = seat.topology.link, seat.problem.size
+    if not seat.is_alone or size < 2:
+        return 0
+    gain_s = link.latency_s + 2 * link.message_s
+    copies_s = 2 * (size - 1) * link.copy_byte_s
+    others_s = (size - 1) * (size - 2) * link.byte_s
+    most = min(int(gain_s / (copies_s + others_s)), seat.topology.slot_nbytes // (size - 1))
+    return most // _ALIGN * _ALIGN
 
 
 def bruck(seat: Seat) -> Plan:

@@ -33,7 +33,7 @@ def plan_mirrored(problem: Problem, topology: Topology) -> Plan:
     if topology.single_copy and published_nbytes(problem) > topology.slots_nbytes:
         topology = replace(topology, single_copy=False)
     plan = _MAKERS[problem.kind](problem, topology)
-    return replace(plan, algorithm="slots", steps=_with_sizes(plan.steps))
+    return replace(plan, algorithm="slots", steps=with_sizes(plan.steps))
 
 
 def published_nbytes(problem: Problem) -> int:
@@ -53,7 +53,8 @@ def published_nbytes(problem: Problem) -> int:
             return 0
 
 
-def _with_sizes(steps: Sequence[Step]) -> tuple[Step, ...]:
+def with_sizes(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps, with gates that say how much of the slot they hand on."""
     sized = []
     published = 0
     for step in steps:
