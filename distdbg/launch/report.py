@@ -43,8 +43,11 @@ from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_c
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
-#: When, and where to look things up: nobody needs that to see the cause.
-_FOR_LATER: Final = re.compile(r"(?:failed|died) at \d{4}-|error file: |stderr: ")
+#: Who else ended, when, and where to look things up: nobody needs that to see the cause.
+_FOR_LATER: Final = re.compile(
+    r"(?:failed|died) at \d{4}-|error file: |stderr: |host \S+, pid \d+$"
+    r"|ranks? [\d,-]+ (?:was|were) terminated because"
+)
 #: What does not fit into the first line of a terminal goes below.
 _FIRST_LINE: Final = 80
 #: The `AbortWords.type` of a rank that is gone.

@@ -144,7 +144,8 @@ def _has_last_op(found: RootCause, rank: int) -> bool:
     """Whether the error itself has the last op of a rank that it names."""
     error = found.first[0].error
     details = () if error is None else error.details
-    return any(line.startswith(f"rank {rank} ") and "last op " in line for line in details)
+    said = [line for line in details if line.startswith(f"rank {rank} ")]
+    return any("last op " in line or "has called no op yet" in line for line in said)
 
 
 def fold(title: str, evidence: Sequence[Evidence], *, is_brief: bool = False) -> Iterator[str]:

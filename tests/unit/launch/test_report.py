@@ -62,8 +62,8 @@ def test_an_exception_is_told_with_its_lines() -> None:
         told(first, terminated(0), terminated(1), terminated(3)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
-            "  ranks 0-1,3 were terminated because of it",
             "  at train.py:80 (main): step(batch)",
+            "  ranks 0-1,3 were terminated because of it",
             f"  error file: {FOLDER}/logs/attempt_0/2/error.json",
             f"  run folder: {FOLDER}",
         ],
@@ -82,8 +82,8 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
         told(Evidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
-            "  rank 0 was terminated because of it",
             "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
+            "  rank 0 was terminated because of it",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -97,11 +97,11 @@ def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
         told(first, terminated(0)),
         [
             "FAILED: rank 2 exited with code 1 (host n14, pid 8812)",
-            "  rank 0 was terminated because of it",
             "  the end of its stderr:",
             "    a",
             "    Error: b",
             "  hint: @distdbg.record on main() brings its traceback here",
+            "  rank 0 was terminated because of it",
             "  stderr: /logs/2/stderr.log",
             f"  run folder: {FOLDER}",
         ],
@@ -114,9 +114,9 @@ def test_an_exit_code_is_told_and_passed_on() -> None:
         told(*evidence, max_restarts=3, attempt=3),
         [
             "FAILED: rank 1 exited with code 3 (host n14, pid 8811)",
-            "  ranks 0,2 were terminated because of it",
             "  restarts used: 3 of 3",
             "  hint: @distdbg.record on main() brings its traceback here",
+            "  ranks 0,2 were terminated because of it",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -169,9 +169,9 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
         told(first, terminated(0), terminated(1), terminated(3)),
         [
             f"RANK DIED: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812)",
-            "  ranks 0-1,3 were terminated because of it",
             "  hint: native code crashed: look into the core dump, or see its stack in the rank's stderr "
             "(PYTHONFAULTHANDLER=1)",
+            "  ranks 0-1,3 were terminated because of it",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -184,10 +184,10 @@ def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
         told(first, terminated(0), memory_limit="512 MiB (cgroup)"),
         [
             "OUT OF MEMORY: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412.0 MiB)",
-            "  host n14, pid 8812",
-            "  rank 0 was terminated because of it",
             "  memory: limit 512 MiB (cgroup)",
             "  hint: smaller batches, fewer ranks on this host, or more memory",
+            "  host n14, pid 8812",
+            "  rank 0 was terminated because of it",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -245,10 +245,10 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
         told(Evidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
         [
             "HUNG: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
-            "  host n14, pid 8810",
-            "  ranks 1-2 were terminated because of it",
             "  the others arrived within 0.2 s",
             "  rank 2: last op barrier #76 ended 31.0 s ago; terminated by the launcher",
+            "  host n14, pid 8810",
+            "  ranks 1-2 were terminated because of it",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -351,6 +351,10 @@ def test_the_last_op_of_a_late_rank_is_told_once() -> None:
     text = told(gave_up, hung, terminated(1))
     assert text.count("barrier #76") == 1
     assert said in text
+    none = "rank 2 has called no collective on this group; has called no op yet"
+    late = error("OpTimeout: barrier #1 waited 15.0 s", waits_for=(2,), details=(none,))
+    idle = replace(terminated(2), record=record("has called no op yet"))
+    assert told(Evidence(end=ended(0, exit_code=1), error=late), idle).count("no op yet") == 1
     other = replace(terminated(1), record=record("last op barrier #76 ended 31.0 s ago"))
     named = error("OpTimeout: all_gather #77", waits_for=(1, 2), details=(said,))
     text = told(Evidence(end=ended(0, exit_code=1), error=named), hung, other)
