@@ -70,7 +70,8 @@ class Block:
         try:
             for op in ops:
                 try:
-                    started.append((op, self._engine.start(op.call)))
+                    op.watch.begin(None if is_agreed else op.agreement)
+                    started.append((op, self._engine.start(op.call, op.watch)))
                 except DistError as error:
                     op.fail(error)
         finally:

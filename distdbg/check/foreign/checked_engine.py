@@ -73,6 +73,7 @@ class CheckedEngine:
         self._is_bound = traits.is_bound_to_thread
         self._ends_later = traits.ends_later
         self._run_watched = getattr(engine, "run_watched", None)
+        self._submit_watched = getattr(engine, "submit_watched", None)
         self._hands = Hands(name)
         self._lane = Lane(name)
         #: The order in which ops are agreed on is the order in which they start.
@@ -140,7 +141,8 @@ class CheckedEngine:
                 return pending
             agreement = self.begin_agreement(call)
             self._unsettled.append(agreement)
-            return CheckedPending(self, call, agreement, self.start(call))
+            watch = self.watcher(call, agreement.seq, agreement, self.clock.now_ns())
+            return CheckedPending(self, call, agreement, self.start(call, watch), watch)
 
     def begin_block(self) -> None:
         """The backend gets the ops that this thread submits until end_block() together, if it can."""
@@ -300,9 +302,12 @@ class CheckedEngine:
             self.explain(error, watch)
             raise failed(self.engine, call, error) from error
 
-    def start(self, call: Call) -> Pending:
-        """Give the op to the backend."""
+    def start(self, call: Call, watch: Watch | None = None) -> Pending:
+        """Give the op to the backend; one that may block meanwhile asks the watch by itself."""
         try:
+            if self._submit_watched is not None and watch is not None:
+                pending: Pending = self._submit_watched(call, watch)
+                return pending
             return self.engine.submit(call)
         except DistError:
             raise
@@ -320,7 +325,8 @@ class CheckedEngine:
             pending.fail(error)
             return
         try:
-            pending.go(self.start(pending.call))
+            pending.watch.begin()
+            pending.go(self.start(pending.call, pending.watch))
         except DistError as error:
             pending.fail(error)
 
@@ -340,7 +346,8 @@ class CheckedEngine:
         block = self._blocks.get(threading.get_ident())
         if block is not None:
             return block.add_message(call)
-        return CheckedPending(self, call, None, self.start(call))
+        watch = self.watcher(call, 0, None, self.clock.now_ns())
+        return CheckedPending(self, call, None, self.start(call, watch), watch)
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
         """Wait for an op of the backend without end, but not alone."""

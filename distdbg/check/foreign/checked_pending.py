@@ -83,6 +83,7 @@ class CheckedPending:
         call: Call,
         agreement: Agreement | None,
         foreign: Pending | None,
+        watch: Watch | None = None,
     ) -> None:
         self._engine = engine
         self._error: DistError | None = None
@@ -90,7 +91,7 @@ class CheckedPending:
         self.call = call
         self.agreement = agreement
         seq = agreement.seq if agreement is not None else 0
-        self.watch = engine.watcher(
+        self.watch = watch or engine.watcher(
             call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
         )
         #: Set when the backend has it, or never gets it; None: it has had it from the beginning.

@@ -95,13 +95,17 @@ class NcclEngine:
 
     def run_watched(self, call: Call, watch: Callable[[], None]) -> int:
         """The same; `watch` is asked as long as the op runs."""
-        pending = self._start(call)
+        pending = self._start(call, watch)
         pending.wait_watched(watch)
         return pending.source_rank()
 
     def submit(self, call: Call) -> Pending:
         """Queue the op; the caller's stream goes on beside it."""
         return self._start(call)
+
+    def submit_watched(self, call: Call, watch: Callable[[], None]) -> Pending:
+        """The same; `watch` is asked from before NCCL gets the op, which may block the host."""
+        return self._start(call, watch)
 
     def check(self, call: Call) -> None:
         """Raise what is wrong with the call on this rank alone; asked before others are involved."""
@@ -165,7 +169,8 @@ class NcclEngine:
                 self._is_group_open = False
                 self._end_group(block)
             for pending in block:
-                self._finish(pending)
+                if not pending.is_over:
+                    self._finish(pending)
         finally:
             self._order.release()
 
@@ -265,7 +270,7 @@ class NcclEngine:
         """It is over."""
         self._in_flight.discard(pending)
 
-    def _start(self, call: Call) -> NcclPending:
+    def _start(self, call: Call, watch: Callable[[], None] | None = None) -> NcclPending:
         what = f"{call.name or call.kind.label} on group '{self.name}'"
         if self._is_closed:
             raise UsageError(f"{what}, which was destroyed")
@@ -289,11 +294,17 @@ class NcclEngine:
                 self._is_group_open = True
             limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
             pending = NcclPending(self, call, side, limit_ns, self._slack_ns)
+            pending.watch = watch
             self._in_flight.add(pending)
+            # Before NCCL has it: a call of NCCL waits on the host for peers that it is not connected with.
+            watchdog.add(pending)
             try:
                 self._queue(call, side, comm)
+                self._raise_broken_off(pending)
             except Exception as error:
+                self._raise_broken_off(pending)  # which says why NCCL failed
                 self._in_flight.discard(pending)
+                watchdog.remove(pending)
                 if isinstance(error, DistError) or not is_nccls(error, self.library):
                     raise
                 raise self.failed(error, what) from error
@@ -302,6 +313,12 @@ class NcclEngine:
             else:
                 self._finish(pending)
         return pending
+
+    def _raise_broken_off(self, pending: NcclPending) -> None:
+        """NCCL's call may have come back because the group was given up meanwhile."""
+        if self.given_up is not None:
+            pending.look()
+        pending.raise_error()
 
     def _queue(self, call: Call, side: DeviceSide, comm: Any) -> None:
         streams = self._streams
@@ -344,7 +361,6 @@ class NcclEngine:
                 if buffer.finish is not None:
                     streams.carry_out(buffer.finish)
             pending.ended = streams.event()
-        watchdog.add(pending)
 
     def _wire_and_op(self, call: Call, dtype: Dtype) -> tuple[wire.Wire, int | None]:
         if call.op is None:

@@ -56,7 +56,7 @@ class NcclPending:
         self._is_over = False
         self._error: DistError | None = None
         self._watched_ns = 0
-        #: The event after it; None: it is part of a block that is not complete.
+        #: The event after it; None: NCCL has not got all of it, or all of its block.
         self.ended: Any = None
         #: Asked while it runs; raises what must end it.
         self.watch: Callable[[], None] | None = None
@@ -126,6 +126,17 @@ class NcclPending:
             self.end(self._engine.failed(error, self.what))
             return False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known to be over; nobody is asked."""
+        return self._is_over
+
+    def raise_error(self) -> None:
+        """Raise what it was ended by, if it was."""
+        if self._error is not None:
+            self._engine.tell(self._error)
+            raise self._error
+
     def _broken_by(self, reason: str) -> DistError:
         """What is told of an op in a group that was given up, for another op perhaps."""
         try:
@@ -179,9 +190,7 @@ class NcclPending:
             self._block_host(deadline_ns, watch)
         elif not self.done():
             self._engine.order_after(self)
-        if self._error is not None:
-            self._engine.tell(self._error)
-            raise self._error
+        self.raise_error()
 
     def _block_host(self, deadline_ns: int, watch: Callable[[], None] | None) -> None:
         clock = self._engine.clock

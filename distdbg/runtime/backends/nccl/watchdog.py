@@ -22,7 +22,7 @@ _PATIENCE_S: Final = 2.0
 
 
 class Watchdog:
-    """The ops that were queued and not seen to end."""
+    """The ops that are being queued, or were and have not been seen to end."""
 
     def __init__(self) -> None:
         #: Protects the rest.
@@ -64,6 +64,11 @@ class Watchdog:
                 self._thread.start()
             else:
                 self._changed.notify()
+
+    def remove(self, pending: NcclPending) -> None:
+        """NCCL has not taken it."""
+        with self._changed:
+            self._pendings = [each for each in self._pendings if each is not pending]
 
     def _work(self) -> None:
         nap_s = _FIRST_S

@@ -1,0 +1,137 @@
+"""What goes wrong on the way through NCCL: who is told, of what, and that the group ends cleanly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.control.clock import FREE_CLOCK
+from distdbg.errors import DistBackendError, OpTimeout
+from distdbg.runtime import calls
+from distdbg.runtime.backends.nccl import library
+from distdbg.runtime.backends.nccl.engine import NcclEngine
+from distdbg.runtime.backends.nccl.options import NcclOptions
+from distdbg.runtime.reduce_op import ReduceOp
+from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray, StandInCommunicator
+
+LIMIT_S = 60
+NO_DEADLINE = 2**63 - 1
+Make = Callable[..., NcclEngine]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(library, "_library", machine.library())
+    monkeypatch.setenv("DISTDBG_DEBUG", "info")
+    return machine
+
+
+@pytest.fixture
+def make(machine: Machine) -> Iterator[Make]:
+    """Makes the engine of a group of one, without a check around it."""
+    made: list[NcclEngine] = []
+
+    def make_one(timeout_s: float = LIMIT_S, open_it: Any = None) -> NcclEngine:
+        lib = library.load()
+        engine = NcclEngine(
+            lib,
+            open_it or (lambda device: lib.open_communicator(1, lib.new_id(), 0)),
+            name="test",
+            rank=0,
+            size=1,
+            timeout_s=timeout_s,
+            clock=FREE_CLOCK,
+            options=NcclOptions(),
+            is_alone=True,
+        )
+        made.append(engine)
+        return engine
+
+    yield make_one
+    for engine in made:
+        engine.abort("the test is over")
+        engine.close()
+
+
+def use(make_communicator: Any) -> None:
+    """Have NCCL make these communicators."""
+    library.load().nccl.NcclCommunicator = make_communicator
+
+
+def gpu(values: Any) -> StandInArray:
+    return StandInArray(np.array(values, np.float32))
+
+
+def of_rank(values: Any) -> StandInArray:
+    return StandInArray(np.array(values, np.float32), dist.get_rank())
+
+
+def sum_of(values: Any) -> Any:
+    return calls.all_reduce(gpu(values), ReduceOp.SUM)
+
+
+class Blocking(StandInCommunicator):
+    """Its calls block the host until it is aborted."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.is_released = threading.Event()
+
+    def allReduce(self, *_: Any) -> None:
+        assert self.is_released.wait(LIMIT_S)
+
+    def abort(self) -> None:
+        self.is_released.set()
+        super().abort()
+
+
+@pytest.mark.parametrize("level", ["DETAIL", "INFO"])
+def test_a_call_that_blocks_the_host_is_broken_off_at_the_limit(
+    machine: Machine, level: str
+) -> None:
+    use(lambda size, unique_id, rank: Blocking(machine, size, unique_id, rank))
+
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel[level])
+        pg = dist.new_group(backend="nccl")
+        with pytest.raises(dist.DistError, match="all_reduce"):
+            dist.all_reduce(of_rank([1]), group=pg, timeout=0.05)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert machine.aborted == {0, 1}
+
+
+def test_the_end_of_a_group_of_calls_that_blocks_is_broken_off(
+    machine: Machine, make: Make
+) -> None:
+    is_released = threading.Event()
+
+    class Lazy(StandInCommunicator):
+        def abort(self) -> None:
+            is_released.set()
+            super().abort()
+
+    use(lambda size, unique_id, rank: Lazy(machine, size, unique_id, rank))
+    library.load().nccl.groupEnd = lambda: is_released.wait(LIMIT_S)
+    engine = make(0.05)
+    engine.begin_block()
+    pending = engine.submit(sum_of([1]))
+    engine.end_block()
+    assert machine.aborted == {0}
+    with pytest.raises(OpTimeout, match="all_reduce"):
+        pending.wait(NO_DEADLINE)
+
+
+def test_the_watchdog_lets_go_of_an_op_that_nccl_refused(machine: Machine, make: Make) -> None:
+    engine = make()
+    engine.run(sum_of([1]))
+    machine.error = NcclError("NCCL_ERROR_INVALID_ARGUMENT")
+    with pytest.raises(DistBackendError, match="INVALID_ARGUMENT"):
+        engine.run(sum_of([1]))
+    assert not engine._in_flight
