@@ -128,7 +128,7 @@ class Machine:
                 self, size, unique_id, rank
             ),
         )
-        cupy = SimpleNamespace(cuda=StandInCuda(self), zeros=_zeros)
+        cupy = SimpleNamespace(cuda=StandInCuda(self), zeros=_zeros, empty=_zeros)
         return Library(cupy, nccl, StandInExtra(self))
 
     def _loose(self, method: str) -> None:

@@ -14,17 +14,16 @@ from typing import Any, Final
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, InternalError, UsageError
-from distdbg.runtime.backends.nccl import reductions, wire
+from distdbg.runtime.backends.nccl.calling import Calling
 from distdbg.runtime.backends.nccl.failures import is_nccls, to_error
 from distdbg.runtime.backends.nccl.library import Library
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
-from distdbg.runtime.backends.nccl.steps import COPY, Sides, Step, is_grouped, steps_of
 from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
 from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
+from distdbg.runtime.device_arrays import device_buffer
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.torch_arrays import is_tensor
@@ -65,7 +64,7 @@ class NcclEngine:
         #: What ended an op that the program may not wait for.
         self._untold: DistError | None = None
         self._rank = rank
-        self._size = size
+        self._calling = Calling(library, rank, size)
         self._open = open_communicator
         self._timeout_ns = int(timeout_s * 1e9)
         #: Whether nothing is put around it.
@@ -75,7 +74,6 @@ class NcclEngine:
         self._order = threading.RLock()
         self._comm: Any = None
         self._streams: Streams | None = None
-        self._scratch: DeviceBuffer | None = None
         self._in_flight: set[NcclPending] = set()
         #: Ops whose calls NCCL gets together at the end of a block.
         self._block: list[NcclPending] | None = None
@@ -126,7 +124,7 @@ class NcclEngine:
                 hint="move the array, or init_process_group(device_id=...) for another device",
             )
         if buffers:
-            self._wire_and_op(call, Dtype(buffers[0].dtype))
+            self._calling.wire_and_op(call, Dtype(buffers[0].dtype))
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -170,7 +168,7 @@ class NcclEngine:
                 self._end_group(block)
             for pending in block:
                 if not pending.is_over:
-                    self._finish(pending)
+                    self._calling.finish(pending, self._made_streams())
         finally:
             self._order.release()
 
@@ -288,6 +286,7 @@ class NcclEngine:
             buffers = [*side.inputs, *side.outputs]
             device = buffers[0].device if buffers else self._own_device()
             comm = self._communicator(device)
+            streams = self._made_streams()
             if self._block is not None and not self._is_group_open:
                 # Not before: a communicator cannot be made inside of a group of calls.
                 self.library.nccl.groupStart()
@@ -299,7 +298,7 @@ class NcclEngine:
             # Before NCCL has it: a call of NCCL waits on the host for peers that it is not connected with.
             watchdog.add(pending)
             try:
-                self._queue(call, side, comm)
+                self._calling.queue(pending, streams, comm, is_in_block=self._block is not None)
                 self._raise_broken_off(pending)
             except Exception as error:
                 self._raise_broken_off(pending)  # which says why NCCL failed
@@ -311,7 +310,7 @@ class NcclEngine:
             if self._block is not None:
                 self._block.append(pending)
             else:
-                self._finish(pending)
+                self._calling.finish(pending, self._made_streams())
         return pending
 
     def _raise_broken_off(self, pending: NcclPending) -> None:
@@ -320,60 +319,6 @@ class NcclEngine:
             pending.look()
         pending.raise_error()
 
-    def _queue(self, call: Call, side: DeviceSide, comm: Any) -> None:
-        streams = self._streams
-        assert streams is not None  # made with the communicator
-        if call.kind is Kind.BARRIER:
-            side.inputs = side.outputs = [self._barrier_memory(streams)]
-        dtype = Dtype((side.inputs or side.outputs)[0].dtype)
-        sent, known = self._wire_and_op(call, dtype)
-        with streams.on_device():
-            streams.wait_for(side.ready)
-            op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
-            try:
-                sides = Sides(call, self._rank, self._size, side.inputs, side.outputs, sent, op)
-                self._call_nccl(steps_of(sides), streams, comm)
-            finally:
-                if known is None:
-                    self.library.extra.destroy_op(op, int(comm.comm))
-
-    def _call_nccl(self, steps: Sequence[Step], streams: Streams, comm: Any) -> None:
-        needs_group = is_grouped(steps) and self._block is None
-        for step in steps:
-            if step.method == COPY:
-                streams.copy(*step.args)
-        if needs_group:
-            self.library.nccl.groupStart()
-        try:
-            for step in steps:
-                if step.method != COPY:
-                    getattr(comm, step.method)(*step.args, streams.stream.ptr)
-        finally:
-            if needs_group:
-                self.library.nccl.groupEnd()
-
-    def _finish(self, pending: NcclPending) -> None:
-        """All of it is queued: bring back what was not contiguous, and mark the end."""
-        streams = self._streams
-        assert streams is not None  # something was queued
-        with streams.on_device():
-            for buffer in pending.side.outputs:
-                if buffer.finish is not None:
-                    streams.carry_out(buffer.finish)
-            pending.ended = streams.event()
-
-    def _wire_and_op(self, call: Call, dtype: Dtype) -> tuple[wire.Wire, int | None]:
-        if call.op is None:
-            return wire.to_move(dtype, self.library.version), 0
-        op = reductions.op_code(call.op, dtype)
-        return wire.to_reduce(dtype, self.library.version), op
-
-    def _make_premul_sum(self, call: Call, dtype: Dtype, code: int, comm: Any) -> int:
-        assert call.op is not None  # of a reduction
-        assert call.op.factor is not None  # check_reduce has looked
-        factor = reductions.factor_bytes(call.op.factor, dtype)
-        return self.library.extra.make_premul_sum(factor, code, int(comm.comm))
-
     def _communicator(self, device: int) -> Any:
         if self._comm is None:
             streams = Streams(self.library, device, self.options.is_high_priority_stream)
@@ -381,11 +326,9 @@ class NcclEngine:
             self._streams = streams
         return self._comm
 
-    def _barrier_memory(self, streams: Streams) -> DeviceBuffer:
-        if self._scratch is None:
-            with streams.on_device():
-                self._scratch = device_buffer(self.library.cupy.zeros(1, "uint8"))
-        return self._scratch
+    def _made_streams(self) -> Streams:
+        assert self._streams is not None  # made with the communicator
+        return self._streams
 
     def _own_device(self) -> int:
         return (

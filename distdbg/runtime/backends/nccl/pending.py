@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import DeviceBuffer
 from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ class NcclPending:
         "_lock",
         "_watched_ns",
         "call",
+        "copies",
         "deadline_ns",
         "ended",
+        "scratch",
         "side",
         "watch",
     )
@@ -58,6 +61,10 @@ class NcclPending:
         self._watched_ns = 0
         #: The event after it; None: NCCL has not got all of it, or all of its block.
         self.ended: Any = None
+        #: Memory that it needs beside its arrays; kept until the device is done with it.
+        self.scratch: DeviceBuffer | None = None
+        #: What is left to copy when NCCL has done all of it: target, source, bytes.
+        self.copies: Sequence[tuple[int, ...]] = ()
         #: Asked while it runs; raises what must end it.
         self.watch: Callable[[], None] | None = None
 

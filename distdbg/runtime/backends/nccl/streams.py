@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
 
 #: Above the default; CUDA takes the nearest one that the device has.
 _HIGH: Final = -1
@@ -45,6 +46,11 @@ class Streams:
         """Queue a copy inside of the device."""
         runtime = self._cupy.cuda.runtime
         runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, self.stream.ptr)
+
+    def memory(self, nbytes: int) -> DeviceBuffer:
+        """New memory for the group's stream; what was there before, this stream has used."""
+        with self.stream:
+            return device_buffer(self._cupy.empty(nbytes, "uint8"))
 
     def carry_out(self, function: Callable[[], None]) -> None:
         """Call a function whose CuPy kernels are to be queued in the group's stream."""
