@@ -182,6 +182,7 @@ class CheckedEngine:
 
     def abort(self, reason: str) -> None:
         """Break the group: every op in flight on every rank ends with an error."""
+        self._is_raised = True  # what ops find of it is no news
         self.control.abort(reason)
         self._abort_backend(reason)
 
@@ -210,6 +211,10 @@ class CheckedEngine:
             # comes back from C++ while Python ends takes the process down.
             self._hands.close(_PATIENCE_S)
             self._unsettled.clear()
+        # An op may have been ended after its call had returned, and no op came after it that could tell.
+        if self._ends_later and self._cause is not None and not self._is_raised:
+            self._is_raised = True
+            raise self._cause
 
     def _await_agreements(self) -> None:
         """The others need this rank's word on ops that it has done already; each has a deadline."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,47 @@ def test_the_watchdog_lets_go_of_an_op_that_nccl_refused(machine: Machine, make:
     with pytest.raises(DistBackendError, match="INVALID_ARGUMENT"):
         engine.run(sum_of([1]))
     assert not engine._in_flight
+
+
+@pytest.mark.parametrize("level", ["DETAIL", "INFO", "OFF"])
+def test_the_error_of_the_last_op_is_raised_when_the_group_is_destroyed(
+    machine: Machine, level: str
+) -> None:
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel[level])
+        pg = dist.new_group(backend="nccl")
+        dist.all_reduce(of_rank([1]), group=pg)
+        dist.barrier()
+        machine.hangs = True
+        dist.barrier()
+        try:
+            dist.all_reduce(of_rank([1]), group=pg, timeout=0.05)
+        except dist.DistError:  # the other rank has given up already: this one is told
+            dist.destroy_process_group(pg)
+            return
+        with pytest.raises(dist.DistError, match="all_reduce"):
+            dist.destroy_process_group(pg)
+
+    dist.run_threads(program, 1 if level == "OFF" else 2, timeout_s=LIMIT_S)
+    assert machine.aborted == ({0} if level == "OFF" else {0, 1})
+
+
+def test_what_was_told_is_not_raised_again_when_the_group_is_destroyed(
+    machine: Machine,
+) -> None:
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        machine.hangs = True
+        work = dist.all_reduce(of_rank([1]), group=pg, async_op=True, timeout=0.05)
+        with pytest.raises(dist.DistError, match="all_reduce"):
+            work.wait(timedelta(seconds=LIMIT_S))
+        dist.destroy_process_group(pg)
+        machine.hangs = False
+
+        mine = dist.new_group(backend="nccl")
+        machine.hangs = True
+        dist.all_reduce(of_rank([1]), group=mine)
+        mine.abort()
+        dist.destroy_process_group(mine)
+
+    dist.run_threads(program, 1, timeout_s=LIMIT_S)

@@ -136,10 +136,14 @@ class NcclEngine:
 
     def abort(self, reason: str) -> None:
         """End what the device has of this group. Other ranks are told by the check."""
+        self._untold = None  # who ends it knows, or is the check, which tells its cause
         self.give_up(reason)
 
     def close(self) -> None:
-        """Let what is in flight end (each op has a deadline), then destroy the communicator."""
+        """Let what is in flight end (each op has a deadline), then destroy the communicator.
+
+        Raises what has ended an op and was told to nobody: no op comes after it that could.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -151,6 +155,9 @@ class NcclEngine:
             with suppress(Exception):  # nothing comes after it here
                 comm.destroy()
         watchdog.leave()
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
 
     # ------------------------------------------------------------------------------- blocks
 
@@ -257,7 +264,7 @@ class NcclEngine:
         try:
             comm.check_async_error()
         except Exception as error:
-            raise self.failed(error, what) from error
+            raise self.failed_later(error, what) from error
 
     def tell(self, error: DistError) -> None:
         """The program has this error now."""
@@ -336,6 +343,12 @@ class NcclEngine:
             if self._streams is None
             else self._streams.device
         )
+
+    def failed_later(self, error: Exception, what: str) -> DistBackendError:
+        """The same, found while nobody waits for the op: the next one raises it."""
+        told = to_error(error, what, self.library, self._comm)
+        self.give_up(told.what, told)
+        return told
 
     def failed(self, error: Exception, what: str) -> DistBackendError:
         """What is raised for an error of NCCL or CUDA; the group is given up."""

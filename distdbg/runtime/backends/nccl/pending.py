@@ -130,7 +130,7 @@ class NcclPending:
         try:
             return bool(self.ended.done)
         except RuntimeError as error:  # CUDA's: what went wrong on the device is told at any call
-            self.end(self._engine.failed(error, self.what))
+            self.end(self._engine.failed_later(error, self.what))
             return False
 
     @property
