@@ -17,6 +17,7 @@ from distdbg.runtime import calls
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.options import NcclOptions
+from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.reduce_op import ReduceOp
 from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray, StandInCommunicator
 
@@ -180,3 +181,13 @@ def test_what_was_told_is_not_raised_again_when_the_group_is_destroyed(
         dist.destroy_process_group(mine)
 
     dist.run_threads(program, 1, timeout_s=LIMIT_S)
+
+
+def test_a_wait_in_a_group_that_was_given_up_raises(machine: Machine, make: Make) -> None:
+    engine = make()
+    machine.hangs = True
+    pending = engine.submit(sum_of([1]))
+    watchdog.remove(pending)  # it is late
+    engine.abort("somebody gave it up")
+    with pytest.raises(DistBackendError, match="all_reduce .* cannot end: somebody gave it up"):
+        pending.wait(NO_DEADLINE)

@@ -196,13 +196,19 @@ class NcclPending:
         if blocks_host:
             self._block_host(deadline_ns, watch)
         elif not self.done():
-            self._engine.order_after(self)
+            if self._engine.given_up is None:
+                self._engine.order_after(self)
+            else:
+                self.look()  # a stream that waits for it would go on as if it had ended
         self.raise_error()
 
     def _block_host(self, deadline_ns: int, watch: Callable[[], None] | None) -> None:
         clock = self._engine.clock
         started_ns, watched_ns = clock.now_ns(), time.monotonic_ns()
         while not self.done():
+            if self._engine.given_up is not None:
+                self.look()
+                continue
             if watch is not None and time.monotonic_ns() - watched_ns > _WATCH_NS:
                 watched_ns = time.monotonic_ns()
                 watch()
