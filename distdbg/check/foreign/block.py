@@ -66,7 +66,12 @@ class Block:
             return
         backend: Any = self._engine.engine
         started = []
-        backend.begin_block()
+        try:
+            backend.begin_block()
+        except Exception as error:  # noqa: BLE001 - another library's, and this may be the lane
+            for op in ops:
+                op.fail(self._engine.failed(op.call, error))
+            return
         try:
             for op in ops:
                 try:
@@ -75,7 +80,7 @@ class Block:
                 except DistError as error:
                     op.fail(error)
         finally:
-            with suppress(DistError):  # each op of the block has it
+            with suppress(Exception):  # each op of the block has it
                 backend.end_block()
         for op, foreign in started:
             op.go(foreign, None if is_agreed else op.agreement)

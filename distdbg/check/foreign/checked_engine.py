@@ -334,6 +334,8 @@ class CheckedEngine:
             pending.go(self.start(pending.call, pending.watch))
         except DistError as error:
             pending.fail(error)
+        except Exception as error:  # noqa: BLE001 - the lane has to go on
+            pending.fail(self.failed(pending.call, error))
 
     def note_disagreed(self, error: DistError) -> None:
         """An agreement has failed before its op was started."""

@@ -189,5 +189,156 @@ def test_a_wait_in_a_group_that_was_given_up_raises(machine: Machine, make: Make
     pending = engine.submit(sum_of([1]))
     watchdog.remove(pending)  # it is late
     engine.abort("somebody gave it up")
-    with pytest.raises(DistBackendError, match="all_reduce .* cannot end: somebody gave it up"):
+    with pytest.raises(DistBackendError, match=r"all_reduce .* cannot end: somebody gave it up"):
         pending.wait(NO_DEADLINE)
+
+
+def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) -> None:
+    tries: list[int] = []
+
+    def fail(device: int) -> None:
+        tries.append(device)
+        raise DistBackendError("NCCL made no communicator")
+
+    engine = make(open_it=fail)
+    with pytest.raises(DistBackendError, match="made no communicator"):
+        engine.run(sum_of([1]))
+    with pytest.raises(DistBackendError, match=r"cannot run: .*made no communicator"):
+        engine.run(sum_of([1]))
+    assert tries == [0]
+
+
+def test_an_error_after_nccl_has_the_op_ends_op_and_group(machine: Machine, make: Make) -> None:
+    engine = make()
+    engine.run(sum_of([1]))
+
+    def fail() -> None:
+        raise MemoryError("out of memory")
+
+    assert engine._streams is not None
+    engine._streams.event = fail  # type: ignore[method-assign]
+    with pytest.raises(DistBackendError, match=r"all_reduce .* failed: out of memory"):
+        engine.run(sum_of([1]))
+    assert not engine._in_flight
+    assert machine.aborted == {0}
+
+
+def test_an_error_in_a_block_at_detail_reaches_who_waits(machine: Machine) -> None:
+    def fail() -> None:
+        raise ValueError("no error of NCCL")
+
+    library.load().nccl.groupEnd = fail
+
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+        pg = dist.new_group(backend="nccl")
+        with dist._coalescing_manager(pg, async_ops=True) as block:
+            dist.all_reduce(of_rank([1]), group=pg)
+            dist.all_reduce(of_rank([1, 2]), group=pg)
+        with pytest.raises(dist.DistError, match="all_reduce"):
+            block.wait()
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert machine.aborted == {0, 1}
+
+
+def test_a_communicator_is_not_aborted_inside_of_a_group_of_calls(
+    machine: Machine, make: Make
+) -> None:
+    order: list[str] = []
+
+    class Noting(StandInCommunicator):
+        def abort(self) -> None:
+            order.append("abort")
+
+    use(lambda size, unique_id, rank: Noting(machine, size, unique_id, rank))
+    library.load().nccl.groupEnd = lambda: order.append("groupEnd")
+    engine = make()
+    engine.begin_block()
+    first = engine.submit(sum_of([1]))
+    machine.error = NcclError("NCCL_ERROR_INVALID_ARGUMENT")
+    with pytest.raises(DistBackendError, match="INVALID_ARGUMENT"):
+        engine.submit(sum_of([1]))
+    engine.end_block()
+    with pytest.raises(DistBackendError, match="INVALID_ARGUMENT"):
+        first.wait(NO_DEADLINE)
+    assert order == ["groupEnd", "abort"]
+
+    order.clear()
+    other = make()
+    other.begin_block()
+    other.submit(sum_of([1]))
+    other.abort("from somewhere else")
+    assert order == []
+    other.end_block()
+    assert order == ["groupEnd", "abort"]
+
+
+def test_a_group_that_is_given_up_while_its_communicator_is_made(
+    machine: Machine, make: Make
+) -> None:
+    def open_it(device: int) -> Any:
+        engine.abort("while it was made")
+        return StandInCommunicator(machine, 1, bytes(128), 0)
+
+    engine = make(open_it=open_it)
+    with pytest.raises(DistBackendError, match="while it was made"):
+        engine.run(sum_of([1]))
+    assert machine.calls == []
+    assert machine.aborted == {0}
+
+
+def test_a_communicator_that_is_being_destroyed_can_be_aborted(
+    machine: Machine, make: Make
+) -> None:
+    class Slow(StandInCommunicator):
+        def destroy(self) -> None:
+            engine.abort("while it was destroyed")
+
+    use(lambda size, unique_id, rank: Slow(machine, size, unique_id, rank))
+    engine = make()
+    engine.run(sum_of([1]))
+    engine.close()
+    assert machine.aborted == {0}
+
+
+def test_an_error_of_cuda_at_an_event_ends_the_op(machine: Machine, make: Make) -> None:
+    engine = make()
+    machine.hangs = True
+    pending = engine.submit(sum_of([1]))
+    machine.event_status = 700
+    with pytest.raises(DistBackendError, match=r"all_reduce .* 700"):
+        pending.wait(FREE_CLOCK.now_ns() + LIMIT_S * 10**9)
+    assert machine.aborted == {0}
+
+
+def test_the_watchdog_outlives_what_nobody_has_foreseen(machine: Machine, make: Make) -> None:
+    def fail() -> None:
+        raise KeyError("what a watch never raises")
+
+    machine.hangs = True
+    wrong = make().submit_watched(sum_of([1]), fail)
+    engine, call, has_ended = make(0.05), sum_of([1]), threading.Event()
+    engine.side_of(call).on_end = lambda _: has_ended.set()
+    late = engine.submit(call)
+    with pytest.raises(DistBackendError, match="what a watch never raises"):
+        wrong.wait(FREE_CLOCK.now_ns() + LIMIT_S * 10**9)
+    assert has_ended.wait(LIMIT_S)  # nobody but the watchdog looks
+    with pytest.raises(OpTimeout):
+        late.wait(NO_DEADLINE)
+
+
+def test_arrays_are_let_go_when_the_abort_has_come_back(machine: Machine, make: Make) -> None:
+    seen: list[bool] = []
+
+    class Noting(StandInCommunicator):
+        def abort(self) -> None:
+            seen.append(pending.is_over)
+
+    use(lambda size, unique_id, rank: Noting(machine, size, unique_id, rank))
+    machine.hangs = True
+    engine = make(0.05)
+    pending = engine.submit(sum_of([1]))
+    with pytest.raises(OpTimeout, match="all_reduce"):
+        pending.wait(FREE_CLOCK.now_ns() + LIMIT_S * 10**9)
+    assert seen == [False]

@@ -8,6 +8,7 @@ side.py streams.py              what an op has on its device: memory, streams, e
 communicators.py splitting.py   a communicator for each group
 pending.py watchdog.py          an op in flight, and the thread that looks after all of them
 failures.py                     what an error of NCCL says, and what to do about it
+ending.py                       how a group is given up
 calling.py                      queues one op
 engine.py making.py             all of it as an Engine
 beside_host.py                  that with the check around it, and the engine of the host beside it

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distdbg.runtime.backends.nccl import reductions, wire
+from distdbg.runtime.backends.nccl.ending import Ending
 from distdbg.runtime.backends.nccl.library import Library
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.steps import (
@@ -26,8 +27,9 @@ from distdbg.runtime.dtypes import Dtype
 class Calling:
     """Of one group. One op at a time is queued."""
 
-    def __init__(self, library: Library, rank: int, size: int) -> None:
+    def __init__(self, library: Library, ending: Ending, rank: int, size: int) -> None:
         self._library = library
+        self._ending = ending
         self._rank = rank
         self._size = size
         self._scratch: DeviceBuffer | None = None
@@ -82,14 +84,14 @@ class Calling:
             if step.method == COPY:
                 streams.copy(*step.args)
         if needs_group:
-            self._library.nccl.groupStart()
+            self._ending.start_group()
         try:
             for step in steps:
                 if step.method not in (COPY, COPY_AFTER):
                     getattr(comm, step.method)(*step.args, streams.stream.ptr)
         finally:
             if needs_group:
-                self._library.nccl.groupEnd()
+                self._ending.end_group()
 
     def _make_premul_sum(self, call: Call, dtype: Dtype, code: int, comm: Any) -> int:
         assert call.op is not None  # of a reduction

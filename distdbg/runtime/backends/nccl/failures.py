@@ -57,7 +57,7 @@ def to_error(error: Exception, what: str, library: Library, comm: Any = None) ->
         text = f"NCCL error {error.args[0]}"
     address = int(getattr(comm, "comm", 0) or 0)
     last = library.extra.last_error(address).replace("\n", "; ")
-    first = f"{what} failed in NCCL: {text}"
+    first = f"{what} failed{' in NCCL' if is_nccls(error, library) else ''}: {text}"
     return DistBackendError(
         first if len(first) <= _LONGEST else f"{first[: _LONGEST - 4]} ...",
         details=[

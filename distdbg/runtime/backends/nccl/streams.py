@@ -16,6 +16,8 @@ from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
 
 #: Above the default; CUDA takes the nearest one that the device has.
 _HIGH: Final = -1
+#: cudaErrorNotReady
+_NOT_READY: Final = 600
 
 
 class Streams:
@@ -63,6 +65,14 @@ def record(cupy: Any, stream: Any) -> Any:
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event
+
+
+def has_passed(cupy: Any, event: Any) -> bool:
+    """Whether the device has passed an event; raises CUDA's error, where CuPy's `done` is False for good."""
+    status = int(cupy.cuda.runtime.eventQuery(event.ptr))
+    if status in (0, _NOT_READY):
+        return status == 0
+    raise cupy.cuda.runtime.CUDARuntimeError(status)
 
 
 def current_stream(cupy: Any, device: int, is_torchs: bool) -> Any:
