@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 
 import distdbg as dist
 from distdbg.control.clock import FREE_CLOCK
-from distdbg.errors import DistBackendError, OpTimeout
+from distdbg.errors import DistBackendError, DistStoreError, OpTimeout, PeerLost, RankLeft
 from distdbg.runtime import calls
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.options import NcclOptions
+from distdbg.runtime.backends.nccl.splitting import nccl_engine_of
 from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.reduce_op import ReduceOp
 from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray, StandInCommunicator
@@ -342,3 +344,77 @@ def test_arrays_are_let_go_when_the_abort_has_come_back(machine: Machine, make: 
     with pytest.raises(OpTimeout, match="all_reduce"):
         pending.wait(FREE_CLOCK.now_ns() + LIMIT_S * 10**9)
     assert seen == [False]
+
+
+def test_that_no_unique_id_can_be_made_is_told_to_all_ranks(machine: Machine) -> None:
+    def fail() -> bytes:
+        raise NcclError("NCCL_ERROR_SYSTEM_ERROR: no socket interface found")
+
+    library.load().nccl.get_unique_id = fail
+
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        with pytest.raises(DistBackendError, match="no socket interface") as failed:
+            dist.all_reduce(of_rank([1]), group=pg)
+        assert "NCCL_SOCKET_IFNAME" in str(failed.value.hint)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+
+
+def test_who_did_not_come_is_named_when_the_communicator_is_late(machine: Machine) -> None:
+    def program() -> None:
+        pg = dist.new_group(backend="nccl", timeout=timedelta(seconds=0.05))
+        if dist.get_rank() != 2:
+            with pytest.raises(OpTimeout, match="it waits for rank 2") as late:
+                nccl_engine_of(pg).bind(dist.get_rank())
+            assert late.value.missing == [2]
+        dist.barrier()
+
+    dist.run_threads(program, 3, timeout_s=LIMIT_S)
+
+
+def test_another_error_of_the_store_keeps_its_words(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        engine = nccl_engine_of(pg)
+        store = engine._open.args[-1]
+        monkeypatch.setattr(
+            type(store), "wait", raiser(DistStoreError("the store of the job is closed"))
+        )
+        monkeypatch.setattr(type(store), "check", lambda *_: False)
+        with pytest.raises(DistStoreError, match="is closed"):
+            engine.bind(0)
+
+    dist.run_threads(program, 1, timeout_s=LIMIT_S)
+
+
+def test_a_peer_that_is_gone_while_the_communicator_is_made(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = SimpleNamespace(
+        watched=SimpleNamespace(is_dead=lambda: True, how=lambda: "exited with 3")
+    )
+    killed = SimpleNamespace(
+        watched=SimpleNamespace(is_dead=lambda: True, how=lambda: "was killed by SIGKILL")
+    )
+
+    def program() -> None:
+        for life, kind in ((dead, RankLeft), (killed, PeerLost)):
+            pg = dist.new_group(backend="nccl")
+            if dist.get_rank() == 0:
+                pg.members = (pg.members[0], life)
+                with pytest.raises(kind, match="was not made: rank 1") as lost:
+                    nccl_engine_of(pg).bind(0)
+                assert (type(lost.value), lost.value.peer) == (kind, 1)
+            dist.barrier()
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+
+
+def raiser(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
