@@ -154,10 +154,15 @@ class CheckedEngine:
         block = self._blocks.pop(threading.get_ident(), None)
         if block is None:
             return
-        if block.has_agreements and (self.level == DETAIL or not self._lane.is_idle):
-            self._lane.put(block.start_agreed)
-        else:
-            self._unsettled.extend(block.start_now())
+        if not block.has_agreements:
+            block.start_now()
+            return
+        with self.order:
+            block.begin_agreements()
+            if self.level == DETAIL or not self._lane.is_idle:
+                self._lane.put(block.start_agreed)
+            else:
+                self._unsettled.extend(block.start_now())
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -352,7 +357,7 @@ class CheckedEngine:
         """Start a point to point op."""
         block = self._blocks.get(threading.get_ident())
         if block is not None:
-            return block.add_message(call)
+            return block.add(call)
         watch = self.watcher(call, 0, None, self.clock.now_ns())
         return CheckedPending(self, call, None, self.start(call, watch), watch)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +15,21 @@ import pytest
 
 import distdbg as dist
 from distdbg.control.clock import FREE_CLOCK
-from distdbg.errors import DistBackendError, DistStoreError, OpTimeout, PeerLost, RankLeft
+from distdbg.errors import (
+    DistBackendError,
+    DistStoreError,
+    OpTimeout,
+    PeerLost,
+    RankLeft,
+    UsageError,
+)
 from distdbg.runtime import calls
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.splitting import nccl_engine_of
 from distdbg.runtime.backends.nccl.watchdog import watchdog
+from distdbg.runtime.coalescing import together
 from distdbg.runtime.reduce_op import ReduceOp
 from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray, StandInCommunicator
 
@@ -411,6 +421,31 @@ def test_a_peer_that_is_gone_while_the_communicator_is_made(
             dist.barrier()
 
     dist.run_threads(program, 2, timeout_s=LIMIT_S)
+
+
+def test_ops_of_a_block_start_in_the_order_in_which_they_are_numbered(machine: Machine) -> None:
+    def program() -> None:
+        pg, me = dist.new_group(backend="nccl"), dist.get_rank()
+        x, flat = of_rank([1]), of_rank([0, 0])
+        dist.all_reduce(x, group=pg)
+        gather = partial(dist.all_gather_into_tensor, flat, of_rank([1]), pg)
+        if me == 1:
+            gather()
+        with together(pg):
+            work = dist.all_reduce(x, group=pg, async_op=True)
+            with pytest.raises(UsageError, match="inside of the block"):
+                work.wait()
+            if me == 0:
+                thread = threading.Thread(target=partial(copy_context().run, gather))
+                thread.start()
+                thread.join(LIMIT_S)
+        work.wait()
+        dist.barrier()
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    for rank in (0, 1):
+        called = [method for method in machine.methods(rank) if not method.startswith("group")]
+        assert called == ["allReduce", "allGather", "allReduce"]
 
 
 def raiser(error: Exception) -> Callable[..., Any]:
