@@ -18,6 +18,7 @@ from distdbg.control.clock import FREE_CLOCK
 from distdbg.errors import (
     DistBackendError,
     DistStoreError,
+    MismatchError,
     OpTimeout,
     PeerLost,
     RankLeft,
@@ -26,6 +27,7 @@ from distdbg.errors import (
 from distdbg.runtime import calls
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
+from distdbg.runtime.backends.nccl.failures import advice
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.splitting import nccl_engine_of
 from distdbg.runtime.backends.nccl.watchdog import watchdog
@@ -446,6 +448,65 @@ def test_ops_of_a_block_start_in_the_order_in_which_they_are_numbered(machine: M
     for rank in (0, 1):
         called = [method for method in machine.methods(rank) if not method.startswith("group")]
         assert called == ["allReduce", "allGather", "allReduce"]
+
+
+def test_what_ranks_have_is_compared_when_the_group_is_made(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program() -> None:
+        me = dist.get_rank()
+        with pytest.raises(MismatchError, match="device_id= was given on ranks 0,2, not on rank 1"):
+            dist.new_group(backend="nccl", device_id=None if me == 1 else me)
+
+    dist.run_threads(program, 3, timeout_s=LIMIT_S)
+
+    def find() -> str | None:
+        return "there is no GPU" if dist.get_rank() == 1 else None
+
+    def unlike() -> None:
+        with pytest.raises(
+            DistBackendError, match="ranks 0,2 can use NCCL, rank 1 cannot: there is no GPU"
+        ):
+            dist.new_group(backend="cpu:gloo,cuda:nccl")
+
+    monkeypatch.setattr(library, "why_not", find)
+    dist.run_threads(unlike, 3, timeout_s=LIMIT_S)
+
+
+class Interface:
+    """Only says where its memory is."""
+
+    def __init__(self, x: StandInArray) -> None:
+        self.x, self.shape, self.dtype, self.strides = x, x.shape, x.dtype, x.strides
+        self.size, self.flags = x.size, {"C_CONTIGUOUS": True}
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.x.__cuda_array_interface__
+
+
+def test_an_array_of_another_library_is_an_error_that_says_what_is_taken(machine: Machine) -> None:
+    def program() -> None:
+        for backend in ("nccl", "gloo"):
+            pg = dist.new_group(backend=backend)
+            with pytest.raises(UsageError, match="CuPy's and CUDA tensors are taken"):
+                dist.all_reduce(Interface(of_rank([1])), group=pg)
+
+    dist.run_threads(program, 1, timeout_s=LIMIT_S)
+
+
+def test_the_text_of_an_error_starts_no_cuda(machine: Machine, monkeypatch: Any) -> None:
+    monkeypatch.setattr(library, "why_not", lambda: pytest.fail("CUDA was started"))
+
+    def program() -> None:
+        with pytest.raises(dist.DistError, match=r"available: .*nccl"):
+            dist.new_group(backend="ucc")
+
+    dist.run_threads(program, 1, timeout_s=LIMIT_S)
+
+
+def test_an_error_of_float8_names_the_devices_that_have_it() -> None:
+    assert "compute capability 9.0" in advice("invalid argument: float8 reduction, type 10")
 
 
 def raiser(error: Exception) -> Callable[..., Any]:

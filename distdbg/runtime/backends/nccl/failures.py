@@ -31,6 +31,10 @@ _ADVICE: Final = (
         r"socket|timed out",
         "name the interface that the hosts reach each other by: NCCL_SOCKET_IFNAME=eth0",
     ),
+    (
+        r"float8|fp8|e4m3|e5m2",
+        "to reduce float8 NCCL needs a GPU of compute capability 9.0 or newer (H100): reduce as bfloat16",
+    ),
     (r"out of memory", "free GPU memory: cupy.get_default_memory_pool().free_all_blocks()"),
     (r"remote process exited|network error|remote_error", "look for the rank that ended first"),
 )
