@@ -225,7 +225,10 @@ class CheckedEngine:
         """The others need this rank's word on ops that it has done already; each has a deadline."""
         for agreement in self._unsettled:
             with suppress(DistError):  # they are told; here nothing comes after it
-                agreement.wait(NO_DEADLINE)
+                if self._ends_later:
+                    self._settle(agreement)  # close() raises it, if nobody was told
+                else:
+                    agreement.wait(NO_DEADLINE)
 
     # ----------------------------------------------------------------------------- one op
 

@@ -208,7 +208,9 @@ class StandInCuda:
             memcpyDeviceToDevice=3,
             eventQuery=lambda ptr: self._machine.events[ptr].status,
             CUDARuntimeError=CudaError,
-            memcpyAsync=lambda *args: machine.note(machine.here.rank, "memcpyAsync", *args),
+            memcpyAsync=lambda *args: machine.note(
+                getattr(machine.here, "rank", -1), "memcpyAsync", *args
+            ),
         )
 
     def Stream(self, non_blocking: bool, priority: int) -> StandInStream:

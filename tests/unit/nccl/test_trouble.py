@@ -176,6 +176,39 @@ def test_the_error_of_the_last_op_is_raised_when_the_group_is_destroyed(
     assert machine.aborted == ({0} if level == "OFF" else {0, 1})
 
 
+def test_a_difference_in_the_last_op_is_raised_when_the_group_is_destroyed(
+    machine: Machine,
+) -> None:
+    def end(pg: dist.ProcessGroup) -> None:
+        dist.all_reduce(of_rank(np.zeros(3 + dist.get_rank())), group=pg)  # returns, for one rank
+        dist.destroy_process_group(pg)
+
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        with pytest.raises(MismatchError, match="all_reduce"):
+            end(pg)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert machine.aborted == {0, 1}
+
+
+def test_a_list_on_one_rank_and_one_array_on_another_are_one_op(machine: Machine) -> None:
+    def program() -> None:
+        pg, me = dist.new_group(backend="nccl", device_id=dist.get_rank()), dist.get_rank()
+        parts, flat, x = [of_rank([0]), of_rank([0])], of_rank([0, 0]), of_rank([1])
+        if me == 0:
+            dist.all_gather(parts, x, group=pg)
+            dist.reduce_scatter(x, parts, group=pg)
+        else:
+            dist.all_gather_into_tensor(flat, x, group=pg)
+            dist.reduce_scatter_tensor(x, flat, group=pg)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    for rank in (0, 1):
+        called = [method for method in machine.methods(rank) if method != "memcpyAsync"]
+        assert called == ["allGather", "reduceScatter"]
+
+
 def test_what_was_told_is_not_raised_again_when_the_group_is_destroyed(
     machine: Machine,
 ) -> None:
