@@ -1,6 +1,6 @@
 """Arrays in the memory of a CUDA device, as planning and checking see them; no library is imported.
 
-CuPy's arrays, and whatever else has `__cuda_array_interface__`, and CUDA tensors. A `DeviceBuffer` has the
+CuPy's arrays, whatever else has their methods, and CUDA tensors. A `DeviceBuffer` has the
 parts of a View (buffers.py) that concern what an array is; native code, which works on host memory, never
 gets one.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.native import View
 from distdbg.runtime import torch_arrays
 from distdbg.runtime.dtypes import FROM_NUMPY, Dtype, from_torch
@@ -71,6 +71,7 @@ def device_buffer(x: Array, name: str = "tensor", writable: bool = False) -> Dev
     """The memory of x; UsageError where it cannot be used."""
     if torch_arrays.is_tensor(x):
         return _of_tensor(x, name)
+    check_taken(x, name)
     dtype = FROM_NUMPY.get(np.dtype(x.dtype))
     if dtype is None:
         raise _unknown_dtype(name, x)
@@ -87,6 +88,21 @@ def device_buffer(x: Array, name: str = "tensor", writable: bool = False) -> Dev
     if writable:
         buffer.finish = _copier(x, memory)
     return buffer
+
+
+def check_taken(x: Array, name: str = "tensor") -> None:
+    """UsageError for an array on a GPU that has not the methods of CuPy's."""
+    if (
+        hasattr(getattr(x, "flags", None), "c_contiguous")
+        and hasattr(x, "get")
+        and hasattr(x, "set")
+    ):
+        return
+    kind = f"{type(x).__module__.partition('.')[0]}.{type(x).__name__}"
+    raise WrongTypeError(
+        f"{name} is a {kind} on a GPU; of arrays there CuPy's and CUDA tensors are taken",
+        hint="cupy.asarray(array) shares its memory",
+    )
 
 
 def empty(x: Array, shape: Sequence[int], dtype: Dtype | None) -> Array:

@@ -217,10 +217,12 @@ class ProcessGroup(GroupMethods):
         engine = self._engine
         self._engine = ClosedEngine(self.label)
         self.members = ()
-        if engine is not None:
-            engine.close()
-        if self.world.recorder is not None:
-            self.world.recorder.close_group(self.record_number)
+        try:
+            if engine is not None:
+                engine.close()
+        finally:
+            if self.world.recorder is not None:
+                self.world.recorder.close_group(self.record_number)
 
     def split_group(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.checked_pending import CheckedPending
 from distdbg.errors import DistError
-from distdbg.runtime.call import Call
+from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
@@ -25,21 +25,23 @@ class Block:
     @property
     def has_agreements(self) -> bool:
         """Whether ranks are asked before its ops; not of messages, which have headers."""
-        return any(op.agreement is not None for op in self._ops)
+        return any(op.call.kind < Kind.SEND for op in self._ops)
 
     def add(self, call: Call) -> CheckedPending:
-        """A collective: the agreement begins now."""
-        with self._engine.order:
-            agreement = self._engine.begin_agreement(call)
-            pending = CheckedPending(self._engine, call, agreement, None)
-        self._ops.append(pending)
-        return pending
-
-    def add_message(self, call: Call) -> CheckedPending:
-        """A send or receive."""
+        """An op that waits for the end of the block."""
         pending = CheckedPending(self._engine, call, None, None)
         self._ops.append(pending)
         return pending
+
+    def begin_agreements(self) -> None:
+        """Number the ops. They start in this order: `order` is held until they have, or are queued."""
+        ops, self._ops = self._ops, []
+        for op in ops:
+            try:
+                op.agree(self._engine.begin_agreement(op.call))
+                self._ops.append(op)
+            except DistError as error:
+                op.fail(error)
 
     def start_agreed(self) -> None:
         """Wait for all agreements, then start what all mean; on the lane."""
@@ -66,15 +68,21 @@ class Block:
             return
         backend: Any = self._engine.engine
         started = []
-        backend.begin_block()
+        try:
+            backend.begin_block()
+        except Exception as error:  # noqa: BLE001 - another library's, and this may be the lane
+            for op in ops:
+                op.fail(self._engine.failed(op.call, error))
+            return
         try:
             for op in ops:
                 try:
-                    started.append((op, self._engine.start(op.call)))
+                    op.watch.begin(None if is_agreed else op.agreement)
+                    started.append((op, self._engine.start(op.call, op.watch)))
                 except DistError as error:
                     op.fail(error)
         finally:
-            with suppress(DistError):  # each op of the block has it
+            with suppress(Exception):  # each op of the block has it
                 backend.end_block()
         for op, foreign in started:
             op.go(foreign, None if is_agreed else op.agreement)

@@ -73,6 +73,7 @@ class CheckedEngine:
         self._is_bound = traits.is_bound_to_thread
         self._ends_later = traits.ends_later
         self._run_watched = getattr(engine, "run_watched", None)
+        self._submit_watched = getattr(engine, "submit_watched", None)
         self._hands = Hands(name)
         self._lane = Lane(name)
         #: The order in which ops are agreed on is the order in which they start.
@@ -140,7 +141,8 @@ class CheckedEngine:
                 return pending
             agreement = self.begin_agreement(call)
             self._unsettled.append(agreement)
-            return CheckedPending(self, call, agreement, self.start(call))
+            watch = self.watcher(call, agreement.seq, agreement, self.clock.now_ns())
+            return CheckedPending(self, call, agreement, self.start(call, watch), watch)
 
     def begin_block(self) -> None:
         """The backend gets the ops that this thread submits until end_block() together, if it can."""
@@ -152,10 +154,15 @@ class CheckedEngine:
         block = self._blocks.pop(threading.get_ident(), None)
         if block is None:
             return
-        if block.has_agreements and (self.level == DETAIL or not self._lane.is_idle):
-            self._lane.put(block.start_agreed)
-        else:
-            self._unsettled.extend(block.start_now())
+        if not block.has_agreements:
+            block.start_now()
+            return
+        with self.order:
+            block.begin_agreements()
+            if self.level == DETAIL or not self._lane.is_idle:
+                self._lane.put(block.start_agreed)
+            else:
+                self._unsettled.extend(block.start_now())
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -180,6 +187,7 @@ class CheckedEngine:
 
     def abort(self, reason: str) -> None:
         """Break the group: every op in flight on every rank ends with an error."""
+        self._is_raised = True  # what ops find of it is no news
         self.control.abort(reason)
         self._abort_backend(reason)
 
@@ -208,12 +216,19 @@ class CheckedEngine:
             # comes back from C++ while Python ends takes the process down.
             self._hands.close(_PATIENCE_S)
             self._unsettled.clear()
+        # An op may have been ended after its call had returned, and no op came after it that could tell.
+        if self._ends_later and self._cause is not None and not self._is_raised:
+            self._is_raised = True
+            raise self._cause
 
     def _await_agreements(self) -> None:
         """The others need this rank's word on ops that it has done already; each has a deadline."""
         for agreement in self._unsettled:
             with suppress(DistError):  # they are told; here nothing comes after it
-                agreement.wait(NO_DEADLINE)
+                if self._ends_later:
+                    self._settle(agreement)  # close() raises it, if nobody was told
+                else:
+                    agreement.wait(NO_DEADLINE)
 
     # ----------------------------------------------------------------------------- one op
 
@@ -300,9 +315,12 @@ class CheckedEngine:
             self.explain(error, watch)
             raise failed(self.engine, call, error) from error
 
-    def start(self, call: Call) -> Pending:
-        """Give the op to the backend."""
+    def start(self, call: Call, watch: Watch | None = None) -> Pending:
+        """Give the op to the backend; one that may block meanwhile asks the watch by itself."""
         try:
+            if self._submit_watched is not None and watch is not None:
+                pending: Pending = self._submit_watched(call, watch)
+                return pending
             return self.engine.submit(call)
         except DistError:
             raise
@@ -320,9 +338,12 @@ class CheckedEngine:
             pending.fail(error)
             return
         try:
-            pending.go(self.start(pending.call))
+            pending.watch.begin()
+            pending.go(self.start(pending.call, pending.watch))
         except DistError as error:
             pending.fail(error)
+        except Exception as error:  # noqa: BLE001 - the lane has to go on
+            pending.fail(self.failed(pending.call, error))
 
     def note_disagreed(self, error: DistError) -> None:
         """An agreement has failed before its op was started."""
@@ -339,8 +360,9 @@ class CheckedEngine:
         """Start a point to point op."""
         block = self._blocks.get(threading.get_ident())
         if block is not None:
-            return block.add_message(call)
-        return CheckedPending(self, call, None, self.start(call))
+            return block.add(call)
+        watch = self.watcher(call, 0, None, self.clock.now_ns())
+        return CheckedPending(self, call, None, self.start(call, watch), watch)
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
         """Wait for an op of the backend without end, but not alone."""

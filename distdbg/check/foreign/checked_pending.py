@@ -15,6 +15,7 @@ from distdbg.errors import (
     MismatchError,
     OpTimeout,
     PeerLost,
+    UsageError,
 )
 from distdbg.runtime.call import Call
 from distdbg.runtime.engine import Pending
@@ -66,6 +67,10 @@ class Watch:
         except DistError as error:
             raise self._engine.on_trouble(error) from error.__cause__
 
+    def number(self, seq: int) -> None:
+        """The op has a number now."""
+        self._seq = seq
+
     def begin(self, agreement: Agreement | None = None) -> None:
         """Count the time of the op from now; `agreement`: look at this too."""
         self._agreement = agreement
@@ -83,6 +88,7 @@ class CheckedPending:
         call: Call,
         agreement: Agreement | None,
         foreign: Pending | None,
+        watch: Watch | None = None,
     ) -> None:
         self._engine = engine
         self._error: DistError | None = None
@@ -90,13 +96,18 @@ class CheckedPending:
         self.call = call
         self.agreement = agreement
         seq = agreement.seq if agreement is not None else 0
-        self.watch = engine.watcher(
+        self.watch = watch or engine.watcher(
             call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
         )
         #: Set when the backend has it, or never gets it; None: it has had it from the beginning.
         self._has_started = threading.Event() if foreign is None else None
         if foreign is not None:
             _hand_over(foreign, self.watch)
+
+    def agree(self, agreement: Agreement) -> None:
+        """An op of a block gets its number at the end of that."""
+        self.agreement = agreement
+        self.watch.number(agreement.seq)
 
     def go(self, foreign: Pending, agreement: Agreement | None = None) -> None:
         """The backend has the op now; `agreement`: not all have agreed yet."""
@@ -166,7 +177,11 @@ class CheckedPending:
     def _wait_start(self, has_started: threading.Event, deadline_ns: int) -> None:
         """Until the lane has started the op, or knows why not."""
         agreement = self.agreement
-        assert agreement is not None  # what waits in the lane waits for it
+        if agreement is None:
+            raise UsageError(
+                f"{self.call.name or self.call.kind.label} is waited for inside of the block it is part of",
+                hint="wait when the block has ended, which is when its ops are started",
+            )
         try:
             agreement.wait(deadline_ns)
         except DistError:

@@ -254,8 +254,12 @@ def is_over_mpi(config: BackendConfig) -> bool:
 
 def is_over_nccl(config: BackendConfig) -> bool:
     """Whether ops on GPU arrays go over our NCCL backend, not one registered as 'nccl'."""
+    return _names_our_nccl(config) and _is_here(Backend.NCCL)
+
+
+def _names_our_nccl(config: BackendConfig) -> bool:
     name = config.device_backend_map.get("cuda")
-    return name == Backend.NCCL and name not in Backend.plugins and _is_here(name)
+    return name == Backend.NCCL and name not in Backend.plugins
 
 
 def make_engine(
@@ -265,6 +269,10 @@ def make_engine(
 
     That is the backend of host memory; with NCCL beside it, each for its device.
     """
+    if _names_our_nccl(config) and group.size() > 1:
+        from distdbg.runtime.backends.nccl.alike import compare
+
+        compare(group, store, _why_no_nccl())
     if not is_over_nccl(config):
         return _make_host(host_backend(config), group, store, pg_options, group.record_number)
     from distdbg.runtime.backends.nccl.beside_host import make_both
@@ -390,16 +398,20 @@ def _why_no_nccl() -> str | None:
 def _no_nccl() -> BackendMissingError:
     from distdbg.runtime.backends.nccl.library import INSTALL
 
+    available = [name for name in _available() if name != Backend.NCCL]
     return BackendMissingError(
-        f"backend 'nccl' is not available here: {_why_no_nccl()}; available: {', '.join(_available())}",
+        f"backend 'nccl' is not available here: {_why_no_nccl()}; available: {', '.join(available)}",
         hint=f"{INSTALL}; without a GPU use backend='gloo', which moves arrays in host memory",
     )
 
 
 def _available() -> list[str]:
-    optional = [
-        name
-        for name in (Backend.MPI, Backend.NCCL)
-        if name not in Backend.plugins and _is_here(name)
-    ]
+    """For the text of an error: for that CUDA is not started, which a process that forks could not undo."""
+    from distdbg.runtime.backends.nccl.library import is_installed
+
+    optional: list[str] = []
+    if Backend.MPI not in Backend.plugins and _is_here(Backend.MPI):
+        optional.append(Backend.MPI)
+    if Backend.NCCL not in Backend.plugins and is_installed():
+        optional.append(Backend.NCCL)
     return [*OWN, *optional, *Backend.plugins]

@@ -18,7 +18,7 @@ import numpy as np
 
 from distdbg.runtime.arguments import reducible
 from distdbg.runtime.call import Call, Variant
-from distdbg.runtime.device_arrays import is_on_device
+from distdbg.runtime.device_arrays import check_taken, is_on_device
 from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.torch_arrays import is_tensor
 from distdbg.runtime.waits import op_number
@@ -141,7 +141,9 @@ class StagedPending:
 
 def _new_host(x: Any) -> Any:
     """Memory for x on the host, pinned where its library pins."""
-    if is_tensor(x):
+    if not is_tensor(x):
+        check_taken(x)
+    else:
         return sys.modules["torch"].empty(x.shape, dtype=x.dtype, pin_memory=True)
     pinned = getattr(sys.modules.get("cupyx"), "empty_pinned", None)
     return (np.empty if pinned is None else pinned)(x.shape, x.dtype)

@@ -89,6 +89,10 @@ class NcclError(RuntimeError):
     """As CuPy's."""
 
 
+class CudaError(RuntimeError):
+    """As CuPy's, which is made of a number."""
+
+
 class Machine:
     """What all ranks of a test share: the calls they made, and how the devices behave."""
 
@@ -103,6 +107,9 @@ class Machine:
         self.last_error = ""
         self.aborted: set[int] = set()
         self.destroyed: set[int] = set()
+        self.events: dict[int, StandInEvent] = {}
+        #: What CUDA says of events; None: whether they are over.
+        self.event_status: int | None = None
         self.bus_ids: dict[int, str] = {}
 
     def note(self, rank: int, method: str, *args: Any) -> None:
@@ -128,7 +135,7 @@ class Machine:
                 self, size, unique_id, rank
             ),
         )
-        cupy = SimpleNamespace(cuda=StandInCuda(self), zeros=_zeros)
+        cupy = SimpleNamespace(cuda=StandInCuda(self), zeros=_zeros, empty=_zeros)
         return Library(cupy, nccl, StandInExtra(self))
 
     def _loose(self, method: str) -> None:
@@ -199,7 +206,11 @@ class StandInCuda:
         self.runtime = SimpleNamespace(
             getDeviceCount=lambda: 8,
             memcpyDeviceToDevice=3,
-            memcpyAsync=lambda *args: machine.note(machine.here.rank, "memcpyAsync", *args),
+            eventQuery=lambda ptr: self._machine.events[ptr].status,
+            CUDARuntimeError=CudaError,
+            memcpyAsync=lambda *args: machine.note(
+                getattr(machine.here, "rank", -1), "memcpyAsync", *args
+            ),
         )
 
     def Stream(self, non_blocking: bool, priority: int) -> StandInStream:
@@ -256,11 +267,19 @@ class StandInEvent:
         self._machine = machine
         self.stream: Any = None
         self._is_over = False
+        self.ptr = len(machine.events) + 1
+        machine.events[self.ptr] = self
 
     def record(self, stream: Any) -> None:
         self.stream = stream
         # What the program itself has queued ends always.
         self._is_over = not self._machine.hangs or stream.ptr >= 1000
+
+    @property
+    def status(self) -> int:
+        if self._machine.event_status is not None:
+            return self._machine.event_status
+        return 0 if self.done else 600
 
     @property
     def done(self) -> bool:

@@ -106,21 +106,19 @@ def test_all_gather_of_one_flat_array_and_of_a_list(size: int) -> None:
         call = calls.all_gather_single(size, rank.rank, flat, x, None, "all_gather_into_tensor")
         assert rank.run(call) == [("allGather", (x.address, flat.address, 2, FLOAT32))]
         parts = [gpu(2) for _ in range(size)]
-        made = rank.run(calls.all_gather(size, rank.rank, parts, x))
-        blocks = [
-            (
-                "broadcast",
-                (
-                    x.address if root == rank.rank else part.address,
-                    part.address,
-                    2,
-                    FLOAT32,
-                    root,
-                ),
-            )
-            for root, part in enumerate(parts)
+        first, *copies = rank.run(calls.all_gather(size, rank.rank, parts, x))
+        place = first[1][1]
+        assert first == ("allGather", (x.address, place, 2, FLOAT32))
+        assert copies == [
+            ("memcpyAsync", (part.address, place + 8 * i, 8, 3))
+            for i, part in enumerate(parts)
+            if size > 1
         ]
-        assert made == (blocks if size == 1 else [("groupStart", ()), *blocks, ("groupEnd", ())])
+        # A list of parts of one array needs no copies.
+        rows = [flat[2 * i : 2 * i + 2] for i in range(size)]
+        assert rank.run(calls.all_gather(size, rank.rank, rows, x)) == [
+            ("allGather", (x.address, flat.address, 2, FLOAT32))
+        ]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -132,22 +130,31 @@ def test_reduce_scatter_of_one_flat_array_and_of_a_list(size: int) -> None:
         )
         assert rank.run(call) == [("reduceScatter", (flat.address, out.address, 2, FLOAT32, AVG))]
         parts = [gpu(2) for _ in range(size)]
-        made = rank.run(calls.reduce_scatter(size, rank.rank, out, parts, ReduceOp.MIN))
-        reduces = [
-            (
-                "reduce",
-                (
-                    part.address,
-                    out.address if root == rank.rank else part.address,
-                    2,
-                    FLOAT32,
-                    MIN,
-                    root,
-                ),
-            )
-            for root, part in enumerate(parts)
+        *copies, last = rank.run(calls.reduce_scatter(size, rank.rank, out, parts, ReduceOp.MIN))
+        place = last[1][0]
+        assert last == ("reduceScatter", (place, out.address, 2, FLOAT32, MIN))
+        assert copies == [
+            ("memcpyAsync", (place + 8 * i, part.address, 8, 3))
+            for i, part in enumerate(parts)
+            if size > 1
         ]
-        assert made == (reduces if size == 1 else [("groupStart", ()), *reduces, ("groupEnd", ())])
+
+
+def test_blocks_that_differ_in_size_travel_one_by_one() -> None:
+    rank = Rank(1, 2)
+    x, parts = gpu(3), [gpu(2), gpu(3)]
+    assert rank.run(calls.all_gather(2, 1, parts, x)) == _grouped(
+        [
+            ("broadcast", (parts[0].address, parts[0].address, 2, FLOAT32, 0)),
+            ("broadcast", (x.address, parts[1].address, 3, FLOAT32, 1)),
+        ]
+    )
+    assert rank.run(calls.reduce_scatter(2, 1, x, parts, ReduceOp.MIN)) == _grouped(
+        [
+            ("reduce", (parts[0].address, parts[0].address, 2, FLOAT32, MIN, 0)),
+            ("reduce", (parts[1].address, x.address, 3, FLOAT32, MIN, 1)),
+        ]
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -12,10 +12,18 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.check.foreign.hands import Hands
-from distdbg.errors import DistBackendError, DistError, DistStoreError, OpTimeout, format_ranks
+from distdbg.errors import (
+    DistBackendError,
+    DistError,
+    DistStoreError,
+    OpTimeout,
+    PeerLost,
+    RankLeft,
+    format_ranks,
+)
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.nccl.failures import advice, is_nccls, to_error
 from distdbg.runtime.backends.nccl.library import Library
@@ -25,24 +33,25 @@ if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.store import Store
 
-_VERDICT = "nccl/id"
+_VERDICT: Final = "nccl/id"
+_PLACES: Final = "nccl/rank/"
+#: How often the members are looked at while the store is waited for.
+_SLICE_S: Final = 0.3
+#: A store may round a timeout down.
+_EARLY_S: Final = 0.02
 
 
 def make_communicator(library: Library, group: ProcessGroup, store: Store, device: int) -> Any:
     """The communicator whose ranks are those of the group, on this rank's device; all members call it."""
     what = f"the NCCL communicator of group '{group.label}'"
-    began = time.monotonic()
+    deadline = Deadline(what, group)
     place = _place(library, group, device)
-    store.set(f"nccl/rank/{group.rank()}", json.dumps(place))
-    try:
-        if group.rank() == 0:
-            store.set(_VERDICT, _decide(library, group, store))
-        store.wait([_VERDICT], timedelta(seconds=group.timeout_s))
-    except DistStoreError as error:
-        raise _late(what, group, time.monotonic() - began) from error
-    verdict = json.loads(store.get(_VERDICT))
+    store.set(f"{_PLACES}{group.rank()}", json.dumps(place))
+    if group.rank() == 0:
+        store.set(_VERDICT, _decide(library, group, store, deadline))
+    verdict = json.loads(_await(store, [_VERDICT], deadline)[0])
     if "error" in verdict:
-        raise DistBackendError(verdict["error"], hint=verdict["hint"])
+        raise DistBackendError(verdict["error"], details=verdict["details"], hint=verdict["hint"])
     unique_id = bytes.fromhex(verdict["id"])
 
     def open_it() -> Any:
@@ -55,17 +64,14 @@ def make_communicator(library: Library, group: ProcessGroup, store: Store, devic
 def carry_out(make: Callable[[], Any], library: Library, group: ProcessGroup, what: str) -> Any:
     """Call what makes a communicator, until a member is gone or the group's timeout is over."""
     hands = Hands(group.label)
-    clock = group.world.control
-    began = time.monotonic()
-    deadline_ns = clock.now_ns() + int(group.timeout_s * 1e9)
+    deadline = Deadline(what, group)
+    me = group.ranks[group.rank()]
+    others = [
+        rank for rank in group.ranks if rank != me
+    ]  # which of them NCCL waits for, nobody can tell
 
     def watch() -> None:
-        clock.check(group=group.label)
-        for rank, life in enumerate(group.members):
-            if life.watched is not None and life.watched.is_dead():
-                raise DistBackendError(f"{what} was not made: rank {group.ranks[rank]} is gone")
-        if clock.now_ns() >= deadline_ns:
-            raise _late(what, group, time.monotonic() - began)
+        deadline.check(lambda: others)
 
     try:
         return hands.carry_out(make, watch)
@@ -85,13 +91,69 @@ def _place(library: Library, group: ProcessGroup, device: int) -> dict[str, Any]
     return {"version": library.version, "host": host, "bus_id": bus_id, "device": device}
 
 
-def _decide(library: Library, group: ProcessGroup, store: Store) -> str:
-    keys = [f"nccl/rank/{rank}" for rank in range(group.size())]
-    store.wait(keys, timedelta(seconds=group.timeout_s))
-    wrong = what_is_wrong(group.label, group.ranks, [json.loads(x) for x in store.multi_get(keys)])
+def _decide(library: Library, group: ProcessGroup, store: Store, deadline: Deadline) -> str:
+    keys = [f"{_PLACES}{rank}" for rank in range(group.size())]
+    places = [json.loads(place) for place in _await(store, keys, deadline)]
+    wrong = what_is_wrong(group.label, group.ranks, places)
     if wrong is not None:
-        return json.dumps({"error": wrong, "hint": advice(wrong)})
-    return json.dumps({"id": library.new_id().hex()})
+        return json.dumps({"error": wrong, "details": [], "hint": advice(wrong)})
+    try:
+        return json.dumps({"id": library.new_id().hex()})
+    except Exception as error:
+        if not is_nccls(error, library):
+            raise
+        told = to_error(error, deadline.what, library)
+        # The others wait for an id: they are told instead.
+        return json.dumps({"error": told.what, "details": told.details, "hint": told.hint})
+
+
+class Deadline:
+    """Of making one communicator."""
+
+    def __init__(self, what: str, group: ProcessGroup) -> None:
+        self.what = what
+        self.group = group
+        self._clock = group.world.control
+        self._began_ns = self._clock.now_ns()
+
+    @property
+    def left_s(self) -> float:
+        """How long there is to wait."""
+        return self.group.timeout_s - self._waited_s
+
+    def check(self, missing: Callable[[], Sequence[int]]) -> None:
+        """Raise when the job was ended, a member is gone, or the time is over; then `missing` is asked."""
+        self._clock.check(group=self.group.label)
+        for rank, life in enumerate(self.group.members):
+            if life.watched is not None and life.watched.is_dead():
+                raise _gone(self.what, self.group, rank, life.watched.how())
+        if self.left_s <= 0:
+            raise _late(self.what, self.group, self._waited_s, missing())
+
+    @property
+    def _waited_s(self) -> float:
+        return (self._clock.now_ns() - self._began_ns) / 1e9
+
+
+def _await(store: Store, keys: Sequence[str], deadline: Deadline) -> list[bytes]:
+    """The values of keys that other ranks set; what the store says but that they are not there is raised."""
+    group = deadline.group
+
+    def missing() -> list[int]:
+        places = [f"{_PLACES}{rank}" for rank in range(group.size())]
+        late = [group.ranks[rank] for rank, key in enumerate(places) if not store.check([key])]
+        return late or [group.ranks[0]]  # it has to say what comes of it
+
+    while not store.check(list(keys)):
+        deadline.check(missing)
+        slice_s = max(0.001, min(deadline.left_s, _SLICE_S))
+        began = time.monotonic()
+        try:
+            store.wait(list(keys), timedelta(seconds=slice_s))
+        except DistStoreError:
+            if time.monotonic() - began < slice_s - _EARLY_S:
+                raise  # not for the time: the store has another reason
+    return list(store.multi_get(list(keys)))
 
 
 def what_is_wrong(label: str, names: Sequence[int], places: Sequence[dict[str, Any]]) -> str | None:
@@ -114,11 +176,24 @@ def what_is_wrong(label: str, names: Sequence[int], places: Sequence[dict[str, A
     return None
 
 
-def _late(what: str, group: ProcessGroup, waited_s: float) -> OpTimeout:
-    others = [rank for rank in group.ranks if rank != group.ranks[group.rank()]]
+def _gone(what: str, group: ProcessGroup, rank: int, how: str) -> PeerLost:
+    peer = group.ranks[rank]
+    # Who ended by itself did not call what the others call: a mismatch as well.
+    kind = RankLeft if how.startswith("exited") else PeerLost
+    return kind(
+        f"{what} was not made: rank {peer} {how}",
+        peer=peer,
+        how=how,
+        group=group.label,
+        details=[f"its ranks are {format_ranks(group.ranks)}; all of them make it together"],
+    )
+
+
+def _late(what: str, group: ProcessGroup, waited_s: float, missing: Sequence[int]) -> OpTimeout:
+    whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
     return OpTimeout(
-        f"{what} was not made within {duration_text(waited_s)}: not all ranks came",
-        missing=others,
+        f"{what} was not made within {duration_text(waited_s)}: it waits for {whom}",
+        missing=missing,
         waited_s=waited_s,
         group=group.label,
         details=[f"its ranks are {format_ranks(group.ranks)}; all of them make it together"],

@@ -10,21 +10,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NoReturn
 
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistBackendError, DistError, InternalError, UsageError
-from distdbg.runtime.backends.nccl import reductions, wire
-from distdbg.runtime.backends.nccl.failures import is_nccls, to_error
+from distdbg.errors import DistBackendError, DistError, InternalError, UsageError, format_error
+from distdbg.runtime.backends.nccl.calling import Calling
+from distdbg.runtime.backends.nccl.ending import Ending
+from distdbg.runtime.backends.nccl.failures import to_error
 from distdbg.runtime.backends.nccl.library import Library
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
-from distdbg.runtime.backends.nccl.steps import COPY, Sides, Step, is_grouped, steps_of
 from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
 from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
+from distdbg.runtime.device_arrays import device_buffer
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.torch_arrays import is_tensor
@@ -60,12 +61,10 @@ class NcclEngine:
         self.name: Final = name
         self.clock: Final = clock
         self.options: Final = options
-        #: Why the group cannot be used any more.
-        self.given_up: str | None = None
-        #: What ended an op that the program may not wait for.
-        self._untold: DistError | None = None
+        #: How it is given up.
+        self.ending: Final = Ending(library.nccl)
         self._rank = rank
-        self._size = size
+        self._calling = Calling(library, self.ending, rank, size)
         self._open = open_communicator
         self._timeout_ns = int(timeout_s * 1e9)
         #: Whether nothing is put around it.
@@ -75,7 +74,6 @@ class NcclEngine:
         self._order = threading.RLock()
         self._comm: Any = None
         self._streams: Streams | None = None
-        self._scratch: DeviceBuffer | None = None
         self._in_flight: set[NcclPending] = set()
         #: Ops whose calls NCCL gets together at the end of a block.
         self._block: list[NcclPending] | None = None
@@ -95,13 +93,17 @@ class NcclEngine:
 
     def run_watched(self, call: Call, watch: Callable[[], None]) -> int:
         """The same; `watch` is asked as long as the op runs."""
-        pending = self._start(call)
+        pending = self._start(call, watch)
         pending.wait_watched(watch)
         return pending.source_rank()
 
     def submit(self, call: Call) -> Pending:
         """Queue the op; the caller's stream goes on beside it."""
         return self._start(call)
+
+    def submit_watched(self, call: Call, watch: Callable[[], None]) -> Pending:
+        """The same; `watch` is asked from before NCCL gets the op, which may block the host."""
+        return self._start(call, watch)
 
     def check(self, call: Call) -> None:
         """Raise what is wrong with the call on this rank alone; asked before others are involved."""
@@ -122,7 +124,7 @@ class NcclEngine:
                 hint="move the array, or init_process_group(device_id=...) for another device",
             )
         if buffers:
-            self._wire_and_op(call, Dtype(buffers[0].dtype))
+            self._calling.wire_and_op(call, Dtype(buffers[0].dtype))
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -134,21 +136,28 @@ class NcclEngine:
 
     def abort(self, reason: str) -> None:
         """End what the device has of this group. Other ranks are told by the check."""
-        self.give_up(reason)
+        self.ending.take_untold()  # who ends it knows, or is the check, which tells its cause
+        self.ending.give_up(reason)
 
     def close(self) -> None:
-        """Let what is in flight end (each op has a deadline), then destroy the communicator."""
+        """Let what is in flight end (each op has a deadline), then destroy the communicator.
+
+        Raises what has ended an op and was told to nobody: no op comes after it that could.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         for pending in list(self._in_flight):
             with suppress(DistError):  # whoever waits for that Work is told
                 pending.wait_on_host()
-        comm, self._comm = self._comm, None
-        if comm is not None and self.given_up is None:
+        if self._comm is not None and self.given_up is None:
             with suppress(Exception):  # nothing comes after it here
-                comm.destroy()
+                self._comm.destroy()  # may block, and can be aborted meanwhile
+        self._comm = None
         watchdog.leave()
+        untold = self.ending.take_untold()
+        if untold is not None:
+            raise untold
 
     # ------------------------------------------------------------------------------- blocks
 
@@ -161,24 +170,32 @@ class NcclEngine:
         """NCCL gets them now."""
         try:
             block, self._block = self._block or [], None
+            told: DistError | None = None
             if self._is_group_open:
                 self._is_group_open = False
-                self._end_group(block)
+                told = self._attempt(self.ending.end_group, block)
             for pending in block:
-                self._finish(pending)
+                if not pending.is_over and told is None:
+                    finish = partial(self._calling.finish, pending, self._made_streams())
+                    told = self._attempt(finish, block)
+            if told is not None:
+                raise told
         finally:
             self._order.release()
 
-    def _end_group(self, block: Sequence[NcclPending]) -> None:
+    def _attempt(
+        self, function: Callable[[], None], block: Sequence[NcclPending]
+    ) -> DistError | None:
+        """Call what is for all ops of the block; what goes wrong ends them all."""
         try:
-            self.library.nccl.groupEnd()
-        except Exception as error:
-            if not is_nccls(error, self.library):
-                raise
-            told = self.failed(error, block[0].what if block else f"group '{self.name}'")
+            function()
+        except Exception as error:  # noqa: BLE001 - other ranks have the op: whatever it was, it ends the group
+            what = block[0].what if block else f"group '{self.name}'"
+            told: DistError = self.failed(error, what)
             for pending in block:
                 pending.end(told)
-            raise told from error
+            return told
+        return None
 
     # ------------------------------------------------------------------------------- one op
 
@@ -226,16 +243,10 @@ class NcclEngine:
                 pending.wait_on_host()
         return self._comm
 
-    def give_up(self, reason: str, untold: DistError | None = None) -> None:
-        """No op can end any more, nor start; `untold`: the next one raises it."""
-        if self.given_up is not None:
-            return
-        self._untold = untold
-        self.given_up = reason or "the group was aborted"
-        comm = self._comm
-        if comm is not None:
-            with suppress(Exception):  # why it is given up says more
-                comm.abort()
+    @property
+    def given_up(self) -> str | None:
+        """Why the group cannot be used any more."""
+        return self.ending.reason
 
     def order_after(self, pending: NcclPending) -> None:
         """Queue: this thread's stream goes on after the op."""
@@ -254,122 +265,96 @@ class NcclEngine:
         try:
             comm.check_async_error()
         except Exception as error:
-            raise self.failed(error, what) from error
-
-    def tell(self, error: DistError) -> None:
-        """The program has this error now."""
-        if error is self._untold:
-            self._untold = None
+            raise self.failed_later(error, what) from error
 
     def forget(self, pending: NcclPending) -> None:
         """It is over."""
         self._in_flight.discard(pending)
 
-    def _start(self, call: Call) -> NcclPending:
+    def _start(self, call: Call, watch: Callable[[], None] | None = None) -> NcclPending:
         what = f"{call.name or call.kind.label} on group '{self.name}'"
         if self._is_closed:
             raise UsageError(f"{what}, which was destroyed")
         self.check(call)
-        if self.given_up is not None:
-            untold, self._untold = self._untold, None
-            if untold is not None:
-                raise untold
-            raise DistBackendError(
-                f"{what} cannot run: {self.given_up.splitlines()[0]}",
-                details=["the group is unusable; destroy it and create a new one"],
-            )
         side = self.side_of(call)
         with self._order:
+            self._check_usable(what)
             buffers = [*side.inputs, *side.outputs]
             device = buffers[0].device if buffers else self._own_device()
             comm = self._communicator(device)
+            streams = self._made_streams()
             if self._block is not None and not self._is_group_open:
                 # Not before: a communicator cannot be made inside of a group of calls.
-                self.library.nccl.groupStart()
+                self.ending.start_group()
                 self._is_group_open = True
             limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
             pending = NcclPending(self, call, side, limit_ns, self._slack_ns)
+            pending.watch = watch
             self._in_flight.add(pending)
+            # Before NCCL has it: a call of NCCL waits on the host for peers that it is not connected with.
+            watchdog.add(pending)
             try:
-                self._queue(call, side, comm)
-            except Exception as error:
-                self._in_flight.discard(pending)
-                if isinstance(error, DistError) or not is_nccls(error, self.library):
-                    raise
-                raise self.failed(error, what) from error
-            if self._block is not None:
-                self._block.append(pending)
-            else:
-                self._finish(pending)
+                self._calling.queue(pending, streams, comm, is_in_block=self._block is not None)
+                if self._block is None:
+                    self._calling.finish(pending, streams)
+                else:
+                    self._block.append(pending)
+            except Exception as error:  # noqa: BLE001 - as in _attempt()
+                self._end_badly(pending, error)
+            if self.given_up is not None and self._block is None:
+                pending.wait_on_host()  # NCCL's call may have come back because it was broken off
+                pending.raise_error()
         return pending
 
-    def _queue(self, call: Call, side: DeviceSide, comm: Any) -> None:
-        streams = self._streams
-        assert streams is not None  # made with the communicator
-        if call.kind is Kind.BARRIER:
-            side.inputs = side.outputs = [self._barrier_memory(streams)]
-        dtype = Dtype((side.inputs or side.outputs)[0].dtype)
-        sent, known = self._wire_and_op(call, dtype)
-        with streams.on_device():
-            streams.wait_for(side.ready)
-            op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
-            try:
-                sides = Sides(call, self._rank, self._size, side.inputs, side.outputs, sent, op)
-                self._call_nccl(steps_of(sides), streams, comm)
-            finally:
-                if known is None:
-                    self.library.extra.destroy_op(op, int(comm.comm))
+    def _check_usable(self, what: str) -> None:
+        reason = self.given_up
+        if reason is None:
+            return
+        untold = self.ending.take_untold()
+        if untold is not None:
+            raise untold
+        raise DistBackendError(
+            f"{what} cannot run: {reason.splitlines()[0]}",
+            details=["the group is unusable; destroy it and create a new one"],
+        )
 
-    def _call_nccl(self, steps: Sequence[Step], streams: Streams, comm: Any) -> None:
-        needs_group = is_grouped(steps) and self._block is None
-        for step in steps:
-            if step.method == COPY:
-                streams.copy(*step.args)
-        if needs_group:
-            self.library.nccl.groupStart()
-        try:
-            for step in steps:
-                if step.method != COPY:
-                    getattr(comm, step.method)(*step.args, streams.stream.ptr)
-        finally:
-            if needs_group:
-                self.library.nccl.groupEnd()
-
-    def _finish(self, pending: NcclPending) -> None:
-        """All of it is queued: bring back what was not contiguous, and mark the end."""
-        streams = self._streams
-        assert streams is not None  # something was queued
-        with streams.on_device():
-            for buffer in pending.side.outputs:
-                if buffer.finish is not None:
-                    streams.carry_out(buffer.finish)
-            pending.ended = streams.event()
-        watchdog.add(pending)
-
-    def _wire_and_op(self, call: Call, dtype: Dtype) -> tuple[wire.Wire, int | None]:
-        if call.op is None:
-            return wire.to_move(dtype, self.library.version), 0
-        op = reductions.op_code(call.op, dtype)
-        return wire.to_reduce(dtype, self.library.version), op
-
-    def _make_premul_sum(self, call: Call, dtype: Dtype, code: int, comm: Any) -> int:
-        assert call.op is not None  # of a reduction
-        assert call.op.factor is not None  # check_reduce has looked
-        factor = reductions.factor_bytes(call.op.factor, dtype)
-        return self.library.extra.make_premul_sum(factor, code, int(comm.comm))
+    def _end_badly(self, pending: NcclPending, error: Exception) -> NoReturn:
+        """Raise why an op was not queued, or not all of it, after all is in order again."""
+        if isinstance(error, DistError) and not pending.is_over and self.given_up is None:
+            self._in_flight.discard(pending)  # NCCL has not got it, and the group goes on
+            watchdog.remove(pending)
+            raise error
+        block = self._block or []
+        if self._is_group_open:
+            # A communicator is not aborted inside of a group of calls.
+            self._is_group_open = False
+            with suppress(Exception):  # it says the same, or less
+                self.ending.end_group()
+        if self.given_up is not None:
+            pending.wait_on_host()  # which knows better why NCCL failed
+        pending.raise_error()
+        told = self.failed(error, pending.what)
+        for each in (*block, pending):
+            each.end(told)
+        raise told from error
 
     def _communicator(self, device: int) -> Any:
         if self._comm is None:
             streams = Streams(self.library, device, self.options.is_high_priority_stream)
-            self._comm = self._open(device)
-            self._streams = streams
+            try:
+                comm = self._open(device)
+            except BaseException as error:
+                # Not once more: the others have used up the id, or wait with it.
+                self.ending.give_up(format_error(error))
+                raise
+            self._comm, self._streams = comm, streams
+            self.ending.watch_over(comm)
+            self._check_usable(f"group '{self.name}'")
         return self._comm
 
-    def _barrier_memory(self, streams: Streams) -> DeviceBuffer:
-        if self._scratch is None:
-            with streams.on_device():
-                self._scratch = device_buffer(self.library.cupy.zeros(1, "uint8"))
-        return self._scratch
+    def _made_streams(self) -> Streams:
+        assert self._streams is not None  # made with the communicator
+        return self._streams
 
     def _own_device(self) -> int:
         return (
@@ -378,8 +363,14 @@ class NcclEngine:
             else self._streams.device
         )
 
+    def failed_later(self, error: Exception, what: str) -> DistBackendError:
+        """The same, found while nobody waits for the op: the next one raises it."""
+        told = to_error(error, what, self.library, self._comm)
+        self.ending.give_up(told.what, told)
+        return told
+
     def failed(self, error: Exception, what: str) -> DistBackendError:
         """What is raised for an error of NCCL or CUDA; the group is given up."""
         told = to_error(error, what, self.library, self._comm)
-        self.give_up(told.what)
+        self.ending.give_up(told.what)
         return told

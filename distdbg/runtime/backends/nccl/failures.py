@@ -31,6 +31,10 @@ _ADVICE: Final = (
         r"socket|timed out",
         "name the interface that the hosts reach each other by: NCCL_SOCKET_IFNAME=eth0",
     ),
+    (
+        r"float8|fp8|e4m3|e5m2",
+        "to reduce float8 NCCL needs a GPU of compute capability 9.0 or newer (H100): reduce as bfloat16",
+    ),
     (r"out of memory", "free GPU memory: cupy.get_default_memory_pool().free_all_blocks()"),
     (r"remote process exited|network error|remote_error", "look for the rank that ended first"),
 )
@@ -57,7 +61,7 @@ def to_error(error: Exception, what: str, library: Library, comm: Any = None) ->
         text = f"NCCL error {error.args[0]}"
     address = int(getattr(comm, "comm", 0) or 0)
     last = library.extra.last_error(address).replace("\n", "; ")
-    first = f"{what} failed in NCCL: {text}"
+    first = f"{what} failed{' in NCCL' if is_nccls(error, library) else ''}: {text}"
     return DistBackendError(
         first if len(first) <= _LONGEST else f"{first[: _LONGEST - 4]} ...",
         details=[

@@ -84,6 +84,11 @@ def load() -> Library:
         return _library
 
 
+def is_installed() -> bool:
+    """Whether CuPy is, which is not imported for that."""
+    return _library is not None or importlib.util.find_spec("cupy") is not None
+
+
 def why_not() -> str | None:
     """Why no NCCL groups can be made; None where they can. CuPy is imported where it is installed."""
     with _lock:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.nccl.side import DeviceSide
+from distdbg.runtime.backends.nccl.streams import has_passed
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import DeviceBuffer
 from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
@@ -32,13 +34,16 @@ class NcclPending:
     __slots__ = (
         "_engine",
         "_error",
+        "_found",
         "_is_over",
         "_limit_ns",
         "_lock",
         "_watched_ns",
         "call",
+        "copies",
         "deadline_ns",
         "ended",
+        "scratch",
         "side",
         "watch",
     )
@@ -56,8 +61,14 @@ class NcclPending:
         self._is_over = False
         self._error: DistError | None = None
         self._watched_ns = 0
-        #: The event after it; None: it is part of a block that is not complete.
+        #: What will end it, when the device has let go of its arrays.
+        self._found: DistError | None = None
+        #: The event after it; None: NCCL has not got all of it, or all of its block.
         self.ended: Any = None
+        #: Memory that it needs beside its arrays; kept until the device is done with it.
+        self.scratch: DeviceBuffer | None = None
+        #: What is left to copy when NCCL has done all of it: target, source, bytes.
+        self.copies: Sequence[tuple[int, ...]] = ()
         #: Asked while it runs; raises what must end it.
         self.watch: Callable[[], None] | None = None
 
@@ -97,8 +108,10 @@ class NcclPending:
         if self.done():
             return True
         if self._engine.given_up is not None:
-            self.end(self._broken_by(self._engine.given_up))
-            return True
+            # Whoever is told may free the arrays: not before the device has let go of them.
+            if self._engine.ending.is_quiet():
+                self.end(self._found or self._broken_by(self._engine.given_up))
+            return self._is_over
         now = time.monotonic_ns()
         if now - self._watched_ns < _WATCH_NS:
             return False
@@ -107,8 +120,10 @@ class NcclPending:
             self.side.note_progress()
             self._check()
         except DistError as error:
-            self.end(error)
-            self._engine.give_up(error.what, error)
+            self._found = error
+            self._engine.ending.give_up(error.what, error)
+            if self._engine.ending.is_quiet():
+                self.end(error)
         return self._is_over
 
     def wait_on_host(self) -> None:
@@ -116,15 +131,30 @@ class NcclPending:
         while not self.look():
             time.sleep(_LOOK_S)  # the device wakes nobody
 
+    def fail(self, error: Exception) -> None:
+        """End it for an error that nobody has foreseen."""
+        self.end(self._engine.failed_later(error, self.what))
+
     def _has_ended(self) -> bool:
         """Whether the device has passed the event."""
         if self.ended is None:
             return False
         try:
-            return bool(self.ended.done)
+            return has_passed(self._engine.library.cupy, self.ended)
         except RuntimeError as error:  # CUDA's: what went wrong on the device is told at any call
-            self.end(self._engine.failed(error, self.what))
+            self.end(self._engine.failed_later(error, self.what))
             return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known to be over; nobody is asked."""
+        return self._is_over
+
+    def raise_error(self) -> None:
+        """Raise what it was ended by, if it was."""
+        if self._error is not None:
+            self._engine.ending.tell(self._error)
+            raise self._error
 
     def _broken_by(self, reason: str) -> DistError:
         """What is told of an op in a group that was given up, for another op perhaps."""
@@ -178,15 +208,18 @@ class NcclPending:
         if blocks_host:
             self._block_host(deadline_ns, watch)
         elif not self.done():
-            self._engine.order_after(self)
-        if self._error is not None:
-            self._engine.tell(self._error)
-            raise self._error
+            if self._engine.given_up is None:
+                self._engine.order_after(self)
+            else:
+                self.wait_on_host()  # a stream that waits for it would go on as if it had ended
+        self.raise_error()
 
     def _block_host(self, deadline_ns: int, watch: Callable[[], None] | None) -> None:
         clock = self._engine.clock
         started_ns, watched_ns = clock.now_ns(), time.monotonic_ns()
         while not self.done():
+            if self._engine.given_up is not None and self.look():
+                return
             if watch is not None and time.monotonic_ns() - watched_ns > _WATCH_NS:
                 watched_ns = time.monotonic_ns()
                 watch()

@@ -1,12 +1,13 @@
 """The calls of NCCL that carry out one Call: plain data, so they can be looked at without a device.
 
-    all_gather, reduce_scatter     NCCL's own where the blocks are equal and lie one after the other; else
-                                   one broadcast or reduce for each block, as one group
+    all_gather, reduce_scatter     NCCL's own where the blocks are equal: those of a list are copied, unless
+                                   they lie one after the other. Else one broadcast or reduce for each block,
+                                   as one group
     gather, scatter, all_to_all    sends and receives, as one group; a rank's own block is copied
     barrier                        an all_reduce of one byte
 
-Ranks may choose differently between the two forms of the first line only where their memory lies differently,
-and NCCL needs the same on all ranks: so that is decided by what all have alike, the function and the sizes.
+Ranks may bring one array or a list to one op, and their memory may lie differently; NCCL needs the same calls
+on all ranks. So what is called is decided by what all have alike: the sizes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from distdbg.runtime.backends.nccl.wire import Wire
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.device_arrays import DeviceBuffer
 
-#: A copy inside of the device: target, source, bytes.
+#: A copy inside of the device: target, source, bytes; before NCCL's calls, or after all of them.
 COPY = "copy"
+COPY_AFTER = "copy after"
 
 
 class Step(NamedTuple):
-    """A method of CuPy's NcclCommunicator with its arguments but the stream; or COPY."""
+    """A method of CuPy's NcclCommunicator with its arguments but the stream; or a copy."""
 
     method: str
     args: tuple[int, ...]
@@ -50,6 +52,20 @@ class Sides(NamedTuple):
     wire: Wire
     #: NCCL's number of the reduce op.
     op: int
+    #: Where the blocks of a list lie one after the other, if scratch_nbytes() asks for that.
+    scratch: int = 0
+
+
+def scratch_nbytes(sides: Sides) -> int:
+    """How much memory the steps need beside the arrays."""
+    listed = _LISTED.get(sides.call.kind)
+    if listed is None:
+        return 0
+    buffers = listed(sides)
+    blocks = _blocks(sides, buffers)
+    if _is_flat(sides, buffers) or not _are_equal(blocks) or _are_in_a_row(blocks, sides.wire):
+        return 0
+    return len(blocks) * blocks[0].count * sides.wire.itemsize
 
 
 def steps_of(sides: Sides) -> list[Step]:
@@ -59,7 +75,7 @@ def steps_of(sides: Sides) -> list[Step]:
 
 def is_grouped(steps: Sequence[Step]) -> bool:
     """Whether NCCL has to get them together."""
-    return sum(step.method != COPY for step in steps) > 1
+    return sum(step.method not in (COPY, COPY_AFTER) for step in steps) > 1
 
 
 def _does_something(step: Step) -> bool:
@@ -96,6 +112,23 @@ def _is_flat(sides: Sides, buffers: Sequence[DeviceBuffer]) -> bool:
     return len(buffers) == 1 and (sides.size > 1 or sides.call.name is not None)
 
 
+def _are_equal(blocks: Sequence[Piece]) -> bool:
+    return len({block.count for block in blocks}) == 1
+
+
+def _are_in_a_row(blocks: Sequence[Piece], wire: Wire) -> bool:
+    begin, nbytes = blocks[0].address, blocks[0].count * wire.itemsize
+    return all(block.address == begin + i * nbytes for i, block in enumerate(blocks))
+
+
+def _in_scratch(sides: Sides, blocks: Sequence[Piece]) -> list[tuple[Piece, int]]:
+    """Each block with the address of its place in the scratch memory; none where that is not needed."""
+    nbytes = blocks[0].count * sides.wire.itemsize
+    if not sides.scratch or not nbytes:
+        return []
+    return [(block, sides.scratch + i * nbytes) for i, block in enumerate(blocks)]
+
+
 def _own(sides: Sides, source: Piece, target: Piece) -> list[Step]:
     if source.address == target.address or not source.count:
         return []
@@ -125,9 +158,17 @@ def _reduce(sides: Sides) -> list[Step]:
 
 def _all_gather(sides: Sides) -> list[Step]:
     source = _piece(sides.inputs[0], sides.wire)
-    if _is_flat(sides, sides.outputs):
-        target = sides.outputs[0].address
-        return [Step("allGather", (source.address, target, source.count, sides.wire.code))]
+    blocks = _blocks(sides, sides.outputs)
+    if _are_equal(blocks):
+        target = sides.scratch or blocks[0].address
+        nbytes = source.count * sides.wire.itemsize
+        return [
+            Step("allGather", (source.address, target, source.count, sides.wire.code)),
+            *(
+                Step(COPY_AFTER, (block.address, place, nbytes))
+                for block, place in _in_scratch(sides, blocks)
+            ),
+        ]
     return [
         Step(
             "broadcast",
@@ -139,16 +180,24 @@ def _all_gather(sides: Sides) -> list[Step]:
                 root,
             ),
         )
-        for root, block in enumerate(_blocks(sides, sides.outputs))
+        for root, block in enumerate(blocks)
     ]
 
 
 def _reduce_scatter(sides: Sides) -> list[Step]:
     target = _piece(sides.outputs[0], sides.wire)
-    if _is_flat(sides, sides.inputs):
-        source = sides.inputs[0].address
+    blocks = _blocks(sides, sides.inputs)
+    if _are_equal(blocks):
+        source = sides.scratch or blocks[0].address
+        nbytes = target.count * sides.wire.itemsize
         args = (source, target.address, target.count, sides.wire.code, sides.op)
-        return [Step("reduceScatter", args)]
+        return [
+            *(
+                Step(COPY, (place, block.address, nbytes))
+                for block, place in _in_scratch(sides, blocks)
+            ),
+            Step("reduceScatter", args),
+        ]
     return [
         Step(
             "reduce",
@@ -161,7 +210,7 @@ def _reduce_scatter(sides: Sides) -> list[Step]:
                 root,
             ),
         )
-        for root, block in enumerate(_blocks(sides, sides.inputs))
+        for root, block in enumerate(blocks)
     ]
 
 
@@ -215,6 +264,11 @@ def _recv(sides: Sides) -> list[Step]:
     return [Step("recv", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
 
 
+#: The arrays of which are one block for each rank.
+_LISTED: dict[Kind, Callable[[Sides], Sequence[DeviceBuffer]]] = {
+    Kind.ALL_GATHER: lambda sides: sides.outputs,
+    Kind.REDUCE_SCATTER: lambda sides: sides.inputs,
+}
 _MAKERS: dict[Kind, Callable[[Sides], list[Step]]] = {
     Kind.BROADCAST: _broadcast,
     Kind.ALL_REDUCE: _all_reduce,

@@ -12,9 +12,12 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
 
 #: Above the default; CUDA takes the nearest one that the device has.
 _HIGH: Final = -1
+#: cudaErrorNotReady
+_NOT_READY: Final = 600
 
 
 class Streams:
@@ -46,6 +49,11 @@ class Streams:
         runtime = self._cupy.cuda.runtime
         runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDeviceToDevice, self.stream.ptr)
 
+    def memory(self, nbytes: int) -> DeviceBuffer:
+        """New memory for the group's stream; what was there before, this stream has used."""
+        with self.stream:
+            return device_buffer(self._cupy.empty(nbytes, "uint8"))
+
     def carry_out(self, function: Callable[[], None]) -> None:
         """Call a function whose CuPy kernels are to be queued in the group's stream."""
         with self.stream:
@@ -57,6 +65,14 @@ def record(cupy: Any, stream: Any) -> Any:
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event
+
+
+def has_passed(cupy: Any, event: Any) -> bool:
+    """Whether the device has passed an event; raises CUDA's error, where CuPy's `done` is False for good."""
+    status = int(cupy.cuda.runtime.eventQuery(event.ptr))
+    if status in (0, _NOT_READY):
+        return status == 0
+    raise cupy.cuda.runtime.CUDARuntimeError(status)
 
 
 def current_stream(cupy: Any, device: int, is_torchs: bool) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Final
 
 from distdbg.runtime.backends.nccl.pending import NcclPending
@@ -22,7 +23,7 @@ _PATIENCE_S: Final = 2.0
 
 
 class Watchdog:
-    """The ops that were queued and not seen to end."""
+    """The ops that are being queued, or were and have not been seen to end."""
 
     def __init__(self) -> None:
         #: Protects the rest.
@@ -65,6 +66,11 @@ class Watchdog:
             else:
                 self._changed.notify()
 
+    def remove(self, pending: NcclPending) -> None:
+        """NCCL has not taken it."""
+        with self._changed:
+            self._pendings = [each for each in self._pendings if each is not pending]
+
     def _work(self) -> None:
         nap_s = _FIRST_S
         with not_waiting():
@@ -79,13 +85,22 @@ class Watchdog:
                     if self._has_more:
                         self._has_more, nap_s = False, _FIRST_S
                 with self._looking:
-                    over = {id(pending) for pending in pendings if pending.look()}
+                    over = {id(pending) for pending in pendings if _look(pending)}
                 if over:
                     with self._changed:
                         self._pendings = [p for p in self._pendings if id(p) not in over]
                 del pendings  # and the arrays they hold
                 time.sleep(nap_s)  # the device wakes nobody
                 nap_s = min(nap_s * 1.2, _LONGEST_S)
+
+
+def _look(pending: NcclPending) -> bool:
+    try:
+        return pending.look()
+    except Exception as error:  # noqa: BLE001 - the other ops are looked after all the same
+        with suppress(Exception):
+            pending.fail(error)
+        return True
 
 
 watchdog = Watchdog()

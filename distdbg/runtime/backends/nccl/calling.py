@@ -1,0 +1,106 @@
+"""Calling: queues one op: the calls of steps.py, what is copied before and after, an event at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from distdbg.runtime.backends.nccl import reductions, wire
+from distdbg.runtime.backends.nccl.ending import Ending
+from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.pending import NcclPending
+from distdbg.runtime.backends.nccl.steps import (
+    COPY,
+    COPY_AFTER,
+    Sides,
+    Step,
+    is_grouped,
+    scratch_nbytes,
+    steps_of,
+)
+from distdbg.runtime.backends.nccl.streams import Streams
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
+from distdbg.runtime.dtypes import Dtype
+
+
+class Calling:
+    """Of one group. One op at a time is queued."""
+
+    def __init__(self, library: Library, ending: Ending, rank: int, size: int) -> None:
+        self._library = library
+        self._ending = ending
+        self._rank = rank
+        self._size = size
+        self._scratch: DeviceBuffer | None = None
+
+    def wire_and_op(self, call: Call, dtype: Dtype) -> tuple[wire.Wire, int | None]:
+        """As what elements travel, and the number of the reduce op; None: one is made for the call."""
+        if call.op is None:
+            return wire.to_move(dtype, self._library.version), 0
+        op = reductions.op_code(call.op, dtype)
+        return wire.to_reduce(dtype, self._library.version), op
+
+    def queue(
+        self, pending: NcclPending, streams: Streams, comm: Any, *, is_in_block: bool
+    ) -> None:
+        """Call NCCL; in a block it gets all of them together later."""
+        call, side = pending.call, pending.side
+        if call.kind is Kind.BARRIER:
+            side.inputs = side.outputs = [self._barrier_memory(streams)]
+        dtype = Dtype((side.inputs or side.outputs)[0].dtype)
+        sent, known = self.wire_and_op(call, dtype)
+        with streams.on_device():
+            streams.wait_for(side.ready)
+            op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
+            try:
+                sides = Sides(call, self._rank, self._size, side.inputs, side.outputs, sent, op)
+                nbytes = scratch_nbytes(sides)
+                if nbytes:
+                    pending.scratch = streams.memory(nbytes)
+                    sides = sides._replace(scratch=pending.scratch.address)
+                steps = steps_of(sides)
+                pending.copies = [step.args for step in steps if step.method == COPY_AFTER]
+                self._call_nccl(steps, streams, comm, is_in_block)
+            finally:
+                if known is None:
+                    self._library.extra.destroy_op(op, int(comm.comm))
+
+    def finish(self, pending: NcclPending, streams: Streams) -> None:
+        """All of it is queued: bring back what was not in one piece, and mark the end."""
+        with streams.on_device():
+            for copied in pending.copies:
+                streams.copy(*copied)
+            for buffer in pending.side.outputs:
+                if buffer.finish is not None:
+                    streams.carry_out(buffer.finish)
+            pending.ended = streams.event()
+
+    def _call_nccl(
+        self, steps: Sequence[Step], streams: Streams, comm: Any, is_in_block: bool
+    ) -> None:
+        needs_group = is_grouped(steps) and not is_in_block
+        for step in steps:
+            if step.method == COPY:
+                streams.copy(*step.args)
+        if needs_group:
+            self._ending.start_group()
+        try:
+            for step in steps:
+                if step.method not in (COPY, COPY_AFTER):
+                    getattr(comm, step.method)(*step.args, streams.stream.ptr)
+        finally:
+            if needs_group:
+                self._ending.end_group()
+
+    def _make_premul_sum(self, call: Call, dtype: Dtype, code: int, comm: Any) -> int:
+        assert call.op is not None  # of a reduction
+        assert call.op.factor is not None  # check_reduce has looked
+        factor = reductions.factor_bytes(call.op.factor, dtype)
+        return self._library.extra.make_premul_sum(factor, code, int(comm.comm))
+
+    def _barrier_memory(self, streams: Streams) -> DeviceBuffer:
+        if self._scratch is None:
+            with streams.on_device():
+                self._scratch = device_buffer(self._library.cupy.zeros(1, "uint8"))
+        return self._scratch

@@ -1,0 +1,99 @@
+"""Ending: how a group is given up: once. Its communicator is aborted while no group of calls is open on it.
+
+NCCL would end a group of calls with memory of a communicator that is gone. So what falls into one is made up
+for when NCCL has got the calls.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from distdbg.errors import DistError
+
+#: An abort that has not returned by then is not waited for.
+_PATIENCE_NS: Final = 2_000_000_000
+
+
+class Ending:
+    """Of one group."""
+
+    def __init__(self, nccl: Any) -> None:
+        self._nccl = nccl
+        #: Protects the rest.
+        self._lock = threading.Lock()
+        #: Why the group cannot be used any more.
+        self.reason: str | None = None
+        #: What ended an op that the program may not wait for.
+        self._untold: DistError | None = None
+        self._comm: Any = None
+        self._is_group_open = False
+        self._is_abort_due = False
+        self._has_aborted = False
+        self._given_up_ns = 0
+
+    def give_up(self, reason: str, untold: DistError | None = None) -> None:
+        """No op can end any more, nor start; `untold`: the next one raises it. The first to say so counts."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self._untold = untold
+            self.reason = reason or "the group was aborted"
+            self._given_up_ns = time.monotonic_ns()
+            self._is_abort_due = True
+        self.abort_if_due()
+
+    def abort_if_due(self) -> None:
+        """Abort the communicator of a group that was given up, if nobody has and NCCL can bear it."""
+        with self._lock:
+            if not self._is_abort_due or self._is_group_open:
+                return
+            self._is_abort_due = False
+            comm = self._comm
+        if comm is not None:
+            with suppress(Exception):  # why it is given up says more
+                comm.abort()
+        self._has_aborted = True
+
+    def is_quiet(self) -> bool:
+        """Whether the device has let go of the arrays of a group that was given up, as far as is known."""
+        self.abort_if_due()
+        is_late = time.monotonic_ns() - self._given_up_ns > _PATIENCE_NS
+        return self._has_aborted or is_late
+
+    def watch_over(self, comm: Any) -> None:
+        """The group has its communicator now; it may have been given up meanwhile."""
+        with self._lock:
+            self._comm = comm
+            if self.reason is not None:
+                self._is_abort_due = True
+        self.abort_if_due()
+
+    def start_group(self) -> None:
+        """NCCL gets the calls of this thread together, from now on."""
+        self._nccl.groupStart()
+        with self._lock:
+            self._is_group_open = True
+
+    def end_group(self) -> None:
+        """NCCL gets them; from here on they may block, and can be broken off."""
+        with self._lock:
+            self._is_group_open = False
+        try:
+            self._nccl.groupEnd()
+        finally:
+            self.abort_if_due()
+
+    def take_untold(self) -> DistError | None:
+        """What nobody was told; whoever takes it tells."""
+        with self._lock:
+            untold, self._untold = self._untold, None
+        return untold
+
+    def tell(self, error: DistError) -> None:
+        """The program has this error now."""
+        with self._lock:
+            if error is self._untold:
+                self._untold = None
