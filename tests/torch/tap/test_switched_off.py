@@ -111,7 +111,7 @@ def finds_another_torch() -> list[Any]:
     x = torch.ones(4)
     dist.all_reduce(x)
     more = warned(lambda: dist.new_group([0, 1]))
-    dist.barrier()  # who leaves while the other rank still connects ends that one in gloo, and nobody holds it
+    dist.barrier()  # who leaves while the other rank still connects in gloo ends that one
     dist.destroy_process_group()
     return [float(x.sum()), found, more]
 
