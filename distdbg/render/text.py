@@ -196,9 +196,8 @@ def _where(
     elif place is not None:
         grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
         yield from _grid(grid, _ALL if verbose else _MOST_ROWS)
-    source = source_of(
-        session, folder
-    )  # a long line is broken, not cut: its end may be what matters
+    source = source_of(session, folder)
+    # A long line is broken, not cut: its end may be what matters.
     told = tell_stacks(session, verdict, root, source, _MOST_LETTERS, is_whole=verbose)
     guilty = [stack for stack in told if stack.is_cause]
     at_cause = [_lines_in(stack) for stack in guilty]

@@ -82,9 +82,12 @@ def _limiting(function: Callable[..., Any]) -> Callable[..., Any]:
 
         from distdbg.config import VARIABLES, read_float
 
-        limit_s = read_float(_TIMEOUT)
-        is_given = limit_s != next(one.default for one in VARIABLES if one.name == _TIMEOUT)
-        return timedelta(seconds=limit_s) if is_given else function(backend)
+        if not state["off"]:
+            with guarded("the limit of ops"):
+                limit_s = read_float(_TIMEOUT)
+                if limit_s != next(one.default for one in VARIABLES if one.name == _TIMEOUT):
+                    return timedelta(seconds=limit_s)
+        return function(backend)
 
     return _get_default_timeout
 

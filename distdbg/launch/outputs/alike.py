@@ -99,9 +99,8 @@ def _goes_on(block: list[bytes], line: bytes, prefix: bytes) -> bool:
     """Whether a line with the prefix belongs to the block above it."""
     bare = _bare(line, prefix)
     first = _bare(block[0], prefix)
-    if (
-        first == _TRACEBACK
-    ):  # until the rank prints without its number: messages have lines of their own
+    # Until the rank prints without its number: messages have lines of their own.
+    if first == _TRACEBACK:
         return block[0].startswith(prefix) and not WARNING.match(bare)
     if not WARNING.match(first):
         return False

@@ -22,14 +22,15 @@ class WaitsInside:
     """Entered by each pass, and each wait for a tensor: `with inside:`. Those within others count as one."""
 
     def __init__(self) -> None:
-        self._depth = 0
-        self._tid = 0
-        self._used_ns: int | None = None
-        self._since = 0.0
+        #: By thread, how many it is in and since when. Each thread touches its own alone.
+        self._inside: dict[int, tuple[int, float]] = {}
+        #: Since when it is in, the CPU time that it had used when that last moved, and when that was.
+        self._seen: dict[int, tuple[float, int, float]] = {}
 
     def __enter__(self) -> None:
-        self._depth += 1
-        self._tid = threading.get_native_id()
+        tid = threading.get_native_id()
+        depth, since = self._inside.get(tid) or (0, time.monotonic())
+        self._inside[tid] = depth + 1, since
 
     def __exit__(
         self,
@@ -37,17 +38,28 @@ class WaitsInside:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._depth -= 1
+        tid = threading.get_native_id()
+        depth, since = self._inside[tid]
+        if depth > 1:
+            self._inside[tid] = depth - 1, since
+        else:
+            del self._inside[tid]
 
     def blocked_thread(self) -> int:
-        """The one that has slept in there since a while, or 0; asked again and again by one thread."""
-        used_ns = None if self._depth == 0 else cpu_time_ns(self._tid)
-        before_ns, now = self._used_ns, time.monotonic()
-        if used_ns is None or before_ns is None or used_ns - before_ns > _NONE_NS:
-            self._used_ns, self._since = used_ns, now
-            return 0
-        is_blocked = now - self._since >= _STILL_S and state_of(self._tid) == "S"
-        return self._tid if is_blocked else 0
+        """One that has slept in there since a while, or 0; asked again and again by one thread."""
+        before, self._seen = self._seen, {}
+        now, found = time.monotonic(), 0
+        for tid, (_, entered) in list(self._inside.items()):
+            used_ns = cpu_time_ns(tid)
+            if used_ns is None:
+                continue
+            known = before.get(tid)
+            if known is None or known[0] != entered or used_ns - known[1] > _NONE_NS:
+                known = entered, used_ns, now
+            self._seen[tid] = known
+            if not found and now - known[2] >= _STILL_S and state_of(tid) == "S":
+                found = tid
+        return found
 
 
 def cpu_time_ns(tid: int) -> int | None:

@@ -263,6 +263,7 @@ def test_an_error_after_nccl_has_the_op_ends_op_and_group(machine: Machine, make
         raise MemoryError("out of memory")
 
     assert engine._streams is not None
+    # The stand-in records events without end; on a device that fails when memory has run out.
     engine._streams.event = fail  # type: ignore[method-assign]
     with pytest.raises(DistBackendError, match=r"all_reduce .* failed: out of memory"):
         engine.run(sum_of([1]))

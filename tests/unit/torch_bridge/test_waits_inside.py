@@ -34,6 +34,39 @@ def test_a_pass_that_sleeps_is_blocked_after_a_while() -> None:
     assert not passes.blocked_thread()
 
 
+def test_a_thread_that_comes_later_is_not_taken_for_the_one_that_sleeps() -> None:
+    passes, ends = WaitsInside(), [threading.Event(), threading.Event()]
+
+    def sleep(end: threading.Event, inside: threading.Event) -> None:
+        with passes, passes:
+            inside.set()
+            end.wait()
+
+    threads = []
+    for end in ends:
+        threads.append(threading.Thread(target=sleep, args=(end, inside := threading.Event())))
+        threads[-1].start()
+        inside.wait()
+        deadline = time.monotonic() + 20 * module._STILL_S
+        while not passes.blocked_thread():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    first, second = threads
+    assert passes.blocked_thread() == first.native_id
+    ends[0].set()  # before the one that came after it
+    first.join()
+    deadline = time.monotonic() + 20 * module._STILL_S
+    while passes.blocked_thread() != second.native_id:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    ends[1].set()
+    second.join()
+    assert not passes.blocked_thread()
+    with passes:  # one that has just come in has slept for no while
+        assert not passes.blocked_thread()
+    assert not passes._inside
+
+
 def test_a_thread_that_is_gone_is_not_seen() -> None:
     assert cpu_time_ns(2**22 + 1) is None
     assert state_of(2**22 + 1) == ""

@@ -176,6 +176,10 @@ def what_is_wrong(label: str, names: Sequence[int], places: Sequence[dict[str, A
     return None
 
 
+def _by_whom(group: ProcessGroup) -> str:
+    return f"its ranks are {format_ranks(group.ranks)}; all of them make it together"
+
+
 def _gone(what: str, group: ProcessGroup, rank: int, how: str) -> PeerLost:
     peer = group.ranks[rank]
     # Who ended by itself did not call what the others call: a mismatch as well.
@@ -185,7 +189,7 @@ def _gone(what: str, group: ProcessGroup, rank: int, how: str) -> PeerLost:
         peer=peer,
         how=how,
         group=group.label,
-        details=[f"its ranks are {format_ranks(group.ranks)}; all of them make it together"],
+        details=[_by_whom(group)],
     )
 
 
@@ -196,6 +200,6 @@ def _late(what: str, group: ProcessGroup, waited_s: float, missing: Sequence[int
         missing=missing,
         waited_s=waited_s,
         group=group.label,
-        details=[f"its ranks are {format_ranks(group.ranks)}; all of them make it together"],
+        details=[_by_whom(group)],
         hint="begin with a collective, or make it with the group: device_id=",
     )
