@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+import distdbg as dist
+from distdbg.runtime import calls
+from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.reduce_op import ReduceOp
 
 VERSION = 22703
 
@@ -288,3 +293,27 @@ class StandInEvent:
 
 def _zeros(shape: int, dtype: str) -> StandInArray:
     return StandInArray(np.zeros(shape, dtype))
+
+
+def use(make_communicator: Any) -> None:
+    """Have NCCL make these communicators."""
+    library.load().nccl.NcclCommunicator = make_communicator
+
+
+def of_rank(values: Any) -> StandInArray:
+    return StandInArray(np.array(values, np.float32), dist.get_rank())
+
+
+def gpu(values: Any) -> StandInArray:
+    return StandInArray(np.array(values, np.float32))
+
+
+def sum_of(values: Any) -> Any:
+    return calls.all_reduce(gpu(values), ReduceOp.SUM)
+
+
+def raiser(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,79 +16,28 @@ import distdbg as dist
 from distdbg.control.clock import FREE_CLOCK
 from distdbg.errors import (
     DistBackendError,
-    DistStoreError,
     MismatchError,
     OpTimeout,
-    PeerLost,
-    RankLeft,
     UsageError,
 )
-from distdbg.runtime import calls
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.failures import advice
-from distdbg.runtime.backends.nccl.options import NcclOptions
-from distdbg.runtime.backends.nccl.splitting import nccl_engine_of
 from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.coalescing import together
-from distdbg.runtime.reduce_op import ReduceOp
-from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray, StandInCommunicator
+from tests.unit.nccl.stand_in import (
+    Machine,
+    NcclError,
+    StandInArray,
+    StandInCommunicator,
+    of_rank,
+    sum_of,
+    use,
+)
 
 LIMIT_S = 60
 NO_DEADLINE = 2**63 - 1
 Make = Callable[..., NcclEngine]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    machine = Machine()
-    monkeypatch.setattr(library, "_library", machine.library())
-    monkeypatch.setenv("DISTDBG_DEBUG", "info")
-    return machine
-
-
-@pytest.fixture
-def make(machine: Machine) -> Iterator[Make]:
-    """Makes the engine of a group of one, without a check around it."""
-    made: list[NcclEngine] = []
-
-    def make_one(timeout_s: float = LIMIT_S, open_it: Any = None) -> NcclEngine:
-        lib = library.load()
-        engine = NcclEngine(
-            lib,
-            open_it or (lambda device: lib.open_communicator(1, lib.new_id(), 0)),
-            name="test",
-            rank=0,
-            size=1,
-            timeout_s=timeout_s,
-            clock=FREE_CLOCK,
-            options=NcclOptions(),
-            is_alone=True,
-        )
-        made.append(engine)
-        return engine
-
-    yield make_one
-    for engine in made:
-        engine.abort("the test is over")
-        engine.close()
-
-
-def use(make_communicator: Any) -> None:
-    """Have NCCL make these communicators."""
-    library.load().nccl.NcclCommunicator = make_communicator
-
-
-def gpu(values: Any) -> StandInArray:
-    return StandInArray(np.array(values, np.float32))
-
-
-def of_rank(values: Any) -> StandInArray:
-    return StandInArray(np.array(values, np.float32), dist.get_rank())
-
-
-def sum_of(values: Any) -> Any:
-    return calls.all_reduce(gpu(values), ReduceOp.SUM)
 
 
 class Blocking(StandInCommunicator):
@@ -240,21 +188,6 @@ def test_a_wait_in_a_group_that_was_given_up_raises(machine: Machine, make: Make
         pending.wait(NO_DEADLINE)
 
 
-def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) -> None:
-    tries: list[int] = []
-
-    def fail(device: int) -> None:
-        tries.append(device)
-        raise DistBackendError("NCCL made no communicator")
-
-    engine = make(open_it=fail)
-    with pytest.raises(DistBackendError, match="made no communicator"):
-        engine.run(sum_of([1]))
-    with pytest.raises(DistBackendError, match=r"cannot run: .*made no communicator"):
-        engine.run(sum_of([1]))
-    assert tries == [0]
-
-
 def test_an_error_after_nccl_has_the_op_ends_op_and_group(machine: Machine, make: Make) -> None:
     engine = make()
     engine.run(sum_of([1]))
@@ -322,20 +255,6 @@ def test_a_communicator_is_not_aborted_inside_of_a_group_of_calls(
     assert order == ["groupEnd", "abort"]
 
 
-def test_a_group_that_is_given_up_while_its_communicator_is_made(
-    machine: Machine, make: Make
-) -> None:
-    def open_it(device: int) -> Any:
-        engine.abort("while it was made")
-        return StandInCommunicator(machine, 1, bytes(128), 0)
-
-    engine = make(open_it=open_it)
-    with pytest.raises(DistBackendError, match="while it was made"):
-        engine.run(sum_of([1]))
-    assert machine.calls == []
-    assert machine.aborted == {0}
-
-
 def test_a_communicator_that_is_being_destroyed_can_be_aborted(
     machine: Machine, make: Make
 ) -> None:
@@ -392,73 +311,6 @@ def test_arrays_are_let_go_when_the_abort_has_come_back(machine: Machine, make: 
     assert seen == [False]
 
 
-def test_that_no_unique_id_can_be_made_is_told_to_all_ranks(machine: Machine) -> None:
-    def fail() -> bytes:
-        raise NcclError("NCCL_ERROR_SYSTEM_ERROR: no socket interface found")
-
-    library.load().nccl.get_unique_id = fail
-
-    def program() -> None:
-        pg = dist.new_group(backend="nccl")
-        with pytest.raises(DistBackendError, match="no socket interface") as failed:
-            dist.all_reduce(of_rank([1]), group=pg)
-        assert "NCCL_SOCKET_IFNAME" in str(failed.value.hint)
-
-    dist.run_threads(program, 2, timeout_s=LIMIT_S)
-
-
-def test_who_did_not_come_is_named_when_the_communicator_is_late(machine: Machine) -> None:
-    def program() -> None:
-        pg = dist.new_group(backend="nccl", timeout=timedelta(seconds=0.05))
-        if dist.get_rank() != 2:
-            with pytest.raises(OpTimeout, match="it waits for rank 2") as late:
-                nccl_engine_of(pg).bind(dist.get_rank())
-            assert late.value.missing == [2]
-        dist.barrier()
-
-    dist.run_threads(program, 3, timeout_s=LIMIT_S)
-
-
-def test_another_error_of_the_store_keeps_its_words(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def program() -> None:
-        pg = dist.new_group(backend="nccl")
-        engine = nccl_engine_of(pg)
-        store = engine._open.args[-1]
-        monkeypatch.setattr(
-            type(store), "wait", raiser(DistStoreError("the store of the job is closed"))
-        )
-        monkeypatch.setattr(type(store), "check", lambda *_: False)
-        with pytest.raises(DistStoreError, match="is closed"):
-            engine.bind(0)
-
-    dist.run_threads(program, 1, timeout_s=LIMIT_S)
-
-
-def test_a_peer_that_is_gone_while_the_communicator_is_made(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = SimpleNamespace(
-        watched=SimpleNamespace(is_dead=lambda: True, how=lambda: "exited with 3")
-    )
-    killed = SimpleNamespace(
-        watched=SimpleNamespace(is_dead=lambda: True, how=lambda: "was killed by SIGKILL")
-    )
-
-    def program() -> None:
-        for life, kind in ((dead, RankLeft), (killed, PeerLost)):
-            pg = dist.new_group(backend="nccl")
-            if dist.get_rank() == 0:
-                pg.members = (pg.members[0], life)
-                with pytest.raises(kind, match="was not made: rank 1") as lost:
-                    nccl_engine_of(pg).bind(0)
-                assert (type(lost.value), lost.value.peer) == (kind, 1)
-            dist.barrier()
-
-    dist.run_threads(program, 2, timeout_s=LIMIT_S)
-
-
 def test_ops_of_a_block_start_in_the_order_in_which_they_are_numbered(machine: Machine) -> None:
     def program() -> None:
         pg, me = dist.new_group(backend="nccl"), dist.get_rank()
@@ -482,29 +334,6 @@ def test_ops_of_a_block_start_in_the_order_in_which_they_are_numbered(machine: M
     for rank in (0, 1):
         called = [method for method in machine.methods(rank) if not method.startswith("group")]
         assert called == ["allReduce", "allGather", "allReduce"]
-
-
-def test_what_ranks_have_is_compared_when_the_group_is_made(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def program() -> None:
-        me = dist.get_rank()
-        with pytest.raises(MismatchError, match="device_id= was given on ranks 0,2, not on rank 1"):
-            dist.new_group(backend="nccl", device_id=None if me == 1 else me)
-
-    dist.run_threads(program, 3, timeout_s=LIMIT_S)
-
-    def find() -> str | None:
-        return "there is no GPU" if dist.get_rank() == 1 else None
-
-    def unlike() -> None:
-        with pytest.raises(
-            DistBackendError, match="ranks 0,2 can use NCCL, rank 1 cannot: there is no GPU"
-        ):
-            dist.new_group(backend="cpu:gloo,cuda:nccl")
-
-    monkeypatch.setattr(library, "why_not", find)
-    dist.run_threads(unlike, 3, timeout_s=LIMIT_S)
 
 
 class Interface:
@@ -541,10 +370,3 @@ def test_the_text_of_an_error_starts_no_cuda(machine: Machine, monkeypatch: Any)
 
 def test_an_error_of_float8_names_the_devices_that_have_it() -> None:
     assert "compute capability 9.0" in advice("invalid argument: float8 reduction, type 10")
-
-
-def raiser(error: Exception) -> Callable[..., Any]:
-    def fail(*_: Any) -> Any:
-        raise error
-
-    return fail
