@@ -24,6 +24,9 @@ from distdbg.runtime.work import NO_DEADLINE
 if TYPE_CHECKING:
     from distdbg.check.foreign.checked_engine import CheckedEngine
 
+#: Held while an op gets its error: it has one, however many threads wait for it.
+_ENDING = threading.Lock()
+
 #: An agreement in a broken group ends within this.
 _SOON_NS = 1_000_000_000
 
@@ -150,10 +153,17 @@ class CheckedPending:
             else:
                 self._wait_in_backend(foreign, deadline_ns)
         except DistError as error:
-            if deadline_ns == NO_DEADLINE or foreign.done():
-                self._error = error
-            self._engine.note_raised(error)
-            raise
+            if deadline_ns != NO_DEADLINE and not foreign.done():
+                self._engine.note_raised(error)
+                raise
+            with _ENDING:
+                self._error = self._error or error
+            if self._error is error:
+                self._engine.note_raised(error)
+                raise
+        if self._error is not None:  # another thread, which waited too, was first
+            self._engine.note_raised(self._error)
+            raise self._error
         self._engine.settle()
 
     def _wait_in_backend(self, foreign: Pending, deadline_ns: int) -> None:

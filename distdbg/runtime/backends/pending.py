@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, View
@@ -21,6 +22,7 @@ class CpuPending:
 
     __slots__ = (
         "_call",
+        "_ending",
         "_engine",
         "_error",
         "_is_finished",
@@ -46,6 +48,8 @@ class CpuPending:
         self._started_ns = started_ns
         self._is_finished = False
         self._error: DistError | None = None
+        #: Held by the one thread of those that wait which carries the results back, or makes the error.
+        self._ending = threading.RLock()
         #: The user's line, where it is asked for.
         self.started_at: str | None = None
 
@@ -77,30 +81,40 @@ class CpuPending:
 
     def wait(self, deadline_ns: int) -> None:
         """Block until the op has ended and raise its error; at the deadline, OpTimeout."""
+        if self._error is None and not self._is_finished:
+            self._wait(deadline_ns)
         if self._error is not None:
             raise self._error
-        if self._is_finished:
-            return
-        engine, call = self._engine, self._call
-        message = self.handle if isinstance(self.handle, Message) else None
+
+    def _wait(self, deadline_ns: int) -> None:
+        failed: NativeError | None = None
         try:
             self._await(deadline_ns)
         except NativeError as error:
-            # Asked once: an op that ends while this wait gives up has an outcome of its own.
-            goes_on = not self.handle.done
-            own = error if goes_on else self._outcome(deadline_ns)
-            if own is not None:
+            failed = error
+            if not self.handle.done:
+                self._fail(error, goes_on=True)
+        with self._ending:
+            if self._error is not None or self._is_finished:
+                return
+            if failed is not None:
+                # Asked once: an op that ends while this wait gives up has an outcome of its own.
+                failed = self._outcome(deadline_ns)
+            if failed is not None:
                 try:
-                    engine.fail(call, own, self._started_ns, message, goes_on, self.started_at)
+                    self._fail(failed, goes_on=False)
                 except DistError as public:
-                    if not goes_on:
-                        self._error = public
+                    self._error = public
                     raise
-        self._is_finished = True
-        finish(self.views)
-        self.views = ()
-        if engine.compares_order:
-            engine.tell_suspicions()
+            self._is_finished = True
+            finish(self.views)
+            self.views = ()
+        if self._engine.compares_order:
+            self._engine.tell_suspicions()
+
+    def _fail(self, error: NativeError, *, goes_on: bool) -> NoReturn:
+        message = self.handle if isinstance(self.handle, Message) else None
+        self._engine.fail(self._call, error, self._started_ns, message, goes_on, self.started_at)
 
     def await_end(self, deadline_ns: int) -> None:
         """Block until the op has ended or the deadline has come; what it came to, wait() says.

@@ -5,6 +5,7 @@ The end of an asynchronous op is noticed, and written, when the program asks for
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _MOST_FORMS = 1024
 NO_DEADLINE = 2**63 - 1
+#: Held while it is decided which thread records the end of an op.
+_ENDING = threading.Lock()
 
 
 class RecordedEngine:
@@ -206,13 +209,20 @@ class RecordedPending:
                 with waiting_for(self._recorder, self.number):
                     self._inner.wait(deadline_ns)
         except DistError as error:
-            if self._op is not None and self._inner.done():
-                failed, self._op = self._op, None
-                self._engine.end(failed, error)
+            if self._inner.done():
+                failed = self._take_op()
+                if failed is not None:
+                    self._engine.end(failed, error)
             raise
-        op, self._op = self._op, None
+        op = self._take_op()
         if op is not None:
             op.ended(int(Status.OK), self._inner.source_rank())
+
+    def _take_op(self) -> RecordedOp | TappedOp | None:
+        """The op whose end is to be recorded; once, however many threads see it end."""
+        with _ENDING:
+            op, self._op = self._op, None
+        return op
 
     def await_end(self, deadline_ns: int) -> None:
         """Block until the op has ended or the deadline has come; what it came to, wait() says."""
@@ -220,7 +230,7 @@ class RecordedPending:
 
     def note_end(self, error: BaseException | None = None) -> None:
         """The backend says that the op has ended, before anybody has asked; on any thread."""
-        op, self._op = self._op, None
+        op = self._take_op()
         if op is None:
             return
         if error is not None:
