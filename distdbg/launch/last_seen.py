@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from distdbg.errors import RecordError
+from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.sightings import Sighting, other_thread_of, phrase_of, read_sightings
 
 
-def read_last_seen(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
+def read_last_seen(
+    folder: Path, pids: Mapping[int, int], until_ns: int | None = None
+) -> dict[int, str]:
     """By rank: 'asleep in load() at slp.py:7'. `pids` tells a start of the ranks from another."""
     try:
-        return last_seen(read_sightings(folder), pids)
+        return last_seen(read_sightings(folder), pids, until_ns)
     except (OSError, RecordError):
         return {}
 
 
-def last_seen(sightings: Iterable[Sighting], pids: Mapping[int, int]) -> dict[int, str]:
-    """The last phrase of each rank. Pure."""
-    found = {}
+def last_seen(
+    sightings: Iterable[Sighting], pids: Mapping[int, int], until_ns: int | None = None
+) -> dict[int, str]:
+    """The last phrase of each rank; of one that moved on later, the last until that moment. Pure."""
+    found: dict[int, str] = {}
     for one in sightings:
+        if until_ns is not None and one.rank in found and one.since_ns > until_ns:
+            continue
         if pids.get(one.rank) == one.pid and (phrase := phrase_of(one)):
             found[one.rank] = phrase + other_thread_of(one)
     return found
+
+
+def gave_up_ns(found: RootCause | None) -> int | None:
+    """When a rank gave up waiting for another one, by the monotonic clock; None: that is not the cause.
+
+    What the other one did since then is not what it was waited for.
+    """
+    if found is None or found.part is not Part.SUSPECT:
+        return None
+    return time.monotonic_ns() - (time.time_ns() - found.first[0].failed_wall_ns)
 
 
 def seen_now(sightings: Iterable[Sighting], rank: int, pid: int, moved_ns: int) -> Sighting | None:

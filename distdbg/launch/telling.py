@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 
 from distdbg.command import say
@@ -13,15 +12,14 @@ from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
 from distdbg.launch.ddp_errors import is_ddp_error
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
-from distdbg.launch.evidence import Evidence
 from distdbg.launch.first_failure import hosts_of_others
-from distdbg.launch.last_seen import read_last_seen
+from distdbg.launch.last_seen import gave_up_ns, read_last_seen
 from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.report import Outcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
-from distdbg.launch.root_cause import Part, find_root_cause
+from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.launch.running import Running
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
@@ -71,6 +69,7 @@ class Telling:
     def outcome(self, running: Running, reason: str, restarts: int, code: int) -> Outcome:
         """What is known of a start whose ranks are gone."""
         evidence = running.gather()
+        found = find_root_cause(evidence)
         verdict = running.read_verdict(self._here.name)
         return Outcome(
             evidence=evidence,
@@ -80,8 +79,8 @@ class Telling:
             because="" if running.failure is not None else reason,
             is_elsewhere=len(running.round.nodes) > 1,
             verdict=verdict,
-            seen=read_last_seen(running.folder, running.attempt.pids),
-            diagnosis=self._diagnose(running, evidence, verdict),
+            seen=read_last_seen(running.folder, running.attempt.pids, gave_up_ns(found)),
+            diagnosis=self._diagnose(running, found, verdict),
             memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
             code=code,
@@ -107,10 +106,9 @@ class Telling:
         return exit_code(outcome)
 
     def _diagnose(
-        self, running: Running, evidence: Sequence[Evidence], verdict: AbortWords | None
+        self, running: Running, found: RootCause | None, verdict: AbortWords | None
     ) -> Diagnosis | None:
         """Only where processes alone do not show the cause, and all records are on this host."""
-        found = find_root_cause(evidence)
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)

@@ -21,6 +21,14 @@ def test_the_last_sighting_of_the_same_process_counts() -> None:
     assert last_seen(seen, {1: 9}) == {}
 
 
+def test_what_a_rank_did_after_others_gave_up_waiting_for_it_does_not_count() -> None:
+    asleep = sighting("asleep")
+    came = replace(sighting("running"), since_ns=300, site="slp.py:12 (<module>)")
+    assert last_seen([asleep, came], {2: 9}, until_ns=200) == {2: "asleep in load() at slp.py:7"}
+    assert last_seen([asleep, came], {2: 9}) == {2: "at slp.py:12"}
+    assert last_seen([came], {2: 9}, until_ns=200) == {2: "at slp.py:12"}  # nothing else is known
+
+
 def test_a_thread_that_may_hold_the_lock_is_named_beside_it() -> None:
     why = "in a lock; its thread 'saver' is at b.py:3 (save)"
     assert last_seen([replace(sighting("asleep"), why=why)], {2: 9}) == {
