@@ -12,6 +12,7 @@ from typing import Final
 
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
 from distdbg.diagnose.find.cycle_text import uniform_cycle
+from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.unsent import unsent_messages
@@ -19,7 +20,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, site_of
+from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, site_of, verb
 from distdbg.errors import format_ranks
 from distdbg.record.format import Flag
 
@@ -89,7 +90,10 @@ class _Telling:
             unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[Miss] = [*taken, *unmatched, *unsent, *relayed]
         self._misses = (
-            self._misses or mixed_groups(session, edges, behind) or one_more_message(session, edges)
+            self._misses
+            or mixed_groups(session, edges, behind)
+            or one_more_message(session, edges)
+            or one_answer_more(session, edges)
         )
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
@@ -106,7 +110,7 @@ class _Telling:
             group=min(self._groups) if len(self._groups) == 1 else "",
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
-                *(_evidence(self._session, edge) for edge in edges[:_MOST_SHOWN]),
+                *_all_evidence(self._session, edges)[:_MOST_SHOWN],
                 *(miss.evidence for miss in self._misses[:_MOST_SHOWN]),
             ),
             edges=tuple(edges),
@@ -136,13 +140,23 @@ class _Telling:
         cycle = uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""
         if cycle and len(self._groups) == 1 and self._has_one_tag():
             return head + cycle
+        for has_sites in (True, False):
+            whole = head + ", ".join(self._folded(has_sites=has_sites))
+            if len(whole) <= MOST_LINE:
+                return whole
         words = [self._short(edge) for edge in self._edges[:_MOST_SHOWN]]
-        whole = head + ", ".join(
-            f"rank {edge.rank} in {word}" for edge, word in zip(self._edges, words, strict=False)
-        )
-        if self._is_cycle and len(whole) <= MOST_LINE and len(words) == len(self._edges):
-            return whole
         return head + _fitted(words, len(self._edges), MOST_LINE - len(head))
+
+    def _folded(self, *, has_sites: bool) -> list[str]:
+        """'rank 0 in recv from any rank at mw.py:13', 'ranks 1-3 in recv from rank 0 at mw.py:22'."""
+        alike: dict[str, list[int]] = {}
+        for edge in self._edges:
+            site = edge.site.partition(" (")[0] if has_sites else ""
+            words = f"{self._short(edge)} at {site}" if site else self._short(edge)
+            alike.setdefault(words, []).append(edge.rank)
+        if len(alike) == 1 and len(self._edges) > 1:
+            return [f"all wait in {words}" for words in alike]
+        return [f"{say_ranks(ranks)} in {words}" for words, ranks in alike.items()]
 
     def _short(self, edge: Edge) -> str:
         """Without the group where it goes without saying."""
@@ -190,16 +204,35 @@ def _is_for_another(misses: Iterable[Miss]) -> bool:
     return any(len(ranks) > 1 for ranks in receivers.values())
 
 
-def _evidence(session: Session, edge: Edge) -> Evidence:
+def _all_evidence(session: Session, edges: Sequence[Edge]) -> list[Evidence]:
+    """One for each rank, or for all that wait in the same call for the same ranks."""
+    alike: dict[tuple[str, str, str], list[Edge]] = {}
+    for edge in edges:
+        begun = "" if edge.op is None else site_of(session, edge.op)
+        whom = f"{edge.is_any and len(edge.on) > 1} {say_ranks(edge.on)}"
+        alike.setdefault((edge.text, f"{edge.site} {begun}", whom), []).append(edge)
+    return [_evidence(session, same) for same in alike.values()]
+
+
+def _evidence(session: Session, same: Sequence[Edge]) -> Evidence:
+    edge = same[0]
     begun = "" if edge.op is None else site_of(session, edge.op)
     at = f" at {edge.site}" if edge.site else ""
     if begun and edge.site and begun != edge.site:  # begun there, waited for here
         at += f", begun at {begun}"
     whom = say_ranks(edge.on)
-    text = f"rank {edge.rank} waits in {edge.text}{at}"
+    ranks = [each.rank for each in same]
+    text = f"{say_ranks(ranks)} {verb(ranks, 'waits', 'wait')} in {edge.text}{at}"
     if len(edge.on) > 1 or f" {whom} " not in f"{edge.text} ":  # 'recv from rank 1' has said it
         text += f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"
-    return Evidence(text=text, rank=edge.rank, op=edge.op, site=edge.site, at_ns=edge.since_ns)
+    return Evidence(
+        text=text,
+        rank=edge.rank,
+        ranks=tuple(ranks) if len(ranks) > 1 else (),
+        op=edge.op,
+        site=edge.site,
+        at_ns=edge.since_ns,
+    )
 
 
 def _fitted(words: Sequence[str], count: int, width: int) -> str:
