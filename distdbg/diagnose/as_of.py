@@ -59,6 +59,7 @@ def _log_at(session: Session, log: RankLog, own_ns: int) -> RankLog:
             "exit_ns": NEVER,
             "exit_what": "",
             "exit_where": "",
+            "exit_hint": "",
             "left_stack": (),
         }
     if log.end is not None and log.end.ended_ns > own_ns:

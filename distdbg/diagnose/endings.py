@@ -82,6 +82,8 @@ class Ending:
     """'ValueError: no data'; '' for one that said nothing."""
     where: str = ""
     """Where it raised: 'train.py:88 (step)'."""
+    hint: str = ""
+    """What its error itself advises."""
     error: Failure | None = None
     """The error of an op with which it went."""
     end: RankEnd | None = None
@@ -119,6 +121,7 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
         how=_how(log, reason) if is_failure else _how_well(log),
         reason=reason,
         where=_where(log, said=said, is_failure=is_failure),
+        hint=log.exit_hint if said else "",
         error=error if is_failure else None,
         end=end,
     )

@@ -197,6 +197,7 @@ def _as_of(
             "exit_ns": NEVER,
             "exit_what": "",
             "exit_where": "",
+            "exit_hint": "",
             "left_stack": (),
             "end": None,
         }

@@ -133,6 +133,8 @@ class RankLog:
     exit_what: str = ""
     """What it raised; ''."""
     exit_where: str = ""
+    exit_hint: str = ""
+    """What its error itself advises."""
     left_stack: Stack = ()
     """Where it raised, or crashed in native code, with the callers: the innermost first;
     () where nobody knows."""

@@ -11,7 +11,6 @@ RANK DIED: rank 2 was killed by SIGSEGV (host n14, pid 8812)
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,16 +37,11 @@ from distdbg.launch.report_details import (
     were,
 )
 from distdbg.launch.report_end import end_facts
-from distdbg.launch.report_layout import lay_out
+from distdbg.launch.report_layout import Later, lay_out
 from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_cause
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
-#: Who else ended, when, and where to look things up: nobody needs that to see the cause.
-_FOR_LATER: Final = re.compile(
-    r"(?:failed|died) at \d{4}-|error file: |stderr: |host \S+, pid \d+$"
-    r"|ranks? [\d,-]+ (?:was|were) terminated because"
-)
 #: What does not fit into the first line of a terminal goes below.
 _FIRST_LINE: Final = 80
 #: The `AbortWords.type` of a rank that is gone.
@@ -129,7 +123,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
     if outcome.losses:
         lines.append(outcome.losses)
-    later = [line for line in lines[1:] if _FOR_LATER.match(line)]
+    later = [line for line in lines[1:] if isinstance(line, Later)]
     lines = [line for line in lines if line not in later]
     if hint:
         lines.append(f"hint: {hint}")
@@ -356,7 +350,7 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
         names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
         yield f"{noun} {names} never joined; {say_who(found.first)} waited for {it}"
-    place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
+    place = Later(f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else "")
     # A rank that gave up by itself was in an op until then: what it did since says nothing.
     gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
     late = [rank for rank in sorted(found.blamed - gave_up) if rank in outcome.seen]
@@ -375,7 +369,7 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
         yield out.replace("; ", ", ", 1)
     used = len(word) + 2 + len(what)
     if what and place and used + len(place) + 3 <= _FIRST_LINE:
-        what, place = f"{what} ({place})", ""
+        what, place = f"{what} ({place})", Later("")
     if what:
         yield what
     if place:
@@ -398,7 +392,7 @@ def _how(found: RootCause) -> str:
 def _aftermath(found: RootCause) -> str:
     """Who was terminated; those that failed have lines of their own below."""
     count = len(found.ended)
-    return f"{say_who(found.ended)} {were(count)} terminated because of it" if count else ""
+    return Later(f"{say_who(found.ended)} {were(count)} terminated because of it" if count else "")
 
 
 # ------------------------------------------------------------------------------------- last lines

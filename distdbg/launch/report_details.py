@@ -10,6 +10,7 @@ from typing import Final
 from distdbg.errors import format_ranks
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.last_frames import last_frames, last_line
+from distdbg.launch.report_layout import Later
 from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.entries import Frame
 from distdbg.record.error_file import ErrorFacts
@@ -59,9 +60,9 @@ def all_details(
         yield from (f"  {line}" for line in first.stderr_tail)
     yield from _of_blamed(found, hosts)
     if first.error_file:
-        yield f"error file: {first.error_file}"
+        yield Later(f"error file: {first.error_file}")
     if first.stderr_file:
-        yield f"stderr: {first.stderr_file}"
+        yield Later(f"stderr: {first.stderr_file}")
     yield from fold("failed as well", found.others)
     yield from fold("failed because of it", found.victims, is_brief=True)
     yield from _of_victims(found)

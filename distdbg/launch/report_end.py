@@ -8,6 +8,7 @@ from typing import Final
 
 from distdbg.diagnose import headline
 from distdbg.launch.evidence import Evidence
+from distdbg.launch.report_layout import Later
 from distdbg.record.durations import nbytes_text
 from distdbg.record.local_time import local_time_text
 
@@ -19,7 +20,7 @@ def end_facts(first: Evidence, memory_limit: str) -> Iterator[str]:
     """'died at 2026-11-22T04:10:00', 'memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup)'."""
     when = local_time_text(first.failed_wall_ns)
     if when:
-        yield f"{'died' if first.end.cause in _DEATHS else 'failed'} at {when}"
+        yield Later(f"{'died' if first.end.cause in _DEATHS else 'failed'} at {when}")
     was_killed = first.end.cause == "signal" and first.end.signal == signal.SIGKILL
     if not was_killed and not _is_out_of_memory(first):
         return

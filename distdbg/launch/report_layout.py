@@ -15,6 +15,12 @@ _STOPPED: Final = "STOPPED"
 _LEAST_WIDTH: Final = 40
 
 
+class Later(str):
+    """A line that nobody needs to see the cause: who else ended, when, where to look things up."""
+
+    __slots__ = ()
+
+
 def lay_out(
     word: str, lines: Sequence[str], *, width: int | None = None, is_coloured: bool = False
 ) -> str:

@@ -10,6 +10,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from distdbg.errors import RecordError
 from distdbg.record.durations import duration_text
@@ -168,21 +169,29 @@ def _describe_exit(state: State, how: Exit, clock: Clock) -> str:
         return f"its program returned {when}"
     if how is Exit.LEFT:
         return f"left its groups {when}"
-    what, where = read_exit_text(state.exit_text or "")
+    what, where, _ = read_exit_text(state.exit_text or "")
     return f"raised {what or 'an exception'} {when}" + (f", {where}" if where else "")
 
 
-def read_exit_text(text: str) -> tuple[str, str]:
-    """What a rank raised and where, from the words of its exit."""
+class ExitText(NamedTuple):
+    """What a rank raised and where, and what its error advises; '' for what is not known."""
+
+    what: str
+    where: str = ""
+    hint: str = ""
+
+
+def read_exit_text(text: str) -> ExitText:
+    """From the words of its exit."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
-        return text, ""
+        return ExitText(text)
     if not isinstance(facts, dict):
-        return text, ""
-    what, where = facts.get("what"), facts.get("where")
-    place = os.path.basename(where) if isinstance(where, str) else ""
-    return (what if isinstance(what, str) else ""), place
+        return ExitText(text)
+    known = [facts.get(name) for name in ("what", "where", "hint")]
+    what, where, hint = (each if isinstance(each, str) else "" for each in known)
+    return ExitText(what, os.path.basename(where), hint)
 
 
 def _name(op: Op) -> str:

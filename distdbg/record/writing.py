@@ -32,6 +32,7 @@ from distdbg.record.format import EventType, Exit, Status
 from distdbg.record.host import host_name
 from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.record.libraries import is_library
+from distdbg.record.recursion import recursion_hint
 
 #: How an op ended that raised; the first that fits.
 _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
@@ -146,8 +147,18 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
         what = format_error(error).splitlines()[0][:500]
         if cause := first_cause(error):
             what += f" (caused by {cause[:250]})"
-        text = recorder.add_text(bounded_json({"what": what, "where": where}))
+        facts: dict[str, object] = {"what": what, "where": where}
+        if hint := hint_of_error(error):
+            facts["hint"] = hint[:500]
+        text = recorder.add_text(bounded_json(facts))
     recorder.set_exit(0 if how is None else int(how), text)
+
+
+def hint_of_error(error: BaseException) -> str:
+    """What to do about it, where the error itself knows; ''."""
+    if isinstance(error, RecursionError):
+        return recursion_hint(error)
+    return error.hint or "" if isinstance(error, DistError) else ""
 
 
 def _raised_at(error: BaseException) -> str:

@@ -235,6 +235,8 @@ def _advice(one: Ending) -> str:
         return f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
     if end is not None and end.hint and (end.cause == "oom" or not one.reason):
         return end.hint
+    if one.hint:
+        return one.hint
     if one.where and one.reason.startswith("RecursionError"):
         why = f"either it calls itself without end, or the data of rank {one.rank} is too deep"
         return f"look at {one.where}: {why}"

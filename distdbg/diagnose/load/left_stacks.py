@@ -61,6 +61,7 @@ def _take_over(facts: ErrorFacts, log: RankLog) -> None:
     own = own_frame(read_stack(facts.traceback))
     log.exit, log.exit_what = Exit.RAISED, facts.first_line
     log.exit_where = "" if own is None else str(own)
+    log.exit_hint = facts.hint or ""
 
 
 def _is_of(facts: ErrorFacts, log: RankLog) -> bool:

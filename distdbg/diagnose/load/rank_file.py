@@ -42,7 +42,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
     header, state = columns.header, columns.state
     indexes = tables.groups_of(columns.groups)
     ops = to_ops(columns.ops, indexes, tables)
-    what, where = read_exit_text(state.exit_text or "")
+    exit_text = read_exit_text(state.exit_text or "")
     errors = [(ops.issued_ns[at], text) for at, text in ops.errors.items()]
     log = RankLog(
         rank=header.rank,
@@ -69,8 +69,9 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
         found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
         exit=state.exit,
         exit_ns=NEVER if state.exit is None else state.exit_ns,
-        exit_what=what,
-        exit_where=where,
+        exit_what=exit_text.what,
+        exit_where=exit_text.where,
+        exit_hint=exit_text.hint,
         lost=_lost(columns),
     )
     return RankFile(log, header, state, len(columns.gaps))

@@ -75,6 +75,13 @@ def test_an_exception_of_its_own_is_the_cause_and_those_who_lost_it_are_victims(
     assert "data.py:7 (load)" in finding.advice
 
 
+def test_an_error_that_says_what_to_do_has_the_better_hint() -> None:
+    build = trained(2)
+    build.exit(1, Exit.RAISED, at_s=2, what="UsageError: send to oneself", where="/job/a.py:7 (f)")
+    build.session.ranks[1].exit_hint = "call irecv before it"
+    assert find_one(dead, build).advice == "call irecv before it"
+
+
 def test_several_ranks_with_one_reason_are_one_finding() -> None:
     build = trained(3)
     for rank in (2, 0):

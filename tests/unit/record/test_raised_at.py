@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.errors import UsageError
 from distdbg.record.format import Exit
 from distdbg.record.libraries import is_library
+from distdbg.record.whereabouts import read_exit_text
 from distdbg.record.writing import write_exit
 
 STDLIB = sysconfig.get_path("stdlib")
@@ -67,3 +69,13 @@ def test_the_innermost_line_of_the_program_is_where_it_failed(
 def test_the_script_of_an_installed_package_is_no_program() -> None:
     assert is_library(str(Path(sysconfig.get_path("scripts")) / "train"))
     assert not is_library("/job/train.py")
+
+
+def test_what_its_error_advises_is_kept_beside_it() -> None:
+    recorder = Recorder()
+    error = UsageError("send to oneself", hint="call irecv before it")
+    write_exit(recorder, Exit.RAISED, error)  # type: ignore[arg-type]
+    found = read_exit_text(recorder.words.decode())
+    assert found == ("UsageError: send to oneself", "", "call irecv before it")
+    write_exit(recorder, Exit.RAISED, ValueError("7"))  # type: ignore[arg-type]
+    assert read_exit_text(recorder.words.decode()) == ("ValueError: 7", "", "")
