@@ -23,6 +23,7 @@ from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
+from distdbg.diagnose.find.sides import find_sides, odd_ranks
 from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
 from distdbg.diagnose.find.two_threads import two_threads
@@ -203,9 +204,9 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     seq = comparer.first_difference(ops)
     if seq is None:
         return None
-    sides = _sides(comparer, ops.at(seq))
+    sides = find_sides(comparer, ops.at(seq))
     calls = {op.rank: op for side in sides for op in side}
-    odd = _odd(sides)
+    odd = odd_ranks(session, sides)
     meant = {} if odd else calls_meant_elsewhere(session, matched, calls)
     odd = odd or tuple(sorted(meant))
     slip = _slip(session, comparer, ops, sides, seq)
@@ -241,26 +242,6 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
         advice=ADVICE if meant else parted.advice or _advice(session, comparer, sides, odd, seq),
         numbers=numbers,
     )
-
-
-def _sides(comparer: Comparer, calls: Mapping[int, OpRef]) -> list[list[OpRef]]:
-    """Who called what, the largest side first; a call of which too little is known is on any side."""
-    sides: list[list[OpRef]] = []
-    for _, op in sorted(calls.items()):
-        for side in sides:
-            if not comparer.differing(op, side[0]):
-                side.append(op)
-                break
-        else:
-            sides.append([op])
-    return sorted(sides, key=lambda side: (-len(side), side[0].rank))
-
-
-def _odd(sides: Sequence[Sequence[OpRef]]) -> tuple[int, ...]:
-    """The ranks outside the side of the majority; () when there is none."""
-    if len(sides) < 2 or 2 * len(sides[0]) <= sum(map(len, sides)):
-        return ()
-    return tuple(sorted(op.rank for side in sides[1:] for op in side))
 
 
 def _severity(session: Session, ops: GroupOps, calls: Mapping[int, OpRef]) -> Severity:
@@ -349,7 +330,7 @@ def _what(
 ) -> str:
     group = session.group_of(sides[0][0])
     where = f" on group '{group.label}'" if group else ""
-    odd = _odd(sides)
+    odd = odd_ranks(session, sides)
     if slip is not None and odd and len(sides) == 2:
         count, whom = abs(slip.skipped), say_ranks(odd, 3)
         calls = "" if count == 1 else f" and {count - 1} more"

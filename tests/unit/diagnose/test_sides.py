@@ -1,0 +1,30 @@
+"""Who differs from whom in one op."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.diagnose.comparing import Comparer
+from distdbg.diagnose.find.sides import find_sides, odd_ranks
+from distdbg.testing.session_builder import SessionBuilder
+
+
+@pytest.mark.parametrize(
+    ("kind", "root", "sizes", "odd"),
+    [
+        ("broadcast", 0, [4, 8, 8, 8], (1, 2, 3)),  # the root's array is the one to fit
+        ("broadcast", 2, [4, 4, 8, 8], (0, 1)),
+        ("reduce", 0, [4, 8, 8, 8], (0,)),
+        ("reduce", 0, [4, 4, 8, 8], ()),
+    ],
+)
+def test_who_sends_to_all_is_right_and_else_the_majority(
+    kind: str, root: int, sizes: list[int], odd: tuple[int, ...]
+) -> None:
+    build = SessionBuilder(4)
+    calls = {
+        rank: build.op(rank, kind, root=root, dtype="float32", inputs=[(size,)])
+        for rank, size in enumerate(sizes)
+    }
+    sides = find_sides(Comparer(build.session), calls)
+    assert odd_ranks(build.session, sides) == odd
