@@ -61,6 +61,7 @@ def _log_at(session: Session, log: RankLog, own_ns: int) -> RankLog:
             "exit_where": "",
             "exit_hint": "",
             "left_stack": (),
+            "left_values": {},
         }
     if log.end is not None and log.end.ended_ns > own_ns:
         facts["end"] = None

@@ -199,6 +199,7 @@ def _as_of(
             "exit_where": "",
             "exit_hint": "",
             "left_stack": (),
+            "left_values": {},
             "end": None,
         }
     seen = log.activity

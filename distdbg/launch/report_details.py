@@ -15,11 +15,15 @@ from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.entries import Frame
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
+from distdbg.record.printed_stack import own_frame, read_stack
 
 MOST_DETAILS: Final = 8
 _MOST_REASON: Final = 240
 _MOST_FRAMES: Final = 3
 _ALL_FRAMES: Final = 1000
+#: Variables of the line that raised, and how many of them are told.
+_NAME: Final = re.compile(r"\b(?:self\.)?[A-Za-z_]\w*\b")
+_MOST_VALUES: Final = 5
 #: Errors that only say what another rank did.
 _KNOWN: Final = frozenset(
     ("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout", "MismatchError")
@@ -70,9 +74,22 @@ def all_details(
 
 
 def own_line(one: Evidence) -> list[str]:
-    """'at train.py:80 (step): y = x / 0': the program's own line, however deep the library below it is."""
-    traceback = "" if one.error is None else one.error.traceback
-    return last_line(last_frames(traceback, most=_ALL_FRAMES))
+    """'at train.py:80 (step): y = x / n': the program's own line, however deep the library below it is.
+
+    Behind it '  n = 0', where that is known.
+    """
+    if one.error is None:
+        return []
+    lines = last_line(last_frames(one.error.traceback, most=_ALL_FRAMES))
+    frame = own_frame(read_stack(one.error.traceback))
+    known = one.error.values.get((frame.file, frame.line)) if frame is not None else None
+    if known is not None and len(lines) == 1:
+        text = lines[0].partition(": ")[2]
+        said = [
+            f"{name} {known[name]}" for name in dict.fromkeys(_NAME.findall(text)) if name in known
+        ]
+        lines += [f"  {', '.join(said[:_MOST_VALUES])}"] if said else []
+    return lines
 
 
 def _site(frame: Frame) -> str:

@@ -16,7 +16,7 @@ import resource
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from distdbg.record.durations import nbytes_text
 from distdbg.record.host import host_name
 from distdbg.record.recursion import recursion_hint
 from distdbg.record.regular_file import open_regular
+from distdbg.record.values import values_at
 
 _MOST_NBYTES = 4 << 20
 #: Of a text and of a traceback; the middle of longer ones is left out.
@@ -61,6 +62,8 @@ class ErrorFacts:
     """The ranks without whose end, or verdict, this one would not have failed."""
     waits_for: tuple[int, ...] = ()
     """The ranks that did not come in time."""
+    values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
+    """By file and line of its stack: variables, and what they held ('= 15', 'is 6 long')."""
     rank: int | None = None
     pid: int | None = None
     """Of the process that wrote it; a nested launcher passes on what another one wrote."""
@@ -133,10 +136,21 @@ def read_error_file(path: Path) -> ErrorFacts | None:
         hint=hint if isinstance(hint, str) else None,
         because_of=_ranks(ours.get("because_of")),
         waits_for=_ranks(ours.get("waits_for")),
+        values=_values(ours.get("values")),
         rank=_number(ours.get("rank")),
         pid=_number(ours.get("pid")),
         code=code,
     )
+
+
+def _values(found: object) -> dict[tuple[str, int], dict[str, str]]:
+    """As they were written; what is of another form is passed over."""
+    values = {}
+    for one in _list(found):
+        match one:
+            case {"file": str(file), "line": int(line), "values": dict(known)}:
+                values[file, line] = {str(name): str(text) for name, text in known.items()}
+    return values
 
 
 def message_code(message: object) -> int | None:
@@ -158,6 +172,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
         "cause": _cut(first_cause(error), _MOST_TEXT),
+        "values": values_at(error),
     }
     if rank.isdecimal():
         ours["rank"] = int(rank)

@@ -54,7 +54,7 @@ class SourceLines:
 
     def notes_of(self, frames: Stack, at: int, wanted: Wanted) -> list[str]:
         """Of one frame of a stack: what stands around its line, and where an argument is from."""
-        source = self._source_of(frames[at].file) if at < _MOST_NOTED else None
+        source = self.parsed(frames[at].file) if at < _MOST_NOTED else None
         if source is None:
             return []
         notes = enclosing(source, frames[at].line, 1 if at else 2)
@@ -64,7 +64,7 @@ class SourceLines:
             return notes
         origin: str | Parameter | None = None
         for inner in range(at + 1):
-            known = self._source_of(frames[inner].file)
+            known = self.parsed(frames[inner].file)
             is_passed = inner == 0 or isinstance(origin, Parameter)
             if known is None or not is_passed:
                 return notes
@@ -72,7 +72,8 @@ class SourceLines:
             origin = argument_origin(known, frames[inner].line, wanted.first, callee)
         return [*notes, origin] if isinstance(origin, str) else notes
 
-    def _source_of(self, file: str) -> Source | None:
+    def parsed(self, file: str) -> Source | None:
+        """None where it may not be shown, or is no Python."""
         if file not in self._parsed:
             lines = self._lines_of(file)
             self._parsed[file] = parse(lines) if lines else None

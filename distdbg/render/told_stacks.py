@@ -13,6 +13,7 @@ from typing import Any, Final
 from distdbg.diagnose.finding import Finding, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Frame
+from distdbg.render.left_values import say_left_values
 from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
 from distdbg.render.source_line import SourceLines
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
@@ -20,6 +21,8 @@ from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 #: Of a document for programs; and of which more than the lines is looked at.
 _MOST_STACKS: Final = 4
 _MOST_LETTERS: Final = 160
+#: Frames of a stack of which the values of variables are told.
+_MOST_VALUED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,9 @@ def tell_stacks(
             what=one.what,
             is_cause=at < count,
             frames=tuple(
-                _frames(one, wanted if at < _MOST_STACKS else None, source, letters, is_whole)
+                _frames(
+                    session, one, wanted if at < _MOST_STACKS else None, source, letters, is_whole
+                )
             ),
         )
         for at, (one, wanted) in enumerate(told)
@@ -93,7 +98,12 @@ def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
 
 
 def _frames(
-    stack: FoldedStack, wanted: Wanted | None, source: SourceLines, letters: int, is_whole: bool
+    session: Session,
+    stack: FoldedStack,
+    wanted: Wanted | None,
+    source: SourceLines,
+    letters: int,
+    is_whole: bool,
 ) -> Iterator[ToldFrame]:
     frames = stack.frames if is_whole else own_frames(stack.frames)
     at = 0
@@ -101,6 +111,11 @@ def _frames(
         *inner, frame = alike  # a comprehension, and the function that it stands in
         count = len(inner) + 1
         notes = () if wanted is None else tuple(source.notes_of(frames, at, wanted))
+        parsed = source.parsed(frame.file) if at < _MOST_VALUED else None
+        if parsed is not None:
+            of_line = wanted is None and not at  # nobody waits for another one there
+            values = say_left_values(session, stack.ranks, frame, parsed, of_line=of_line)
+            notes = (*notes, values) if values else notes
         if frame in inner:
             notes = (*notes, "called by itself, again and again")
         at += count

@@ -37,7 +37,7 @@ def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
         if facts.rank in silent:
             _take_over(facts, log)
         if log.exit is Exit.RAISED and _is_of(facts, log):
-            log.left_stack = read_stack(facts.traceback)
+            log.left_stack, log.left_values = read_stack(facts.traceback), facts.values
     for rank, log in session.ranks.items():
         if log.end is None or log.end.cause not in _CRASHES or log.exit is Exit.RAISED:
             continue

@@ -1,0 +1,103 @@
+"""What the variables of a program held where it failed: numbers and sizes, never texts or contents.
+
+    step = 14, batches = 15, self.patience = 3, grads is 6 long, loss float32[4, 8]
+
+They go into the error file, so that a report shows in what two ranks differ. No code of the program runs:
+values are looked at by their exact type alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, Final
+
+from distdbg.record.libraries import is_library
+
+_OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Of a stack, the innermost; and of one frame, in the order in which they were bound.
+_MOST_FRAMES: Final = 6
+_MOST_VALUES: Final = 48
+_MOST_LETTERS: Final = 60
+#: A longer number is an id, or a hash.
+_MOST_BITS: Final = 64
+_SIZED: Final = (list, tuple, dict, set, frozenset, range)
+_SCALARS: Final = frozenset(
+    ("bool", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
+     "uint16", "uint32", "uint64")
+)  # fmt: skip
+_ARRAYS: Final = (
+    ("numpy", "ndarray"),
+    ("cupy", "ndarray"),
+    ("torch", "Tensor"),
+    ("torch", "Parameter"),
+)
+
+
+def values_at(error: BaseException) -> list[dict[str, Any]]:
+    """Of the program's frames that an error came through, the innermost first."""
+    found: list[dict[str, Any]] = []
+    for frame, line in reversed([*walk_tb(error.__traceback__)]):
+        code = frame.f_code
+        if code.co_filename.startswith(_OWN) or is_library(code.co_filename):
+            continue
+        values = dict(_all_of(frame))
+        if values:
+            found.append({"file": code.co_filename, "line": line, "values": values})
+        if len(found) == _MOST_FRAMES:
+            break
+    return found
+
+
+def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
+    """The frame's variables, the attributes of `self`, and what it uses of its module."""
+    local, count = frame.f_locals, 0
+    shared = {
+        name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals
+    }
+    for prefix, known in (("", local), ("self.", _attributes(local.get("self"))), ("", shared)):
+        for name, value in [*known.items()]:
+            text = say_value(value)
+            if text and isinstance(name, str) and not name.startswith("__"):
+                yield prefix + name, text
+                count += 1
+            if count == _MOST_VALUES:
+                return
+
+
+def _attributes(value: object) -> Mapping[str, object]:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+def say_value(value: object) -> str:
+    """'= 15', 'is 6 long', 'float32[4, 8]'; '' for what is not shown."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return f"= {value}"
+    if kind is int:
+        return f"= {value}" if int(value).bit_length() <= _MOST_BITS else ""  # type: ignore[call-overload]
+    if kind is float:
+        return f"= {value:.6g}"
+    if kind.__module__ == "numpy" and kind.__name__ in _SCALARS:
+        return say_value(value.item())  # type: ignore[attr-defined]
+    if kind in _SIZED:
+        return f"is {len(value)} long"  # type: ignore[arg-type]
+    return _say_array(value)
+
+
+def _say_array(value: Any) -> str:
+    kind = type(value)
+    if (kind.__module__.partition(".")[0], kind.__name__) not in _ARRAYS:
+        return ""
+    try:
+        dtype = str(value.dtype).rpartition(".")[2]
+        text = f"{dtype}[{', '.join(str(int(one)) for one in value.shape)}]"
+    except (RuntimeError, TypeError, ValueError):  # of a tensor that has no shape yet
+        return ""
+    return text if len(text) <= _MOST_LETTERS else ""

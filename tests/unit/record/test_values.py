@@ -1,0 +1,88 @@
+"""What is kept of the variables of frames that an error came through."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distdbg.record.error_file import read_error_file, write_error_file
+from distdbg.record.values import say_value, values_at
+
+BATCHES = 15
+
+
+class Loader:
+    """Fails behind its last batch."""
+
+    def __init__(self) -> None:
+        self.items = [1, 2]
+        self.secret = "password"
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "trap":
+            raise AssertionError("code of the program ran")
+        return object.__getattribute__(self, name)
+
+    def load(self, at: int) -> int:
+        name, rate = "shard", 0.25
+        found = self.items[at]
+        return found + BATCHES + len(name) + int(rate)
+
+
+def failed() -> BaseException:
+    with pytest.raises(IndexError) as caught:
+        Loader().load(2)
+    return caught.value
+
+
+def test_numbers_and_sizes_are_kept_and_no_texts() -> None:
+    [inner] = values_at(failed())  # the outer frame has none
+    assert inner["file"] == __file__
+    assert inner["values"] == {
+        "at": "= 2",
+        "rate": "= 0.25",
+        "self.items": "is 2 long",
+        "BATCHES": "= 15",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "= None"),
+        (True, "= True"),
+        (2**64, ""),
+        (float("nan"), "= nan"),
+        (1 / 3, "= 0.333333"),
+        ("token", ""),
+        (b"bytes", ""),
+        ({"a": 1}, "is 1 long"),
+        (range(3), "is 3 long"),
+        (np.float32(2), "= 2"),
+        (np.int64(7), "= 7"),
+        (np.str_("name"), ""),
+        (np.zeros((4, 8), np.float32), "float32[4, 8]"),
+        (np.array(1.0), "float64[]"),
+        (Loader(), ""),
+        (type("ndarray", (), {"__module__": "numpy", "shape": 3, "dtype": "x"})(), ""),
+    ],
+)
+def test_a_value_is_said_by_its_type(value: object, text: str) -> None:
+    assert say_value(value) == text
+
+
+def test_they_are_read_from_the_error_file(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    assert write_error_file(failed(), path)
+    facts = read_error_file(path)
+    assert facts is not None
+    assert facts.values[__file__, Loader.load.__code__.co_firstlineno + 2]["at"] == "= 2"
+    found = json.loads(path.read_text())
+    found["distdbg"]["values"] = [3, {"file": 1, "line": 2, "values": {}}, {"file": "a"}, None]
+    path.write_text(json.dumps(found))
+    facts = read_error_file(path)
+    assert facts is not None
+    assert facts.values == {}
