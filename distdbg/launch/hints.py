@@ -6,6 +6,7 @@ import errno
 import re
 from typing import Final
 
+from distdbg.errors import format_ranks
 from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.ends import MORE_MEMORY
 
@@ -29,6 +30,12 @@ def hint_of(found: RootCause) -> str:
         return MORE_MEMORY
     if _NO_SPACE.match(first.reason):
         return "free space there; what a rank prints does not fail so with --tee, which shows it all the same"
+    if first.reason.startswith("FileNotFoundError") and found.ended:
+        who = "rank" if len(found.ended) == 1 else "ranks"
+        names = format_ranks(one.rank for one in found.ended)
+        return (
+            f"if {who} {names} had to write it first: a barrier between the writing and the reading"
+        )
     if first.crash:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"

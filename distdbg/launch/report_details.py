@@ -22,7 +22,7 @@ _MOST_REASON: Final = 240
 _MOST_FRAMES: Final = 3
 _ALL_FRAMES: Final = 1000
 #: Variables of the line that raised, and how many of them are told.
-_NAME: Final = re.compile(r"\b(?:self\.)?[A-Za-z_]\w*\b")
+_NAME: Final = re.compile(r"\b([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)?\b")
 _MOST_VALUES: Final = 5
 #: Errors that only say what another rank did.
 _KNOWN: Final = frozenset(
@@ -85,9 +85,8 @@ def own_line(one: Evidence) -> list[str]:
     known = one.error.values.get((frame.file, frame.line)) if frame is not None else None
     if known is not None and len(lines) == 1:
         text = lines[0].partition(": ")[2]
-        said = [
-            f"{name} {known[name]}" for name in dict.fromkeys(_NAME.findall(text)) if name in known
-        ]
+        names = (found[at] for found in _NAME.finditer(text) for at in (0, 1) if found[at])
+        said = [f"{name} {known[name]}" for name in dict.fromkeys(names) if name in known]
         lines += [f"  {', '.join(said[:_MOST_VALUES])}"] if said else []
     return lines
 

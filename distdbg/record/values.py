@@ -9,9 +9,11 @@ values are looked at by their exact type alone.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from traceback import walk_tb
-from types import FrameType
+from types import FrameType, MemberDescriptorType
 from typing import Any, Final
 
 from distdbg.record.libraries import is_library
@@ -52,13 +54,18 @@ def values_at(error: BaseException) -> list[dict[str, Any]]:
 
 
 def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
-    """The frame's variables, the attributes of `self`, and what it uses of its module."""
-    local, count = frame.f_locals, 0
-    shared = {
-        name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals
-    }
-    for prefix, known in (("", local), ("self.", _attributes(local.get("self"))), ("", shared)):
+    """The frame's variables; and what its code uses of its objects and its module."""
+    local, used, count = frame.f_locals, frozenset(frame.f_code.co_names), 0
+    module = str(frame.f_globals.get("__name__", ""))
+    own = [
+        (f"{name}.", _attributes(value))
+        for name, value in [*local.items()]
+        if _is_own(value, module)
+    ]
+    for prefix, known in (("", local), *own, ("", frame.f_globals)):
         for name, value in [*known.items()]:
+            if known is not local and name not in used:
+                continue
             text = say_value(value)
             if text and isinstance(name, str) and not name.startswith("__"):
                 yield prefix + name, text
@@ -67,12 +74,29 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
                 return
 
 
+def _is_own(value: object, name: str) -> bool:
+    """Whether it is an object of a class of the program; `name` is the module that uses it."""
+    of = type(value).__module__
+    if of == name:  # __main__ may be another module by now
+        return True
+    file = getattr(sys.modules.get(of), "__file__", None)
+    return isinstance(file, str) and not file.startswith(_OWN) and not is_library(file)
+
+
 def _attributes(value: object) -> Mapping[str, object]:
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if type(found) is dict else {}
+    """Those that are stored in it: nothing is computed."""
+    kind = type(value)
+    if isinstance(value, tuple):
+        fields = kind.__dict__.get("_fields", ())
+        return dict(zip(fields, tuple(value), strict=False)) if type(fields) is tuple else {}
+    found: dict[str, object] = {}
+    for name, slot in [item for one in kind.__mro__ for item in vars(one).items()]:
+        if type(slot) is MemberDescriptorType:
+            with suppress(AttributeError):  # not set
+                found[name] = slot.__get__(value)
+    with suppress(AttributeError):
+        found |= object.__getattribute__(value, "__dict__")
+    return found
 
 
 def say_value(value: object) -> str:

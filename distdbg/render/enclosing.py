@@ -33,6 +33,11 @@ _PEERS: Final = {
 }  # fmt: skip
 #: Of these the first argument is what comes out, and the second one is what the rank gives.
 _GIVEN_SECOND: Final = ("all_gather", "all_to_all", "reduce_scatter")
+#: Calls that give their argument back in another form.
+_MODULES: Final = ("cp", "cupy", "np", "numpy", "torch")
+_WRAPPERS: Final = ("list", "sorted", "tuple")
+#: Of a function, or it says too little.
+_MOST_RETURNS: Final = 3
 _Block = ast.If | Loop | ast.ExceptHandler
 
 
@@ -91,9 +96,12 @@ def argument_origin(
         (one for one in reversed(path_to(source.tree, line)) if isinstance(one, Function)), None
     )
     scope = function or source.tree
-    name = _name_of_argument(scope, line, first, callee)
-    if name is None:
+    given = _argument(scope, line, first, callee)
+    if given is None:
         return None
+    name = _name_in(given)
+    if name is None:
+        return _returned(source, given) or None
     bound = [at for at in _bound_at(scope, name) if at <= line]
     if not bound:
         return None if function is None else _parameter(function, name)
@@ -184,9 +192,9 @@ def line_text(source: Source, line: int) -> str:
     return shorten(printable(text), _MOST_LETTERS)
 
 
-def _name_of_argument(
+def _argument(
     scope: ast.AST, line: int, first: Sequence[str], callee: Parameter | None
-) -> str | None:
+) -> ast.expr | None:
     calls = [
         node
         for node in _own(scope)
@@ -208,7 +216,7 @@ def _name_of_argument(
         if 0 <= place < len(call.args):
             wanted.append(call.args[place])
         if wanted:
-            return _name_in(wanted[0])
+            return wanted[0]
     return None
 
 
@@ -217,11 +225,38 @@ def _name_in(given: ast.expr) -> str | None:
     match given:
         case ast.Name(id=name):
             return name
-        case ast.Call(args=[ast.Name(id=name)]):
+        case ast.Call(func=func, args=[ast.Name(id=name)]) if _is_of_library(func):
             return name
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=[]):
             return name
     return None
+
+
+def _is_of_library(function: ast.expr) -> bool:
+    """Whether what it returns is its argument in another form: np.asarray, list."""
+    match function:
+        case ast.Attribute(value=ast.Name(id=module)):
+            return module in _MODULES
+        case ast.Name(id=name):
+            return name in _WRAPPERS
+    return False
+
+
+def _returned(source: Source, given: ast.expr) -> str:
+    """'from column(): `return np.zeros(n)` (line 37) or `return field` (line 40)'; '' for other calls."""
+    name = _called(given) if isinstance(given, ast.Call) else ""
+    defined = [
+        node for node in ast.walk(source.tree) if isinstance(node, Function) and node.name == name
+    ]
+    if len(defined) != 1:  # of another file, or several classes have one
+        return ""
+    lines = [
+        node.lineno for node in _own(defined[0]) if isinstance(node, ast.Return) and node.value
+    ]
+    if not 0 < len(lines) <= _MOST_RETURNS:
+        return ""
+    said = (f"`{line_text(source, line)}` (line {line})" for line in sorted(lines))
+    return f"from {name}(): {' or '.join(said)}"
 
 
 def _called(call: ast.Call) -> str:

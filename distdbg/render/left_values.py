@@ -8,6 +8,7 @@ Those of the loops and conditions that the line stands in; of a line that raised
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,8 @@ from distdbg.render.enclosing import Function, Loop, Source, path_to
 
 _MOST_NAMES: Final = 5
 _MOST_SIDES: Final = 3
+#: What a loop goes over, or takes: that matters where a line fails with it.
+_ARRAY: Final = re.compile(r"\w+\[")
 
 
 def say_left_values(
@@ -32,14 +35,14 @@ def say_left_values(
     if not known:
         return ""
     names = names_around(source, frame.line, of_line=of_line)
-    said = [text for name in names if (text := _say(name, known, len(ranks)))]
+    said = [text for name in names if (text := _say(name, known, len(ranks), of_line=of_line))]
     return ", ".join(said[:_MOST_NAMES])
 
 
-def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int) -> str:
+def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int, *, of_line: bool) -> str:
     sides: dict[str, list[int]] = {}
     for rank, values in known.items():
-        if name in values:
+        if name in values and (of_line or not _ARRAY.match(values[name])):
             sides.setdefault(values[name], []).append(rank)
     if len(sides) > _MOST_SIDES:
         return ""
@@ -70,9 +73,10 @@ def _names(node: ast.AST) -> Iterator[str]:
     while left:  # no recursion: an expression may be nested deeply
         one = left.pop()
         match one:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                yield f"self.{name}"
-                continue
+            case ast.Attribute(value=ast.Name(id=of), attr=name):
+                yield f"{of}.{name}"
+                if of == "self":
+                    continue
             case ast.Name(id=name):
                 yield name
             case ast.Lambda():

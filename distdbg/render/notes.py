@@ -1,6 +1,7 @@
 """What is worth saying of the source around the lines of a stack, by what was found. Pure.
 
 deadlock, mismatch      conditions and loops, and where the argument is from that matters
+raised, crashed         conditions and loops
 late or stuck rank      conditions and loops around the line that it does not leave
 a call too few          ... and what skips the call, or ends the loop
 """
@@ -41,6 +42,8 @@ def wanted_of_cause(session: Session, root: Finding) -> Wanted | None:
         return Wanted(_what_differs(session, root))
     if root.kind is Kind.DEADLOCK:
         return Wanted(MEETING)
+    if root.kind is Kind.DEAD_RANK:
+        return Wanted(origin=False)
     if root.kind not in _WAITED_FOR:
         return None
     has_gone = any(_has_gone(session, rank) for rank in root.ranks)

@@ -1,7 +1,12 @@
-"""A hint that only the source gives: the records show that a rank stopped, its loop shows by which condition.
+"""Hints that only the source gives: the records show that a rank stopped, its loop shows by which condition.
 
 see whether rank 2 left the loop by the `break` under `if patience.exhausted(loss)` (line 59): all ranks
 have to decide that alike
+
+`if not work.is_completed()` (line 21) depends on time: ranks start different numbers of ops by it; wait()
+is the same on all
+
+see whether `while True` (line 38) ends on rank 2
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.find.parted import NAME_STEPS
-from distdbg.diagnose.finding import Verdict
+from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
 from distdbg.render.source_line import SourceLines
@@ -31,15 +36,29 @@ _WAYS: Final = (
 )
 
 
+#: A condition that no two ranks see alike, around a call that all have to make.
+_BY_TIME: Final = (
+    re.compile(r".*under (`[^`]*\.is_(?:completed|success)\(\)[^`]*` \(line \d+\)).*"),
+    "{way} depends on time: ranks start different numbers of ops by it; wait() is the same on all",
+)
+_ENDLESS: Final = (
+    re.compile(r"in (`while .*` \(line \d+\))"),
+    "see whether {way} ends on {who}; if it was at work, take its stacks twice (distdbg stacks)",
+)
+
+
 def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) -> Verdict:
     """The same with the better hint, where the records alone know none."""
     root = verdict.root
-    if root is None or root.advice != NAME_STEPS:
+    ways = () if root is None else _ways(root)
+    if root is None or not ways:
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
-    notes = [note for stack in told if stack.is_cause for one in stack.frames for note in one.notes]
+    # What skips a call of the others may be what is wrong with all.
+    known = [stack for stack in told if stack.is_cause or _BY_TIME in ways]
+    notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
-    advice = next(filter(None, (_advice(way, notes, who) for way in _WAYS)), "")
+    advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
     if not advice:
         return verdict
     better = replace(root, advice=advice)
@@ -48,6 +67,16 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         root=better,
         findings=tuple(better if one is root else one for one in verdict.findings),
     )
+
+
+def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """In which the source may give a better hint than the records."""
+    if root.advice == NAME_STEPS:
+        return _WAYS
+    if root.kind is Kind.MISMATCH:
+        return (_BY_TIME,)
+    is_busy = root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
+    return (_ENDLESS,) if is_busy else ()
 
 
 def _advice(way: tuple[re.Pattern[str], str], notes: Sequence[str], who: str) -> str:

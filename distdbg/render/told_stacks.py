@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from distdbg.diagnose.finding import Finding, Role, Verdict
+from distdbg.diagnose.finding import Finding, Kind, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Frame
 from distdbg.render.left_values import say_left_values
@@ -77,7 +77,13 @@ def tell_stacks(
             is_cause=at < count,
             frames=tuple(
                 _frames(
-                    session, one, wanted if at < _MOST_STACKS else None, source, letters, is_whole
+                    session,
+                    one,
+                    wanted if at < _MOST_STACKS else None,
+                    source,
+                    letters,
+                    is_whole=is_whole,
+                    is_raised=root.kind is Kind.DEAD_RANK and at < count,
                 )
             ),
         )
@@ -103,7 +109,9 @@ def _frames(
     wanted: Wanted | None,
     source: SourceLines,
     letters: int,
+    *,
     is_whole: bool,
+    is_raised: bool,
 ) -> Iterator[ToldFrame]:
     frames = stack.frames if is_whole else own_frames(stack.frames)
     at = 0
@@ -113,7 +121,7 @@ def _frames(
         notes = () if wanted is None else tuple(source.notes_of(frames, at, wanted))
         parsed = source.parsed(frame.file) if at < _MOST_VALUED else None
         if parsed is not None:
-            of_line = wanted is None and not at  # nobody waits for another one there
+            of_line = is_raised and not at
             values = say_left_values(session, stack.ranks, frame, parsed, of_line=of_line)
             notes = (*notes, values) if values else notes
         if frame in inner:

@@ -2,6 +2,8 @@
 
     rank 2 received 20 messages from rank 3 at reaction.py:22 and went on to all_gather; rank 3 sends one more
 
+    rank 0 sent a last message to ranks 1-2 at tiles.py:58 and not to rank 3
+
 Others that call the same function show which of the two is wrong: a rank that is in it alone has more rounds,
 one that has left it alone fewer. Without others nobody knows.
 """
@@ -17,7 +19,7 @@ from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages
-from distdbg.diagnose.wording import site_of
+from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Flag, Status
 
 #: Fewer messages are no loop.
@@ -48,9 +50,12 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
     log = session.ranks.get(other)
     if log is None or log.lost.get("ops") or session.ranks[op.rank].lost.get("ops"):
         return None
-    done = _done(session, op, op.rank, other, kind)
+    done = [*_done(session, op, op.rank, other, kind)]
     mine = [one for one in done if session.site_of(one) == session.site_of(op)]
-    theirs = list(_done(session, op, other, op.rank, "recv" if kind == "send" else "send"))
+    answer = "recv" if kind == "send" else "send"
+    theirs = list(_done(session, op, other, op.rank, answer))
+    if len(theirs) == len(done) and (left_out := _left_out(session, op, other, answer)):
+        return left_out
     if len(mine) < _FEWEST or len(theirs) != len(mine):
         return None
     at = site_of(session, theirs[-1])
@@ -73,6 +78,41 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
         (f"{head}{short}{went}", f"; rank {op.rank} {wants} one more"),
         (other, op.rank),
         _who_is_alone(session, op, theirs[-1]),
+    )
+
+
+def _left_out(session: Session, op: OpRef, other: int, kind: str) -> Miss | None:
+    """A message that the other one exchanged with all its other peers last, and not with this rank."""
+    log = session.ranks[other].ops
+    peers = {log.peer[at] for at in range(len(log)) if log.flags[at] & Flag.MESSAGE} - {op.rank}
+    last = {
+        peer: messages[-1]
+        for peer in peers
+        if (messages := [*_done(session, op, other, peer, kind)])
+    }
+    sites = {site_of(session, one) for one in last.values()}
+    site = sites.pop() if len(sites) == 1 else ""
+    if not site or len(last) < _FEWEST or site == site_of(session, op):
+        return None
+    if any(site_of(session, one) == site for one in _done(session, op, other, op.rank, kind)):
+        return None
+    did, whom = ("sent", "to") if kind == "send" else ("received", "from")
+    head = f"rank {other} {did} a last message {whom} {say_ranks(last)} at "
+    tail = f" and not {whom} rank {op.rank}"
+    short = site.partition(" (")[0]
+    return Miss(
+        Evidence(
+            text=f"{head}{site}{tail}",
+            rank=other,
+            ranks=(other, op.rank),
+            op=next(iter(last.values())),
+            site=site,
+            is_left_out=True,
+        ),
+        f"see why {short} leaves out rank {op.rank}",
+        (f"{head}{short}{tail}",),
+        (other, op.rank),
+        (other,),
     )
 
 

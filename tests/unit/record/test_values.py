@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -72,6 +74,30 @@ def test_numbers_and_sizes_are_kept_and_no_texts() -> None:
 )
 def test_a_value_is_said_by_its_type(value: object, text: str) -> None:
     assert say_value(value) == text
+
+
+@dataclass(slots=True)
+class Slotted:
+    cell: int
+    unused: int = 3
+
+
+class Named(NamedTuple):
+    power: float
+
+
+def test_attributes_that_the_code_uses_are_kept_of_each_kind_of_object() -> None:
+    def read(heater: Slotted, lamp: Named) -> float:
+        empty: list[float] = []
+        return heater.cell + lamp.power + empty[0]
+
+    with pytest.raises(IndexError) as caught:
+        read(Slotted(cell=240), Named(0.5))
+    assert values_at(caught.value)[0]["values"] == {
+        "empty": "is 0 long",
+        "heater.cell": "= 240",
+        "lamp.power": "= 0.5",
+    }
 
 
 def test_they_are_read_from_the_error_file(tmp_path: Path) -> None:

@@ -178,6 +178,34 @@ def test_the_second_argument_names_the_peer_and_the_op_is_the_call_that_counts()
     assert argument_origin(source, 21) is None  # `loss`, and not the argument of record()
 
 
+RETURNS = """\
+class Reach:
+    def column(self, puffs):
+        if empty(puffs):
+            return np.zeros(8)
+        return mass.astype(np.float32)
+    def __call__(self): return 1
+def twice(): return 1
+def main():
+    all_reduce(reach.column(puffs))
+    all_reduce(np.asarray(puffs))
+    all_reduce(unknown(puffs))
+    all_reduce(twice())
+if x:
+    def twice(): return 2
+"""
+
+
+def test_what_a_function_of_the_file_returns_is_the_origin() -> None:
+    source = parse(RETURNS.split("\n"))
+    assert source is not None
+    assert argument_origin(source, 9) == (
+        "from column(): `return np.zeros(8)` (line 4) or `return mass.astype(np.float32)` (line 5)"
+    )
+    for line in (10, 11, 12):  # a global, a function of another file, one of two
+        assert argument_origin(source, line) is None
+
+
 def test_a_condition_in_the_line_of_the_call_is_not_told_again() -> None:
     source = parse(["for step in steps:", "    if rank == 1: load()"])
     assert source is not None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
+from distdbg.record.entries import Frame
 from distdbg.record.format import Exit
+from distdbg.record.rank_state import RankState
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
 from distdbg.testing.session_builder import SessionBuilder
@@ -64,3 +67,55 @@ def test_without_its_source_a_verdict_stays_as_it_is(tmp_path: Path) -> None:
     session = left_early(tmp_path).session
     verdict = diagnose(session)
     assert with_source_hint(session, verdict, SourceLines("", 0)) is verdict
+
+
+TIMED = """\
+def tick():
+    if not work.is_completed():
+        return
+    work = all_reduce(w)
+def summary():
+    all_reduce(total)
+"""
+
+
+def test_a_condition_that_depends_on_time_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "tick.py"
+    path.write_text(TIMED)
+    build = SessionBuilder(3)
+    for rank in range(3):
+        site, size = (f"{path}:4 (tick)", 3) if rank else (f"{path}:6 (summary)", 4)
+        build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "`if not work.is_completed()` (line 2) depends on time: ranks start different numbers of ops by "
+        "it; wait() is the same on all"
+    )
+
+
+ENDLESS = """\
+def search():
+    while True:
+        step()
+    all_reduce(w)
+"""
+
+
+def test_a_while_that_a_busy_rank_is_in_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "search.py"
+    path.write_text(ENDLESS)
+    build = SessionBuilder(2)
+    build.op(1, "all_reduce", at_s=1, site=f"{path}:4 (search)")
+    frames = (Frame(str(path), 3, "search"),)
+    build.session.ranks[0].activity = Activity(
+        state=RankState.BUSY, since_ns=2 * 10**9, site="search.py:3 (search)", stack=frames
+    )
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "see whether `while True` (line 2) ends on rank 0; if it was at work, take its stacks twice "
+        "(distdbg stacks)"
+    )

@@ -1,0 +1,64 @@
+"""A last message that a rank exchanges with all of its peers but one."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.diagnose.find.deadlock import find
+from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.matching import match
+from distdbg.diagnose.waits import find_waits
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def farm(kind: str, *, last: dict[int, str], rounds: int = 1) -> Finding:
+    """Rank 0 works with ranks 1-3 in turn; `last` has the line of its last message with each."""
+    build = SessionBuilder(4)
+    other = "recv" if kind == "send" else "send"
+
+    def exchange(worker: int, line: str) -> None:
+        for rank, how, peer in ((0, kind, worker), (worker, other, 0)):
+            source = {"source": peer} if how == "recv" else {}
+            site = line if rank == 0 else "farm.py:66 (work)"
+            build.op(rank, how, peer=peer, at_s=1, ended_s=2, site=site, **source)
+
+    for _ in range(rounds):
+        for worker in (1, 2, 3):
+            exchange(worker, "farm.py:37 (assign)")
+    for worker, line in last.items():
+        exchange(worker, line)
+    build.op(3, other, peer=0, at_s=3, site="farm.py:66 (work)")
+    for rank in (0, 1, 2):
+        build.op(rank, "barrier", at_s=3, site="farm.py:75 (report)")
+    session = build.session
+    matched = match(session)
+    (found,) = find(session, matched, find_waits(session, matched))
+    assert len(found.what) <= 120
+    return found
+
+
+@pytest.mark.parametrize("kind", ["send", "recv"])
+def test_the_rank_that_the_last_message_leaves_out_is_named_with_the_line(kind: str) -> None:
+    found = farm(kind, last={1: "farm.py:59 (stop)", 2: "farm.py:59 (stop)"})
+    did, whom = ("sent", "to") if kind == "send" else ("received", "from")
+    assert found.what == (
+        f"ranks 0,3 are deadlocked: rank 0 {did} a last message {whom} ranks 1-2 at farm.py:59 "
+        f"and not {whom} rank 3"
+    )
+    assert found.ranks == (0,)
+    assert found.advice == "see why farm.py:59 leaves out rank 3"
+    assert found.evidence[-1].is_left_out
+    assert found.evidence[-1].site == "farm.py:59 (stop)"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {},  # all got the same
+        {1: "farm.py:59 (stop)"},  # and rank 2 did not either
+        {1: "farm.py:59 (stop)", 2: "farm.py:60 (stop)"},
+        {1: "farm.py:59 (stop)", 2: "farm.py:59 (stop)", 3: "farm.py:59 (stop)"},
+    ],
+)
+def test_who_is_not_alone_without_it_is_not_left_out(last: dict[int, str]) -> None:
+    assert "a last message" not in farm("send", last=last, rounds=2).what

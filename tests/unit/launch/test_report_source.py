@@ -1,0 +1,43 @@
+"""What a report says around the line that raised."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.launch.evidence import Evidence
+from tests.unit.launch.report_facts import ended, error, terminated, told
+
+TRACE = """\
+Traceback (most recent call last):
+  File "/job/rod.py", line 50, in sources
+    q[heater.cell - self.lo] += power
+    ~^^^^^^^^^^^^^^^^^^^^^^^^
+IndexError: index 120 is out of bounds
+"""
+KNOWN = {"q": "float64[120]", "heater.cell": "= 240", "self.lo": "= 120", "step": "= 60"}
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({("/job/rod.py", 50): KNOWN}, ["q float64[120], heater.cell = 240, self.lo = 120"]),
+        ({("/job/rod.py", 51): KNOWN}, []),  # of another line
+        ({("/job/rod.py", 50): {"step": "= 60"}}, []),  # not in that line
+    ],
+)
+def test_the_variables_of_the_line_that_raised_stand_below_it(
+    values: dict[tuple[str, int], dict[str, str]], lines: list[str]
+) -> None:
+    said = error("IndexError: index 120 is out of bounds", traceback=TRACE, values=values)
+    text = told(Evidence(end=ended(1, cause="exited", exit_code=1), error=said))
+    place = "at rod.py:50 (sources): q[heater.cell - self.lo] += power"
+    _, _, behind = text.partition(f"  {place}\n")
+    assert [line.strip() for line in behind.splitlines() if line.startswith("    ")] == lines
+
+
+def test_who_may_have_had_to_write_a_missing_file_is_named() -> None:
+    said = error("FileNotFoundError: [Errno 2] No such file or directory: 'coarse.npz'")
+    mine = Evidence(end=ended(1, cause="exited", exit_code=1), error=said)
+    hint = "hint: if rank 0 had to write it first, put a barrier between the writing and the reading"
+    assert hint in told(mine, terminated(0))
+    assert "a barrier" not in told(mine)
