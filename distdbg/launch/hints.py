@@ -33,9 +33,7 @@ def hint_of(found: RootCause) -> str:
     if first.reason.startswith("FileNotFoundError") and found.ended:
         who = "rank" if len(found.ended) == 1 else "ranks"
         names = format_ranks(one.rank for one in found.ended)
-        return (
-            f"if {who} {names} had to write it first: a barrier between the writing and the reading"
-        )
+        return f"if {who} {names} had to write it first, put a barrier between writing and reading"
     if first.crash:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"
