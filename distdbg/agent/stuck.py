@@ -26,7 +26,7 @@ from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import IN_LIBRARY, IN_LOCK, NO_OTHER_THREAD, OTHER_THREAD
+from distdbg.record.sightings import FILE_LOCK, IN_LIBRARY, IN_LOCK, NO_OTHER_THREAD, OTHER_THREAD
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3
@@ -34,6 +34,8 @@ _IDLE: Final = 0.05
 #: Threads that are named beside the main one.
 _MOST_OTHERS: Final = 2
 #: Of the standard library, where a lock is all that is waited for.
+#: Where the kernel lets a process wait in flock, lockf and fcntl.
+_FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
 
@@ -230,4 +232,6 @@ def _sleep(first: Look, second: Look) -> str:
     if now.wchan.startswith("futex") or now.is_futex:
         # A lock that is tried again and again: each try is a switch.
         return "in a lock, tried again and again" if again else f"in a lock{limited}"
+    if now.wchan in _FILE_LOCKS:
+        return f"{FILE_LOCK}{limited}"
     return f"in a system call ({now.wchan}){limited}" if now.wchan else ""

@@ -6,8 +6,9 @@ much memory is gone long after those whom its end has woken. So what a rank repo
 
     cause       it names no other rank, and was not terminated           the earliest of these is it
     leaver      it ended with code 0 while others still needed it        as a cause
-    suspect     it gave up waiting for another rank, or lost some        only without the two above
-                connection and cannot say to whom
+    suspect     it gave up waiting for another rank, lost some           only without the two above
+                connection and cannot say to whom, or found its
+                group broken
     victim      it names another rank as the cause                       only if no other is left
     ended       by the launcher, because of another rank                 never
 """
@@ -27,6 +28,9 @@ _LOST_CONNECTION = re.compile(
     r"|remote process exited|communicator was aborted|socket closed",
     re.IGNORECASE,
 )
+
+#: Of a rank whose group another one has broken: a consequence, as that one failed before.
+_BROKEN_GROUP = re.compile(r"^CollectiveError: .* cannot run: rank \d+ ")
 
 #: What each rank says of itself in words that are alike else.
 _ITSELF = re.compile(r" \(this is rank \d+\)$")
@@ -140,7 +144,8 @@ def _part_of(one: Evidence, first_own_ns: int | None) -> Part:
         return Part.FINE
     if one.because_of:
         return Part.VICTIM
-    if one.waits_for or (one.reason and _LOST_CONNECTION.search(one.reason)):
+    is_consequence = _LOST_CONNECTION.search(one.reason) or _BROKEN_GROUP.match(one.reason)
+    if one.waits_for or is_consequence:
         return Part.SUSPECT
     return Part.CAUSE
 

@@ -71,6 +71,8 @@ _DOING: Final[Mapping[str, str]] = MappingProxyType(
 IN_LOCK: Final = "in a lock"
 #: ... and goes on where a library has taken it: 'in a lock, in wait() of threading.py'.
 IN_LIBRARY: Final = "() of "
+#: The reason of a rank that another process keeps from a file.
+FILE_LOCK: Final = "waiting for a file lock"
 WAITING_FOR_LOCK: Final = "waiting for a lock"
 #: In the reason of a rank in a lock: behind it comes a thread that may hold the lock, and where that is.
 OTHER_THREAD: Final = "; its thread "

@@ -26,7 +26,13 @@ from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site
 from distdbg.record.format import Status
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import NO_OTHER_THREAD, OTHER_THREAD, STOPPED_ITSELF, waits_for_lock
+from distdbg.record.sightings import (
+    FILE_LOCK,
+    NO_OTHER_THREAD,
+    OTHER_THREAD,
+    STOPPED_ITSELF,
+    waits_for_lock,
+)
 from distdbg.record.thresholds import measure_of
 
 _IS: Final = {
@@ -175,6 +181,8 @@ def _advice(state: RankState, why: str, *, is_past: bool) -> str:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"
+    if why.startswith(FILE_LOCK):
+        return "see who holds that file lock (lslocks): a rank that holds it must not wait for the others"
     if state is RankState.ASLEEP and "sleep" in why:
         return "see why it sleeps there: time.sleep, or a wait with a time limit"
     return _ADVICE.get(state, "")

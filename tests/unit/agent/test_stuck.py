@@ -138,6 +138,10 @@ def test_another_thread_that_holds_the_gil_is_named() -> None:
     ("facts", "why"),
     [
         ({}, "in a lock"),
+        (
+            {"wchan": "locks_lock_inode_wait", "syscall": 73, "is_futex": False},
+            "waiting for a file lock",
+        ),
         ({"has_timeout": True}, "in a lock with a time limit"),
     ],
 )

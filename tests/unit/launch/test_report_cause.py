@@ -129,6 +129,20 @@ def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
     assert f"  hint: {shown.advice}" in lines
 
 
+def test_who_found_the_group_broken_is_no_cause_beside_the_one_that_timed_out() -> None:
+    """Rank 0 holds a file lock in a barrier: the others come when it has given up."""
+    late = error("OpTimeout: barrier #1 waited 15 s for ranks 1-2", at_s=0.9, waits_for=(1, 2))
+    broken = "CollectiveError: barrier #1 on group 'world' cannot run: rank 0 timed out in op #1"
+    others = [
+        Evidence(end=ended(rank, 1.2, cause="exited", exit_code=3), error=error(broken, at_s=1.1))
+        for rank in (1, 2)
+    ]
+    first = Evidence(end=ended(0, 1.0, cause="exited", exit_code=1), error=late)
+    text = told(*others, first, seen=dict.fromkeys((1, 2), "asleep in load() at tables.py:16"))
+    assert text.startswith("HUNG: rank 1 was asleep in load() at tables.py:16\n")
+    assert "rank 0 raised OpTimeout" in text
+
+
 def test_what_an_error_was_raised_from_stands_below_it() -> None:
     failed = error("RuntimeError: the loader is gone", cause="OSError: no such shard")
     lines = told(Evidence(end=ended(1, exit_code=1), error=failed)).splitlines()
