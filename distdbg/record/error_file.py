@@ -145,11 +145,13 @@ def read_error_file(path: Path) -> ErrorFacts | None:
 
 def _values(found: object) -> dict[tuple[str, int], dict[str, str]]:
     """As they were written; what is of another form is passed over."""
-    values = {}
+    values: dict[tuple[str, int], dict[str, str]] = {}
     for one in _list(found):
         match one:
             case {"file": str(file), "line": int(line), "values": dict(known)}:
-                values[file, line] = {str(name): str(text) for name, text in known.items()}
+                texts = {str(name): str(text) for name, text in known.items()}
+                # A comprehension, and the function that it stands in, are at one line.
+                values[file, line] = texts | values.get((file, line), {})
     return values
 
 

@@ -112,3 +112,10 @@ def test_they_are_read_from_the_error_file(tmp_path: Path) -> None:
     facts = read_error_file(path)
     assert facts is not None
     assert facts.values == {}
+    inner, outer = {"each": "= 3", "at": "= 1"}, {"each": "= 0", "n": "= 9"}
+    frames = [{"file": "a.py", "line": 2, "values": known} for known in (inner, outer)]
+    found["distdbg"]["values"] = frames
+    path.write_text(json.dumps(found))
+    facts = read_error_file(path)
+    assert facts is not None
+    assert facts.values == {("a.py", 2): {"each": "= 3", "at": "= 1", "n": "= 9"}}
