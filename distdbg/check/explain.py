@@ -245,10 +245,20 @@ def _explain_splits(
         ranks=involved,
         sides=[side.to_json()],
         details=details,
-        hint="all arrays of all ranks must have one shape"
-        if all(call["function"].startswith("all_to_all_list") for call in calls)
-        else "input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
+        hint=_hint_of_splits(calls),
     )
+
+
+def _hint_of_splits(calls: Sequence[Mapping[str, Any]]) -> str:
+    if all(call["function"].startswith("all_to_all_list") for call in calls):
+        return "all arrays of all ranks must have one shape"
+    given = [call.get("sends") for call in calls]
+    if None not in given and given == [call.get("expects") for call in calls]:
+        return (
+            "each rank expects from the others what it sends to them: exchange the sizes first, by an "
+            "all_to_all of them"
+        )
+    return "input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j"
 
 
 def _entry(call: Mapping[str, Any], name: str, index: int) -> int | None:

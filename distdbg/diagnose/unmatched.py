@@ -58,7 +58,7 @@ class Pair:
 
 def find_pairs(session: Session) -> list[Pair]:
     """All pairs, the surest kind of each recv only, by receiver."""
-    sends, recvs = _unmatched(session)
+    sends, recvs = unmatched_halves(session)
     if not sends or not recvs:
         return []
     by_sender, by_target = defaultdict(list), defaultdict(list)
@@ -109,7 +109,8 @@ def say_taken(
     )
 
 
-def _unmatched(session: Session) -> tuple[list[OpRef], list[OpRef]]:
+def unmatched_halves(session: Session) -> tuple[list[OpRef], list[OpRef]]:
+    """The sends and the recvs in flight that no other rank has met."""
     messages = Messages(session)
     sends: list[OpRef] = []
     recvs: list[OpRef] = []

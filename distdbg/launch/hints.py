@@ -16,6 +16,11 @@ THREAD_RAISED: Final = "see why that thread raised: what it had to make or do wi
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 
+#: What a program does with the Work of an op.
+_NO_WORK: Final = re.compile(
+    r"AttributeError: 'NoneType' object has no attribute '(?:wait|is_completed|get_future|result)'"
+)
+
 
 def hint_of(found: RootCause) -> str:
     """The hint for the first of those that failed; '' where nothing can be advised."""
@@ -34,6 +39,8 @@ def hint_of(found: RootCause) -> str:
         who = "rank" if len(found.ended) == 1 else "ranks"
         names = format_ranks(one.rank for one in found.ended)
         return f"if {who} {names} had to write it first, put a barrier between writing and reading"
+    if _NO_WORK.match(first.reason):
+        return "an op returns None without async_op=True, and on a rank that is not in its group"
     if first.crash:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"

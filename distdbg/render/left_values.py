@@ -44,7 +44,8 @@ def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int, *, of_li
     for rank, values in known.items():
         if name in values and (of_line or not _ARRAY.match(values[name])):
             sides.setdefault(values[name], []).append(rank)
-    if len(sides) > _MOST_SIDES:
+    is_own_number = all(text == f"= {rank}" for text, ranks in sides.items() for rank in ranks)
+    if len(sides) > _MOST_SIDES or is_own_number:
         return ""
     if len(sides) == 1 and sum(map(len, sides.values())) == count:
         return f"{name} {next(iter(sides))}"

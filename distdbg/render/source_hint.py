@@ -7,10 +7,15 @@ have to decide that alike
 is the same on all
 
 see whether `while True` (line 38) ends on rank 2
+
+see whether rank 0 skipped keeper.py:29 by the `return` under `except OSError` (line 26)
+
+see whether all ranks decide `if rank == 0` (line 35 of denoise.py) alike: rank 0 came to sharded.py:36 by it
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +24,9 @@ from typing import Final
 from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_ranks
+from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import tell_stacks
+from distdbg.render.told_stacks import ToldStack, tell_stacks
 
 #: As `loop_exits` and `enclosing` say it: what ends the loop early tells more than its head.
 _WAYS: Final = (
@@ -35,7 +40,12 @@ _WAYS: Final = (
     ),
 )
 
-
+#: Hints of who knows the records alone, of ranks that are at other lines.
+_GENERAL: Final = re.compile("^a branch|may depend on its own data|made one call fewer")
+_SKIPS: Final = re.compile(
+    r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
+)
+_UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
 #: A condition that no two ranks see alike, around a call that all have to make.
 _BY_TIME: Final = (
     re.compile(r".*under (`[^`]*\.is_(?:completed|success)\(\)[^`]*` \(line \d+\)).*"),
@@ -59,6 +69,8 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
+    if not advice and root.kind is Kind.MISMATCH and _GENERAL.search(root.advice):
+        advice = _by_branch(told, root.ranks)
     if not advice:
         return verdict
     better = replace(root, advice=advice)
@@ -67,6 +79,38 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         root=better,
         findings=tuple(better if one is root else one for one in verdict.findings),
     )
+
+
+def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
+    """By what the ranks came to other calls: an exit that skips the call of the others, or a condition."""
+    stacks = [stack for stack in told if stack.frames and not stack.what.startswith("did not call")]
+    if len({stack.frames[0].frame[:2] for stack in stacks}) < 2:
+        return ""  # all are at one line
+    mine = [stack for stack in stacks if set(stack.ranks) <= set(odd)]
+    others = [stack for stack in stacks if stack not in mine]
+    for stack in others if odd else ():
+        if found := _first_note(stack, _SKIPS):
+            return f"see whether {say_ranks(odd, 3)} skipped {_site(stack)} by the {found}"
+    for stack in [*mine, *others]:
+        if found := _first_note(stack, _UNDER):
+            return (
+                f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
+                f"{_site(stack)} by it"
+            )
+    return ""
+
+
+def _first_note(stack: ToldStack, pattern: re.Pattern[str]) -> str:
+    """Of the innermost frame that has one, with its file; ''."""
+    for one in stack.frames:
+        for note in one.notes:
+            if found := pattern.fullmatch(note):
+                return f"{found[1]} ({found[2]} of {os.path.basename(one.frame.file)})"
+    return ""
+
+
+def _site(stack: ToldStack) -> str:
+    return short_site(str(stack.frames[0].frame)).partition(" (")[0]
 
 
 def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:

@@ -241,7 +241,7 @@ def _advice(one: Ending) -> str:
         why = f"either it calls itself without end, or the data of rank {one.rank} is too deep"
         return f"look at {one.where}: {why}"
     if one.where:
-        return f"look at {one.where} on {say_ranks([one.rank])}: no other rank caused it"
+        return f"look at {one.where} on {say_ranks([one.rank])}: the others only lost it"
     return f"look at the last lines of stderr of rank {one.rank}"
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
 from distdbg.diagnose.find.cycle_text import uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
+from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.unsent import unsent_messages
@@ -88,7 +89,8 @@ class _Telling:
         unmatched = unmatched_messages(session, edges, behind)
         if taken:  # that another rank sends as well is no evidence beside it
             unmatched = [miss for miss in unmatched if miss.advice]
-        self._misses: list[Miss] = [*taken, *unmatched, *unsent, *relayed]
+        apart = not_mutual(session, edges) if is_cycle and not taken else []
+        self._misses: list[Miss] = [*apart, *taken, *unmatched, *unsent, *relayed]
         self._misses = (
             self._misses
             or mixed_groups(session, edges, behind)

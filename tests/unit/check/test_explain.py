@@ -246,6 +246,15 @@ def test_splits_that_do_not_fit_are_told_pair_by_pair() -> None:
     error = explain(*calls)
     assert "rank 1 sends 4 elements to rank 0, which expects 3" in str(error)
     assert error.ranks == [0, 1]
+    assert error.hint == "input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j"
+    same = [
+        describe(facts, "all_to_all_single", "/a/t.py:1 (f)", sizes, sizes)
+        for sizes in ([1, 2], [4, 1])
+    ]
+    assert explain(*same).hint == (
+        "each rank expects from the others what it sends to them: exchange the sizes first, by an "
+        "all_to_all of them"
+    )
 
 
 def test_a_description_that_cannot_be_read_does_not_hide_the_others() -> None:

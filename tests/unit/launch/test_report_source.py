@@ -41,3 +41,9 @@ def test_who_may_have_had_to_write_a_missing_file_is_named() -> None:
     hint = "hint: if rank 0 had to write it first, put a barrier between writing and reading"
     assert hint in told(mine, terminated(0))
     assert "a barrier" not in told(mine)
+
+
+def test_a_work_that_is_none_is_explained() -> None:
+    said = error("AttributeError: 'NoneType' object has no attribute 'wait'")
+    text = told(Evidence(end=ended(3, cause="exited", exit_code=1), error=said))
+    assert "hint: an op returns None without async_op=True, and on a rank that is not in" in text

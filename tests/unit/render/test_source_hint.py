@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
@@ -119,3 +121,50 @@ def test_a_while_that_a_busy_rank_is_in_is_the_hint(tmp_path: Path) -> None:
         "see whether `while True` (line 2) ends on rank 0; if it was at work, take its stacks twice "
         "(distdbg stacks)"
     )
+
+
+SAVE = """\
+def save(state):
+    try:
+        write(state)
+    except OSError:
+        return
+    barrier()
+def average(w):
+    all_reduce(w)
+def main():
+    if rank == 0:
+        gather(w)
+"""
+
+
+@pytest.mark.parametrize(
+    ("odd", "usual", "hint"),
+    [
+        (
+            ("all_reduce", 8, "average"),
+            ("barrier", 6, "save"),
+            "see whether rank 0 skipped save.py:6 by the `return` under `except OSError` "
+            "(line 4 of save.py)",
+        ),
+        (
+            ("gather", 11, "main"),
+            ("all_reduce", 8, "average"),
+            "see whether all ranks decide `if rank == 0` (line 10 of save.py) alike: rank 0 came to "
+            "save.py:11 by it",
+        ),
+    ],
+)
+def test_a_branch_that_takes_ranks_to_other_calls_is_the_hint(
+    tmp_path: Path, odd: tuple[str, int, str], usual: tuple[str, int, str], hint: str
+) -> None:
+    path = tmp_path / "save.py"
+    path.write_text(SAVE)
+    build = SessionBuilder(4)
+    for rank in range(4):
+        kind, line, function = usual if rank else odd
+        build.op(rank, kind, at_s=1, site=f"{path}:{line} ({function})")
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    assert told.root.advice == hint
