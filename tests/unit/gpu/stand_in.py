@@ -8,6 +8,7 @@ gave. A kernel is told by the first line of its text, and computed by the host's
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import threading
 from collections import defaultdict
@@ -56,8 +57,9 @@ class Machine:
         self.mappings: list[tuple[int, Allocation]] = []
         self.open: set[int] = set()
         self.pinned: list[Any] = []
-        #: (process, event): the ones that it made or opened.
+        #: By number, who has it: those that were made, and those that were opened.
         self.events: dict[int, int] = {}
+        self._numbers = itertools.count(1)
         self.open_events: set[int] = set()
         self.calls: dict[int, list[tuple[str, Any]]] = defaultdict(list)
         #: What a process cannot do: "export" or "open".
@@ -108,6 +110,11 @@ class Machine:
 
     def note(self, name: str, what: Any = None) -> None:
         self.calls[_me()].append((name, what))
+
+    def new_event(self) -> int:
+        number = next(self._numbers)
+        self.events[number] = _me()
+        return number
 
     def real(self, address: int, nbytes: int) -> int:
         """Where an address of this process is; an error where it is nowhere."""
@@ -238,10 +245,8 @@ class _Runtime:
 
     def ipcOpenEventHandle(self, handle: bytes) -> int:
         assert int(handle.rstrip(b"\0").split()[1]) != _me()
-        with self._machine.lock:
-            number = len(self._machine.events) + 1
-            self._machine.events[number] = _me()
-            self._machine.open_events.add(number)
+        number = self._machine.new_event()
+        self._machine.open_events.add(number)
         self._machine.note("open event")
         return number
 
@@ -312,9 +317,7 @@ class _Stream:
 class _Event:
     def __init__(self, machine: Machine, is_shared: bool) -> None:
         self._machine, self._is_shared = machine, is_shared
-        with machine.lock:
-            self.ptr = len(machine.events) + 1
-            machine.events[self.ptr] = _me()
+        self.ptr = machine.new_event()
 
     def record(self, stream: Any) -> None:
         if self._is_shared:

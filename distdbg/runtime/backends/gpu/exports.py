@@ -57,18 +57,27 @@ class Exports:
         self._known.move_to_end(export.buffer_id)
         return export.number, address - export.base
 
-    def take_news(self) -> tuple[list[Export], list[int]]:
-        """What the peers have to open, and what they have to close, from this op on."""
-        new, self._new = self._new, []
-        fresh = {export.number for export in new}
+    def news(self) -> tuple[list[Export], list[int]]:
+        """What the peers have to open, and what they have to close, in this op; until told() or untold()."""
+        fresh = {export.number for export in self._new}
         for export in list(self._known.values()):
             too_many = len(self._known) > MOST_OPEN
             was_freed = self._driver.allocations.buffer_id(export.base) != export.buffer_id
             if (too_many or was_freed) and export.number not in fresh:
                 del self._known[export.buffer_id]
                 self._retired.append(export.number)
-        told, self._retired = self._retired[:MOST_RETIRED], self._retired[MOST_RETIRED:]
-        return new, told
+        return list(self._new), self._retired[:MOST_RETIRED]
+
+    def told(self) -> None:
+        """All peers know of the news."""
+        self._new.clear()
+        del self._retired[:MOST_RETIRED]
+
+    def untold(self) -> None:
+        """The ranks differed, and no peer has opened or closed anything."""
+        for export in self._new:
+            self._known.pop(export.buffer_id, None)
+        self._new.clear()
 
     def forget(self) -> None:
         """No peer has any of it open."""

@@ -11,12 +11,15 @@ What an op decides, every rank decides from the same rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distdbg.check.explain import describe, explain_mismatch
+from distdbg.check.foreign.table import MOST_WORDS, Table
 from distdbg.check.logs import get_logger
+from distdbg.errors import MismatchError
 from distdbg.runtime.backends.gpu.chunks import Block, Job
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.exports import Exports
@@ -64,11 +67,7 @@ class Ipc:
         side = Side(job.kind, rank, meeting.size, order.topic.call.root, job.inputs, job.outputs)
         driver.wait_for(self._stream, order.ready.ptr)
         self._event.record(self._stream)
-        mine = self._row(side, job)
-        packed = meeting.exchange(order.topic, pack(mine, meeting.size))
-        rows = [unpack(data, meeting.size) for data in packed]
-        if not fits(rows):
-            self._raise_difference(order, rows)
+        rows = self._meet(order, side)
         if not self._open(order.topic, rows):
             self.is_on = False
             self.close()
@@ -83,6 +82,20 @@ class Ipc:
         await_event(driver.event(self._stream))
         meeting.gate(order.topic)
         return True
+
+    def _meet(self, order: Order, side: Side) -> list[Row]:
+        """What all ranks say of their memory; they mean the same op."""
+        meeting = self._meeting
+        mine = pack(self._row(side, order.job), meeting.size)
+        try:
+            rows = [unpack(data, meeting.size) for data in meeting.exchange(order.topic, mine)]
+            if not fits(rows):
+                raise self._difference(order, rows)
+        except BaseException:
+            self._exports.untold()
+            raise
+        self._exports.told()
+        return rows
 
     def close(self) -> None:
         """Leave nothing open of other ranks."""
@@ -105,7 +118,7 @@ class Ipc:
         except Exception as error:  # noqa: BLE001 - CUDA's or the driver's: the arrays go another way
             row.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
             row.gives = [Entry(-1, 0, block.nbytes) for block in gives(side)]
-        new, row.retired = self._exports.take_news()
+        new, row.retired = self._exports.news()
         row.new = [(export.number, export.handle) for export in new]
         return row
 
@@ -133,7 +146,7 @@ class Ipc:
                 has_failed = True
                 _log.warning(
                     "GPU arrays of group '%s' go through the host: memory of rank %s cannot be opened: %s",
-                    meeting.name, meeting.names[owner], error,
+                    meeting.name, meeting.names[owner], str(error),
                 )  # fmt: skip
         if not self._is_first and not any(row.new for row in rows):
             return True
@@ -178,22 +191,21 @@ class Ipc:
             return Block(0, 0)
         return Block(self._mappings.address(owner, entry.export, entry.offset), entry.nbytes)
 
-    def _raise_difference(self, order: Order, rows: Sequence[Row]) -> None:
-        meeting, call = self._meeting, order.topic.call
-        itemsize = order.job.dtype.itemsize
-        size = meeting.size
-        words = [
-            describe(
-                {"kind": call.kind.label},
-                call.function,
-                [row.for_rank(reader).nbytes // itemsize for reader in range(size)],
-                [nbytes // itemsize for nbytes in row.takes or [0] * size],
-            )
-            + b"}"
-            for row in rows
-        ]
-        raise explain_mismatch(
-            words,
+    def _difference(self, order: Order, rows: Sequence[Row]) -> MismatchError:
+        """Sizes of blocks that differ between giver and taker; each rank adds the line that called."""
+        meeting, call, itemsize = self._meeting, order.topic.call, order.job.dtype.itemsize
+        size, own = meeting.size, rows[meeting.rank]
+        words = describe(
+            {"kind": call.kind.label},
+            call.function[:MOST_WORDS],
+            [own.for_rank(reader).nbytes // itemsize for reader in range(size)],
+            [nbytes // itemsize for nbytes in own.takes or [0] * size],
+        )
+        site = json.dumps(meeting.call_site()).encode()
+        table = Table(words + b', "call_site": ' + site + b"}", size)
+        told = meeting.exchange(order.topic, table.mine.tobytes())
+        return explain_mismatch(
+            [text.rstrip(b"\0") for text in told],
             group=meeting.name,
             seq=order.topic.seq,
             names=meeting.names,

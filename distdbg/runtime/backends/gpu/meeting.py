@@ -18,6 +18,7 @@ from distdbg.check.absent import doing, where_is
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint
 from distdbg.check.foreign.call_facts import call_facts
+from distdbg.check.foreign.table import MOST_WORDS
 from distdbg.check.out_of_batches import tell_out_of_batches
 from distdbg.config import read_setting
 from distdbg.errors import OpTimeout, RendezvousError
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 _GATE: Final = compiling.step_tuple(Step(StepKind.GATE))
 _MOST_PLANS: Final = 256
-#: Of a group that cannot be used any more.
-_REFUSING: Final = ("broken", "peer_lost", "network", "aborted")
 _LEAST_NS: Final = 1_000_000
 
 
@@ -80,6 +79,7 @@ class Meeting:
         self._where = partial(where_is, group)
         self._doing = partial(doing, group)
         self._tell_more = partial(tell_out_of_batches, group)
+        self._members = group.members
         own = PrefixStore("gpu_ops/", store)
         cores = len(os.sched_getaffinity(0))
         self._between = Between(own, self.rank, [life.process for life in group.members])
@@ -202,11 +202,15 @@ class Meeting:
 
     # ------------------------------------------------------------------------------- the rest
 
+    def call_site(self) -> str:
+        """The line that called, outside of this package."""
+        return self._recorder.call_site()[-MOST_WORDS:]
+
     def look(self, topic: Topic) -> None:
         """Raise what means that the op cannot end, while the device has it."""
         self._group.look()
-        if self._group.cause() is not None:
-            self.gate(topic)  # which a broken group refuses, and says why
+        if self._group.cause() is not None or self._is_one_dead():
+            self.gate(topic)  # which raises why no op can end any more
         now_ns = self.clock.now_ns()
         if now_ns >= topic.deadline_ns:
             call = topic.call
@@ -222,6 +226,13 @@ class Meeting:
             )
             self.abort(late.what)
             raise late
+
+    def _is_one_dead(self) -> bool:
+        return any(
+            life.watched is not None and life.watched.is_dead()
+            for rank, life in enumerate(self._members)
+            if rank != self.rank
+        )
 
     def set_level(self, level: int) -> None:
         """At 0 (OFF) nothing is compared."""
@@ -243,8 +254,7 @@ class Meeting:
         self._between.close()
 
     def _fail(self, topic: Topic, error: NativeError) -> NoReturn:
-        if error.fault not in _REFUSING or error.seq:
-            error.seq = topic.seq  # native code counts meetings
+        error.seq = topic.seq  # native code counts meetings
         public = to_public(
             error,
             topic.call,
