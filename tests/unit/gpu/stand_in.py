@@ -66,6 +66,8 @@ class Machine:
         self.cannot: set[tuple[int, str]] = set()
         #: Whether the events of a process never pass.
         self.hangs: set[int] = set()
+        self.have_waited: set[int] = set()
+        #: Whether CUDA has an error for it.
         self.fails: set[int] = set()
 
     # ------------------------------------------------------------------------- for tests
@@ -232,7 +234,10 @@ class _Runtime:
         assert self._machine.events[event] == _me()
         if _me() in self._machine.fails:
             return 700
-        return 600 if _me() in self._machine.hangs else 0
+        if _me() not in self._machine.hangs:
+            return 0
+        self._machine.have_waited.add(_me())
+        return 600
 
     def streamWaitEvent(self, stream: int, event: int) -> None:
         assert self._machine.events[event] == _me()

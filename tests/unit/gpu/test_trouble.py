@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distdbg as dist
+from distdbg.control.clock import FREE_CLOCK
 from distdbg.errors import (
     CollectiveError,
-    DistBackendError,
     DistError,
     MismatchError,
     OpTimeout,
+    PeerLost,
     UsageError,
 )
+from distdbg.record.reader import read_record
+from distdbg.runtime.backends.gpu import driver
 from tests.unit.gpu.stand_in import Machine
 
 
@@ -90,35 +98,44 @@ def test_a_rank_that_leaves_ends_the_ops_of_the_others(machine: Machine) -> None
         dist.run_threads(program, 3, timeout_s=60)
 
 
-def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine) -> None:
-    def program(is_hanging: bool) -> str:
+class Clock:
+    """Of a rank's meetings: much later as soon as its host has waited for a GPU that hangs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def now_ns(self) -> int:
+        has_waited = dist.get_rank() in self._machine.have_waited
+        return FREE_CLOCK.now_ns() + has_waited * 10**15
+
+
+@pytest.mark.parametrize("way", ["hangs", "fails"])
+def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine, way: str) -> None:
+    def program() -> str:
         sum_of(machine, 1)
         if dist.get_rank() == 0:
-            (machine.hangs if is_hanging else machine.fails).add(0)
-        x = machine.array([1.0])
-        work = dist.all_reduce(x, async_op=True)
+            engine: Any = dist.group.WORLD.engine
+            while not hasattr(engine, "on_gpu"):
+                engine = engine.inner
+            engine.on_gpu._engine.inner._meeting.clock = Clock(machine)
+            getattr(machine, way).add(0)
+        work = dist.all_reduce(machine.array([1.0]), async_op=True)
         assert work is not None
         try:
             work.wait()
         except DistError as error:
-            return type(error).__name__ + " " + error.what
+            return f"{type(error).__name__} {error.what}"
         return "nothing"
 
-    def limited(is_hanging: bool) -> str:
-        group: Any = dist.group.WORLD
-        if dist.get_rank() == 0:
-            group.set_timeout(timedelta(seconds=0.5))
-        return program(is_hanging)
-
-    hanging, other = dist.run_threads(limited, 2, True, timeout_s=60)
-    assert hanging.startswith("OpTimeout all_reduce #2")
-    assert "the GPU is not done" in hanging
-    assert other != "nothing"
-    machine.hangs.clear()
-    failing, other = dist.run_threads(program, 2, False, timeout_s=60)
-    assert failing.startswith(DistBackendError.__name__)
-    assert "failed on the GPU: CudaError: 700" in failing
-    assert other != "nothing"
+    first, second = dist.run_threads(program, 2, timeout_s=60)
+    if way == "hangs":
+        assert first.startswith("OpTimeout all_reduce #2")
+        assert first.endswith("the GPU is not done")
+    else:
+        assert first.startswith("DistBackendError all_reduce")
+        assert "failed on the GPU: CudaError: 700" in first
+    assert "all_reduce #2" in second
+    assert "rank 0" in second
 
 
 def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:
@@ -143,3 +160,55 @@ def test_arrays_of_an_op_are_all_on_the_gpu_or_none(machine: Machine) -> None:
             dist.all_gather_into_tensor(np.zeros(2, np.float32), machine.array([1.0]))
 
     dist.run_threads(program, 2, timeout_s=60)
+
+
+def one_is_killed() -> list[object]:
+    # A GPU of its own for each process: nothing can be opened.
+    machine = Machine()
+    machine.cannot |= {(0, "open"), (1, "open")}
+    driver._driver = machine.driver()
+    dist.init_process_group()
+    found = sum_of(machine, 1, 2)
+    if dist.get_rank() == 1:
+        faulthandler.disable()
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerLost) as lost:
+        sum_of(machine, 1, 2)
+    return [found, lost.value.peer]
+
+
+def test_a_rank_that_is_killed_is_told(ranks: Callable[..., list[Any]]) -> None:
+    env = {"DISTDBG_GPU_IPC": "always"}
+    result = ranks(one_is_killed, 2, timeout=60.0, env=env, expect_exit={1: -signal.SIGKILL})
+    assert result[0] == [[2.0, 4.0], 1]
+
+
+def test_the_record_has_one_op_for_each(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+
+    def program() -> None:
+        sum_of(machine, 1, 2)
+        with pytest.raises(MismatchError):
+            dist.broadcast(machine.array(np.ones(1 + dist.get_rank())), 0)
+        work = dist.all_reduce(machine.array([1.0]), async_op=True)
+        assert work is not None
+        work.wait()
+        dist.all_reduce(np.ones(1))  # on the host, which counts for itself
+
+    dist.run_threads(program, 2, timeout_s=60)
+    for rank in (0, 1):
+        ops = read_record(tmp_path / f"rank{rank:05}.ddr").ops
+        told = [
+            (op.name, op.seq, op.status_label, op.started_ns is not None)
+            for op in ops
+            if op.form is not None and op.form.device == "cuda:0"
+        ]
+        assert told == [
+            ("all_reduce", 1, "ok", True),
+            ("broadcast", 2, "mismatch", False),
+            ("all_reduce", 3, "ok", True),
+        ]
+        groups = {op.group.desc for op in ops if op.group is not None}
+        assert groups == {"world", "world (gpu)"}

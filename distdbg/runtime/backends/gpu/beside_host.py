@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistError, UsageError, format_ranks
-from distdbg.native import Group
+from distdbg.native import Group, RecordedOp
 from distdbg.runtime.backends.gpu import driver, likeness
 from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
@@ -126,11 +127,22 @@ class OnGpu:
 
 
 class _Recorded(RecordedEngine):
-    """The end of an op is recorded when the group's thread has seen it, whether anybody waits or not."""
+    """The record of such ops: started when all ranks have come, ended when the group's thread has seen it.
+
+    Whether anybody waits for them or not.
+    """
+
+    def run(self, call: Call) -> int:
+        return super().run(copy(call))  # some are shared, and each has a side of its own
 
     def submit(self, call: Call) -> Pending:
-        pending = super().submit(call)
+        pending = super().submit(copy(call))
         if isinstance(pending, RecordedPending):
             inner: Any = pending.inner  # a GpuPending
             inner.when_ended(pending.note_end)
         return pending
+
+    def _begin(self, call: Call, flags: int) -> RecordedOp:
+        op = super()._begin(call, flags)
+        call.side = op.started
+        return op

@@ -222,6 +222,7 @@ class GpuEngine:
                 self._seq += 1
                 topic = Topic(one.call, meeting.size, meeting.names, self._seq)
                 topic.started_ns, topic.deadline_ns = one.started_ns, one.deadline_ns
+                topic.on_start = one.call.side if callable(one.call.side) else None
                 self._move(one, meeting, topic)
                 self._finish(one, partial(self._await, meeting, topic))
         except MismatchError as error:

@@ -8,7 +8,7 @@ is touched. It has no record of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -50,7 +50,7 @@ _LEAST_NS: Final = 1_000_000
 class Topic:
     """What one op says of itself: in each of its meetings the same."""
 
-    __slots__ = ("call", "deadline_ns", "fingerprint", "seq", "started_ns", "words")
+    __slots__ = ("call", "deadline_ns", "fingerprint", "on_start", "seq", "started_ns", "words")
 
     def __init__(self, call: Call, size: int, names: Sequence[int], seq: int) -> None:
         facts, sends, expects = call_facts(call, size, reads_strides=True)
@@ -64,6 +64,8 @@ class Topic:
         #: Job time.
         self.started_ns = 0
         self.deadline_ns = 0
+        #: Called once, when all ranks have come to the first of its meetings.
+        self.on_start: Callable[[], object] | None = None
 
 
 class Meeting:
@@ -199,6 +201,9 @@ class Meeting:
             self._group.run(code, inputs, outputs, left_ns, call, lambda *_: plan, -1)
         except NativeError as error:
             self._fail(topic, error)
+        tell, topic.on_start = topic.on_start, None
+        if tell is not None:
+            tell()
 
     # ------------------------------------------------------------------------------- the rest
 
