@@ -82,7 +82,7 @@ class Machine:
             alloc_pinned_memory=self._pin,
         )
         cupy = SimpleNamespace(cuda=cuda, RawModule=lambda code, options: _Module(self, code))
-        return _StandInDriver(cupy, _Allocations(self))
+        return Driver(cupy, _Allocations(self))
 
     def array(self, values: Any, dtype: Any = np.float32) -> GpuArray:
         """On the GPU of the rank that calls, in its pool."""
@@ -171,11 +171,27 @@ class Machine:
         return memory.data
 
 
+class _Device:
+    def __init__(self, number: int = 0) -> None:
+        self.id = number
+
+    def __enter__(self) -> _Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+#: The one device, as CuPy's arrays name it.
+_GPU = _Device()
+
+
 class GpuArray(StandInArray):
     """An array in the pool of its rank."""
 
     def __init__(self, place: Any, machine: Machine) -> None:
         super().__init__(place)
+        self.device = _GPU
         self.machine = machine
 
     def copy(self, order: str = "C") -> GpuArray:
@@ -190,13 +206,6 @@ class GpuArray(StandInArray):
 
 def _me() -> int:
     return dist.get_rank()
-
-
-class _StandInDriver(Driver):
-    """Whose processes are the ranks."""
-
-    def process(self) -> int:
-        return _me()
 
 
 class _Allocations:
@@ -292,17 +301,6 @@ class _Runtime:
         self._machine.note("close", allocation.buffer_id)
 
 
-class _Device:
-    def __init__(self, number: int = 0) -> None:
-        self.id = number
-
-    def __enter__(self) -> _Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class _Stream:
     ptr = 7
 
@@ -314,9 +312,6 @@ class _Stream:
 
     def __exit__(self, *_: object) -> None:
         pass
-
-    def synchronize(self) -> None:
-        """All is done already."""
 
 
 class _Event:

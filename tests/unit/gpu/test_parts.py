@@ -54,21 +54,21 @@ def test_messages_and_barriers_go_whole_and_exchanges_never_in_chunks() -> None:
 
 def test_a_row_comes_over() -> None:
     row = Row(
-        1 << 40, bytes(range(64)), "", [Entry(3, 1 << 40, 5), NOTHING, Entry(4, 0, 7)], Entry(3, 8, 9),
+        bytes(range(64)), "", [Entry(3, 1 << 40, 5), NOTHING, Entry(4, 0, 7)], Entry(3, 8, 9),
         [1, 2, 3], -2.5, [(5, bytes(64)), (6, b"x" * 64)], [1, 2],
     )  # fmt: skip
     data = pack(row, 3)
     assert len(data) == row_nbytes(3)
     assert unpack(data, 3) == row
-    unable = Row(1, bytes(64), "not of cudaMalloc", [Entry(-1, 0, 7)])
+    unable = Row(bytes(64), "not of cudaMalloc", [Entry(-1, 0, 7)])
     assert unpack(pack(unable, 3), 3) == unable
 
 
 def test_what_ranks_give_and_take_has_to_fit() -> None:
-    give = Row(0, gives=[Entry(0, 0, 4)], takes=[4, 8])
-    assert fits([give, Row(1, gives=[Entry(0, 0, 8)], takes=[4, 8])])
-    assert not fits([give, Row(1, gives=[Entry(0, 0, 4)], takes=[4, 8])])
-    assert fits([Row(0, gives=[Entry(0, 0, 8)]), Row(1, takes=[8, 0])])  # a broadcast
+    give = Row(gives=[Entry(0, 0, 4)], takes=[4, 8])
+    assert fits([give, Row(gives=[Entry(0, 0, 8)], takes=[4, 8])])
+    assert not fits([give, Row(gives=[Entry(0, 0, 4)], takes=[4, 8])])
+    assert fits([Row(gives=[Entry(0, 0, 8)]), Row(takes=[8, 0])])  # a broadcast
 
 
 class _Recording:
@@ -81,7 +81,7 @@ class _Recording:
         self.base = 0
 
     def stream(self) -> Any:
-        return SimpleNamespace(name=next(self.streams), synchronize=lambda: None)
+        return SimpleNamespace(name=next(self.streams))
 
     def wait_for(self, stream: Any, event: int) -> None:
         self.told.append(f"{stream.name} after the program")

@@ -11,7 +11,9 @@ all ranks. Blocks that differ in size go in one chunk.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
@@ -25,6 +27,9 @@ _LEAST_NBYTES: Final = 64 << 10
 #: Chunks that are on their way at once.
 _PLACES: Final = 3
 _ALIGN: Final = 256
+#: So long an op that has failed waits for copies that are on their way.
+_PATIENCE_NS: Final = 2_000_000_000
+_PAUSE_S: Final = 0.0005
 
 
 class Block(NamedTuple):
@@ -130,10 +135,19 @@ class Pipeline:
                 if event is not None:
                     await_event(event)
         except BaseException:
-            # The memory of the host is used again, and the arrays belong to the program again.
-            self._down.synchronize()
-            self._up.synchronize()
+            self._let_go()
             raise
+        finally:
+            self._memory.keep_below(_PLACES * CHUNK_NBYTES)
+
+    def _let_go(self) -> None:
+        """The arrays belong to the program again: when the device has done what it has, if it ever has."""
+        until_ns = time.monotonic_ns() + _PATIENCE_NS
+        for stream in (self._down, self._up):
+            with suppress(RuntimeError):  # of CUDA: what broke the op says more
+                event = self._driver.event(stream)
+                while not self._driver.has_passed(event) and time.monotonic_ns() < until_ns:
+                    time.sleep(_PAUSE_S)
 
     def close(self) -> None:
         """Give its memory back."""

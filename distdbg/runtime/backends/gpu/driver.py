@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import threading
 import warnings
 from contextlib import AbstractContextManager
@@ -20,7 +19,7 @@ import numpy.typing as npt
 #: cudaErrorNotReady
 _NOT_READY: Final = 600
 #: With fewer roundings than one for each op, ranks and hosts would differ.
-_OPTIONS: Final = ("--std=c++17", "--fmad=false")
+_OPTIONS: Final = ("-std=c++17", "--fmad=false")
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -44,10 +43,6 @@ class Driver:
         self.cupy: Final = cupy
         self.allocations: Final = allocations
         self._runtime = cupy.cuda.runtime
-
-    def process(self) -> int:
-        """Who this is: memory of its own is not opened."""
-        return os.getpid()
 
     def on_device(self, device: int) -> AbstractContextManager[Any]:
         """In this block the thread uses the device."""

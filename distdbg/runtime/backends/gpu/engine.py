@@ -220,7 +220,7 @@ class GpuEngine:
             with self._driver.on_device(one.device):
                 meeting = self._open(one)
                 self._seq += 1
-                topic = Topic(one.call, meeting.size, meeting.names, self._seq)
+                topic = Topic(one.call, meeting.names, self._seq, meeting.sayings)
                 topic.started_ns, topic.deadline_ns = one.started_ns, one.deadline_ns
                 topic.on_start = one.call.side if callable(one.call.side) else None
                 self._move(one, meeting, topic)

@@ -19,6 +19,12 @@ class HostMemory:
             place = self._places[number, use] = self._driver.pinned(max(1, nbytes))
         return place[:nbytes]
 
+    def keep_below(self, nbytes: int) -> None:
+        """Give back places that are larger: of an op that could not be cut."""
+        for key, place in list(self._places.items()):
+            if len(place) > nbytes:
+                del self._places[key]
+
     def free(self) -> None:
         """Give all of it back."""
         self._places.clear()

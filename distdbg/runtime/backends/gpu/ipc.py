@@ -52,7 +52,7 @@ class Ipc:
         self._driver = driver
         self._meeting = meeting
         self._stream = stream
-        self._event = driver.shared_event()
+        self._event: Any = None
         self._exports = Exports(driver)
         self._mappings = Mappings(driver)
         self._kernels = Kernels(driver)
@@ -66,7 +66,6 @@ class Ipc:
         job = order.job
         side = Side(job.kind, rank, meeting.size, order.topic.call.root, job.inputs, job.outputs)
         driver.wait_for(self._stream, order.ready.ptr)
-        self._event.record(self._stream)
         rows = self._meet(order, side)
         if not self._open(order.topic, rows):
             self.is_on = False
@@ -106,13 +105,15 @@ class Ipc:
 
     def _row(self, side: Side, job: Job) -> Row:
         row = Row(
-            self._driver.process(),
-            event=self._driver.event_handle(self._event) if self._is_first else b"",
             takes=takes(side),
             factor=1.0 if job.factor is None else job.factor,
         )
         written = target(side)
         try:
+            if self._is_first:
+                self._event = self._driver.shared_event()
+                row.event = self._driver.event_handle(self._event)
+            self._event.record(self._stream)
             row.gives = [self._entry(block) for block in gives(side)]
             row.target = NOTHING if written is None else self._entry(written)
         except Exception as error:  # noqa: BLE001 - CUDA's or the driver's: the arrays go another way

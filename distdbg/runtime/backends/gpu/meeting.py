@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -17,6 +18,7 @@ import numpy as np
 from distdbg.check.absent import doing, where_is
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint
+from distdbg.check.foreign.array_facts import key_of
 from distdbg.check.foreign.call_facts import call_facts
 from distdbg.check.foreign.table import MOST_WORDS
 from distdbg.check.out_of_batches import tell_out_of_batches
@@ -47,25 +49,42 @@ _MOST_PLANS: Final = 256
 _LEAST_NS: Final = 1_000_000
 
 
+#: What calls like one say of it: the fingerprint, and the words for a difference.
+Sayings = dict[tuple[Any, ...], tuple[int, bytes]]
+
+
 class Topic:
     """What one op says of itself: in each of its meetings the same."""
 
     __slots__ = ("call", "deadline_ns", "fingerprint", "on_start", "seq", "started_ns", "words")
 
-    def __init__(self, call: Call, size: int, names: Sequence[int], seq: int) -> None:
-        facts, sends, expects = call_facts(call, size, reads_strides=True)
+    def __init__(self, call: Call, names: Sequence[int], seq: int, known: Sayings) -> None:
         self.call = call
         #: Of the op in the group.
         self.seq = seq
-        self.fingerprint = fingerprint(facts)
-        if "root" in facts:
-            facts["root"] = names[call.root]
-        self.words = describe(facts, call.function, sends, expects)
+        said = None
+        with suppress(TypeError):  # a device of somebody's that cannot be hashed
+            said = known.get(key_of(call))
+        if said is None or call.kind is Kind.ALL_TO_ALL:  # whose splits are not in the key
+            said = _say(call, names)
+            if len(known) >= _MOST_PLANS:
+                known.clear()
+            with suppress(TypeError):
+                known[key_of(call)] = said
+        self.fingerprint, self.words = said
         #: Job time.
         self.started_ns = 0
         self.deadline_ns = 0
         #: Called once, when all ranks have come to the first of its meetings.
         self.on_start: Callable[[], object] | None = None
+
+
+def _say(call: Call, names: Sequence[int]) -> tuple[int, bytes]:
+    facts, sends, expects = call_facts(call, len(names), reads_strides=True)
+    number = fingerprint(facts)
+    if "root" in facts:
+        facts["root"] = names[call.root]
+    return number, describe(facts, call.function, sends, expects)
 
 
 class Meeting:
@@ -121,6 +140,8 @@ class Meeting:
         header = Form(b"{}", "header", int(Kind.SEND), 0, 0)
         self._group.set_recorder(self._recorder, number, lambda is_send, view: header)
         self._plans: dict[object, Plan] = {}
+        #: Of the calls of late.
+        self.sayings: Sayings = {}
 
     # ------------------------------------------------------------------------------- meetings
 
@@ -147,7 +168,7 @@ class Meeting:
     ) -> None:
         """Carry out an op of this kind on memory of the host; `outputs` is `inputs`: in place."""
         size = self.size
-        views_in = tuple([View(x, kind is not Kind.BROADCAST) for x in inputs])
+        views_in = tuple([View(x, True) for x in inputs])
         views_out = views_in
         if outputs is not inputs:
             views_out = tuple([View(x, True) for x in outputs])

@@ -11,8 +11,8 @@ from distdbg.runtime.backends.gpu.exports import MOST_RETIRED
 
 _HANDLE_NBYTES: Final = 64
 _WHY_NBYTES: Final = 96
-#: Whether it can, how many entries, new exports and retired ones, whose process; the factor.
-_HEAD: Final = struct.Struct("<?xHHHqd")
+#: Whether it can, how many entries, new exports and retired ones; the factor.
+_HEAD: Final = struct.Struct("<?xHHHd")
 _ENTRY: Final = struct.Struct("<qQQ")
 _NEW: Final = struct.Struct(f"<q{_HANDLE_NBYTES}s")
 
@@ -32,7 +32,6 @@ NOTHING: Final = Entry(-1, 0, 0)
 class Row:
     """Of one rank."""
 
-    process: int
     event: bytes = b""
     #: Why its arrays cannot be opened; "": they can.
     why_not: str = ""
@@ -67,9 +66,7 @@ def pack(row: Row, size: int) -> bytes:
     retired = [*row.retired, *[-1] * (MOST_RETIRED - len(row.retired))]
     gives = [*row.gives, *[NOTHING] * (size - len(row.gives))]
     parts = [
-        _HEAD.pack(
-            not row.why_not, len(row.gives), len(row.new), len(row.retired), row.process, row.factor
-        ),
+        _HEAD.pack(not row.why_not, len(row.gives), len(row.new), len(row.retired), row.factor),
         row.event.ljust(_HANDLE_NBYTES, b"\0"),
         row.why_not.encode()[:_WHY_NBYTES].ljust(_WHY_NBYTES, b"\0"),
         *[_ENTRY.pack(*entry) for entry in gives],
@@ -83,7 +80,7 @@ def pack(row: Row, size: int) -> bytes:
 
 def unpack(data: bytes, size: int) -> Row:
     """Of another rank."""
-    can, given, new, retired, process, factor = _HEAD.unpack_from(data)
+    can, given, new, retired, factor = _HEAD.unpack_from(data)
     at = _HEAD.size
     event = data[at : at + _HANDLE_NBYTES]
     at += _HANDLE_NBYTES
@@ -99,7 +96,7 @@ def unpack(data: bytes, size: int) -> Row:
     at += 8 * MOST_RETIRED
     opened = [_NEW.unpack_from(data, at + index * _NEW.size) for index in range(new)]
     return Row(
-        process, event, "" if can else why or "unknown", entries[:given], entries[size],
+        event, "" if can else why or "unknown", entries[:given], entries[size],
         [] if takes[0] < 0 else takes, factor, opened, gone,
     )  # fmt: skip
 
