@@ -23,7 +23,7 @@ def all_checks(machine: Machine) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_over_ipc(machine: Machine, size: int) -> None:
-    assert dist.run_threads(all_checks, size, machine, timeout_s=60) == [{}] * size
+    assert dist.run_threads(all_checks, size, machine, timeout_s=240) == [{}] * size
     if size > 1:
         assert {"open", "close", "kernel", "wait for a peer's event"} <= set(machine.names(0))
 
@@ -33,5 +33,5 @@ def test_in_chunks(machine: Machine, size: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", 1)
     monkeypatch.setattr("distdbg.runtime.backends.gpu.likeness.takes_small_too", lambda: True)
-    assert dist.run_threads(all_checks, size, machine, timeout_s=60) == [{}] * size
+    assert dist.run_threads(all_checks, size, machine, timeout_s=240) == [{}] * size
     assert not {"open", "kernel"} & set(machine.names(0))

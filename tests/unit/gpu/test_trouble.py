@@ -54,7 +54,7 @@ def test_a_difference_is_told_before_memory_is_touched_and_the_group_goes_on(
         assert "copy" not in machine.names(rank)
         return sum_of(machine, 1, 2)
 
-    assert dist.run_threads(program, 2, timeout_s=60) == [[2.0, 4.0]] * 2
+    assert dist.run_threads(program, 2, timeout_s=240) == [[2.0, 4.0]] * 2
 
 
 @pytest.mark.parametrize("cannot", ["export", "open"])
@@ -74,7 +74,7 @@ def test_one_rank_that_cannot_is_enough_for_all_to_go_through_the_host(
         assert blocks.host.tolist() == ([2, 3, 0] if dist.get_rank() else [1, 0, 0])
         return sum_of(machine, 1, 2) + sum_of(machine, 3)
 
-    assert dist.run_threads(program, 2, timeout_s=60) == [[2.0, 4.0, 6.0]] * 2
+    assert dist.run_threads(program, 2, timeout_s=240) == [[2.0, 4.0, 6.0]] * 2
     assert "kernel" not in machine.names(0)
 
 
@@ -95,7 +95,7 @@ def test_a_rank_that_leaves_ends_the_ops_of_the_others(machine: Machine) -> None
         raise ended.value
 
     with pytest.raises(Leaving):
-        dist.run_threads(program, 3, timeout_s=60)
+        dist.run_threads(program, 3, timeout_s=240)
 
 
 class Clock:
@@ -127,7 +127,7 @@ def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine, way: s
             return f"{type(error).__name__} {error.what}"
         return "nothing"
 
-    first, second = dist.run_threads(program, 2, timeout_s=60)
+    first, second = dist.run_threads(program, 2, timeout_s=240)
     if way == "hangs":
         assert first.startswith("OpTimeout all_reduce #2")
         assert first.endswith("the GPU is not done")
@@ -151,7 +151,7 @@ def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:
         raise late.value
 
     with pytest.raises(DistError):
-        dist.run_threads(program, 2, timeout_s=60)
+        dist.run_threads(program, 2, timeout_s=240)
 
 
 def test_arrays_of_an_op_are_all_on_the_gpu_or_none(machine: Machine) -> None:
@@ -159,7 +159,7 @@ def test_arrays_of_an_op_are_all_on_the_gpu_or_none(machine: Machine) -> None:
         with pytest.raises(UsageError, match="some on a GPU"):
             dist.all_gather_into_tensor(np.zeros(2, np.float32), machine.array([1.0]))
 
-    dist.run_threads(program, 2, timeout_s=60)
+    dist.run_threads(program, 2, timeout_s=240)
 
 
 def one_is_killed() -> list[object]:
@@ -179,7 +179,7 @@ def one_is_killed() -> list[object]:
 
 def test_a_rank_that_is_killed_is_told(ranks: Callable[..., list[Any]]) -> None:
     env = {"DISTDBG_GPU_IPC": "always"}
-    result = ranks(one_is_killed, 2, timeout=60.0, env=env, expect_exit={1: -signal.SIGKILL})
+    result = ranks(one_is_killed, 2, timeout=240.0, env=env, expect_exit={1: -signal.SIGKILL})
     assert result[0] == [[2.0, 4.0], 1]
 
 
@@ -197,7 +197,7 @@ def test_the_record_has_one_op_for_each(
         work.wait()
         dist.all_reduce(np.ones(1))  # on the host, which counts for itself
 
-    dist.run_threads(program, 2, timeout_s=60)
+    dist.run_threads(program, 2, timeout_s=240)
     for rank in (0, 1):
         ops = read_record(tmp_path / f"rank{rank:05}.ddr").ops
         told = [

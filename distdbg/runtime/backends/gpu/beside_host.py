@@ -110,10 +110,12 @@ class OnGpu:
             format_ranks(group.ranks, group.size()), "gloo",
             group.size(), group.rank(), int(group.timeout_s * 1e9),
         )  # fmt: skip
-        return _Recorded(
+        recorded = _Recorded(
             engine, recorder, self._number, group.ranks, group.world.control,
             partial(on_other_rules, group),
         )  # fmt: skip
+        recorded.skip_rules()
+        return recorded
 
     def _break_host(self, reason: str) -> None:
         """The group is one: what ends its ops on a GPU ends those on the host."""
@@ -131,6 +133,10 @@ class _Recorded(RecordedEngine):
 
     Whether anybody waits for them or not.
     """
+
+    def skip_rules(self) -> None:
+        """Whoever looks at the group's ops has looked at the first one by the breakpoints armed now."""
+        self._seen_rules = self._clock.break_generation
 
     def run(self, call: Call) -> int:
         return super().run(copy(call))  # some are shared, and each has a side of its own
