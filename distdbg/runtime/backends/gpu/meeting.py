@@ -304,7 +304,7 @@ def not_all_came(
     missing = [group.ranks[rank] for rank in error.missing]
     return OpTimeout(
         f"{call.name or call.kind.label} #1 on group '{group.label}' waited {duration_text(waited_s)}: "
-        f"of {group.size()} ranks {len(missing)} did not come to it with arrays on a GPU",
+        f"of {group.size()} ranks {len(missing)} did not reach it with arrays on a GPU",
         kind=call.kind.label,
         seq=1,
         group=group.label,
