@@ -2,12 +2,15 @@
 
     nccl           distdbg over NCCL, CuPy arrays           one rank per GPU
     torch nccl     torch.distributed over NCCL              one rank per GPU
-    gloo           distdbg's engine of the host, CuPy arrays that are staged through pinned memory
+    ipc            distdbg's own engine, ranks open each other's memory on the GPU
+    chunks         the same through pinned memory in chunks, as between hosts
     torch gloo     torch.distributed over gloo, CUDA tensors
 
 Each way runs in fresh processes; ways that need more GPUs than there are, and those whose library is not
-installed, say so in the table. The last column is the bandwidth of a copy inside of the GPU, measured in the
-same run: bytes read and written per second.
+installed, say so in the table. `copy GB/s` is the bandwidth of a copy inside of the GPU, measured in the
+same run: bytes read and written per second. `moved` is the share of it that an op reaches, where all ranks
+are on one GPU: by the bytes that the op has to read and write there on all ranks together. `faster` is how
+many times faster than torch gloo.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-WAYS = ("nccl", "torch nccl", "gloo", "torch gloo")
+#: The last one is what the others are compared with.
+WAYS = ("nccl", "torch nccl", "ipc", "chunks", "torch gloo")
+#: Our own engine's: what DISTDBG_GPU_IPC is for each.
+OWN = {"ipc": "on", "chunks": "off"}
 OPS = ("all_reduce", "all_gather", "broadcast")
 MIB = 1 << 20
 LIMIT_S = 240
@@ -45,28 +51,55 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("there is no GPU here: nothing was measured")
         return 1
     print(
-        f"{'ranks':>5} {'MiB':>5} {'op':11} {'way':11} {'median':>11} {'GB/s':>8} {'copy GB/s':>9}"
+        f"{'ranks':>5} {'MiB':>5} {'op':11} {'way':11} {'median':>11} {'GB/s':>8} {'copy GB/s':>9} "
+        f"{'moved':>6} {'faster':>7}"
     )
     for size in map(int, args.ranks.split(",")):
         for mib in map(int, args.mib.split(",")):
+            found = {way: measure_if_possible(way, size, mib, gpus) for way in WAYS}
             for way in WAYS:
-                show(way, size, mib, gpus)
+                show(way, size, mib, gpus, found[way], found[WAYS[-1]])
     return 0
 
 
-def show(way: str, size: int, mib: int, gpus: int) -> None:
-    """The lines of one way."""
+def measure_if_possible(way: str, size: int, mib: int, gpus: int) -> dict[str, float] | str:
+    """What rank 0 measured, or why there is nothing."""
     if way.endswith("nccl") and size > gpus:
-        print(f"{size:5} {mib:5} {'':11} {way:11} needs {size} GPUs, there are {gpus}", flush=True)
-        return
-    found = measure(way, size, mib, gpus)
+        return f"needs {size} GPUs, there are {gpus}"
+    return measure(way, size, mib, gpus)
+
+
+def show(
+    way: str,
+    size: int,
+    mib: int,
+    gpus: int,
+    found: dict[str, float] | str,
+    slowest: dict[str, float] | str,
+) -> None:
+    """The lines of one way."""
     if isinstance(found, str):
-        print(f"{size:5} {mib:5} {'':11} {way:11} failed: {found}", flush=True)
+        print(f"{size:5} {mib:5} {'':11} {way:11} {found}", flush=True)
         return
     for op in OPS:
         rate = mib * MIB / found[op] / 1e9
         line = f"{found[op] * 1e3:8.3f} ms {rate:8.1f} {found['copy']:9.0f}"
+        if gpus == 1 and size > 1:
+            line += f" {moved_mib(op, size, mib) * MIB / found[op] / 1e9 / found['copy']:6.0%}"
+        else:
+            line += f" {'':6}"
+        if not isinstance(slowest, str):
+            line += f" {slowest[op] / found[op]:6.1f}x"
         print(f"{size:5} {mib:5} {op:11} {way:11} {line}", flush=True)
+
+
+def moved_mib(op: str, size: int, mib: int) -> int:
+    """What all ranks together have to read and write on the GPU that they share."""
+    if op == "all_reduce":
+        return 2 * size * mib  # each array is read and written once
+    if op == "all_gather":
+        return 2 * size * size * mib  # each rank copies all of them
+    return 2 * (size - 1) * mib
 
 
 def count_gpus() -> int:
@@ -123,7 +156,9 @@ def run_ours(way: str, mib: int) -> dict[str, float]:
 
     device = int(os.environ["DEVICE"])
     cupy.cuda.Device(device).use()
-    dist.init_process_group(way, device_id=device)
+    if way in OWN:
+        os.environ["DISTDBG_GPU_IPC"] = OWN[way]
+    dist.init_process_group("gloo" if way in OWN else way, device_id=device)
     size, count = dist.get_world_size(), mib * MIB // 4
     x, other = cupy.ones(count, "float32"), cupy.empty(count, "float32")
     gathered = cupy.empty(size * count, "float32")

@@ -127,6 +127,14 @@ VARIABLES: tuple[Variable, ...] = (
         "Seconds that an agent has, when the job is over, to send and write what is left.",
     ),
     Variable(
+        "DISTDBG_GPU_IPC",
+        "str",
+        "on",
+        "Whether ranks of one host open each other's GPU memory in ops of backend gloo: on, off, or always, "
+        "which takes arrays of any size, for tests. off on one rank counts for all.",
+        choices=("on", "off", "always"),
+    ),
+    Variable(
         "DISTDBG_HOST",
         "str",
         None,

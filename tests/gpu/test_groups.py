@@ -1,4 +1,7 @@
-"""Groups on GPUs: NCCL with a GPU for each rank, and our engine of the host with several ranks on one."""
+"""Groups on GPUs: NCCL with a GPU for each rank, and our own engine with several ranks on one GPU.
+
+Those go over IPC, in chunks through the host, or whole.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ def start(backend: str, gpus: int) -> Any:
     return cupy
 
 
-def conformance(backend: str, gpus: int) -> dict[str, str]:
+def conformance(backend: str, gpus: int, ipc: str = "on") -> dict[str, str]:
+    os.environ["DISTDBG_GPU_IPC"] = ipc
     cupy = start(backend, gpus)
     api = Api(dist, array=cupy.array, values=lambda array: array.tolist())
     failures = run_checks(api, without=NOT_NCCLS if backend == "nccl" else ())
@@ -47,6 +51,60 @@ def test_ranks_on_one_gpu_pass_every_check_on_gloo(
     ranks: Callable[..., list[Any]], size: int
 ) -> None:
     assert ranks(conformance, size, timeout=120.0, backend="gloo", gpus=1) == [{}] * size
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_on_one_gpu_pass_every_check_over_ipc(
+    ranks: Callable[..., list[Any]], size: int
+) -> None:
+    found = ranks(conformance, size, timeout=120.0, backend="gloo", gpus=1, ipc="always")
+    assert found == [{}] * size
+
+
+def large(ipc: str) -> list[int]:
+    """Large arrays in every dtype, beside the same on the host; memory that is given back between two ops."""
+    os.environ["DISTDBG_GPU_IPC"] = ipc
+    cupy = start("gloo", 1)
+    rank = dist.get_rank()
+    wrong = []
+    for number, dtype in enumerate(("float32", "float16", "int64", "complex64", "uint8", "bool")):
+        x = (cupy.arange((10 << 20) + number) % 7 + rank).astype(dtype)[number:]
+        host = x.get()
+        dist.all_reduce(x)
+        dist.all_reduce(host)
+        wrong.append(int((x.get() != host).sum()))
+        del x
+        cupy.get_default_memory_pool().free_all_blocks()
+    dist.destroy_process_group()
+    return wrong
+
+
+@pytest.mark.parametrize("ipc", ["on", "off"])
+def test_large_arrays_come_out_as_on_the_host(ranks: Callable[..., list[Any]], ipc: str) -> None:
+    assert ranks(large, 2, timeout=120.0, ipc=ipc) == [[0] * 6] * 2
+
+
+def one_differs_and_one_dies_on_one_gpu() -> list[Any] | None:
+    os.environ["DISTDBG_GPU_IPC"] = "always"
+    cupy = start("gloo", 1)
+    rank = dist.get_rank()
+    with pytest.raises(MismatchError):
+        dist.all_reduce(cupy.zeros(3 + rank))
+    x = cupy.ones(4)
+    dist.all_reduce(x)
+    if rank == 1:
+        faulthandler.disable()
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerLost) as lost:
+        dist.all_reduce(x)
+    return [lost.value.peer]
+
+
+def test_a_mismatch_and_a_dead_peer_are_told_over_ipc(ranks: Callable[..., list[Any]]) -> None:
+    result = ranks(
+        one_differs_and_one_dies_on_one_gpu, 2, timeout=120.0, expect_exit={1: -signal.SIGKILL}
+    )
+    assert result[0] == [1]
 
 
 def test_one_rank_passes_every_check_on_nccl(ranks: Callable[..., list[Any]]) -> None:

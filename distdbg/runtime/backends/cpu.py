@@ -39,6 +39,7 @@ from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
+    from distdbg.runtime.backends.gpu.beside_host import OnGpu
     from distdbg.runtime.stops import Through
     from distdbg.runtime.store import Store
 
@@ -87,6 +88,8 @@ class CpuEngine:
         tell_more: Callable[[DistError], object] = lambda error: None,
     ) -> None:
         self._is_closed = True  # until there is something to close
+        #: For arrays on a GPU that are not copied to the host as a whole.
+        self.on_gpu: OnGpu | None = None
         self._rank = rank
         self._size = size
         self._name = group_name
@@ -150,6 +153,11 @@ class CpuEngine:
         self._is_closed = False
 
     @property
+    def is_one_host(self) -> bool:
+        """Whether all ranks are on one host."""
+        return not self._between.hosts
+
+    @property
     def single_copy(self) -> bool:
         """Whether ranks read each other's memory directly."""
         return self.group.single_copy
@@ -180,7 +188,7 @@ class CpuEngine:
         except UsageError:
             if not staging.is_for_device(call):
                 raise
-            return staging.run(self, call)
+            return staging.run(self, call, self.on_gpu)
         op = call.op
         try:
             left_to_do = self._native_run(
@@ -208,7 +216,7 @@ class CpuEngine:
         except UsageError:
             if not staging.is_for_device(call):
                 raise
-            return staging.submit(self, call)
+            return staging.submit(self, call, self.on_gpu)
 
     def _submit(self, call: Call) -> Pending:
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
@@ -252,6 +260,8 @@ class CpuEngine:
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = _to_ns(timeout_s)
+        if self.on_gpu is not None:
+            self.on_gpu.set_timeout(timeout_s)
 
     def set_level(self, level: int) -> None:
         """Hand it to native code, which publishes it with each op."""
@@ -259,9 +269,13 @@ class CpuEngine:
             self.group.set_level(level)
         except NativeError as error:
             raise self._refusal(error) from None
+        if self.on_gpu is not None:
+            self.on_gpu.set_level(level)
 
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""
+        if self.on_gpu is not None:
+            self.on_gpu.abort(reason)
         try:
             self.group.abort(reason)
         except NativeError as error:
@@ -272,6 +286,8 @@ class CpuEngine:
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank is about to leave; `at_once`: ops in flight elsewhere end with RankLeft."""
+        if self.on_gpu is not None:
+            self.on_gpu.leave_because(why, at_once)
         self.group.leave_because(why, at_once)
 
     def __del__(self) -> None:
@@ -297,6 +313,8 @@ class CpuEngine:
             for pending in self._in_flight:
                 with suppress(DistError):  # whoever waits for that Work is told
                     pending.wait(NO_DEADLINE)
+            if self.on_gpu is not None:
+                self.on_gpu.close()
         finally:
             self.group.close()
             self._between.close()
@@ -338,7 +356,7 @@ class CpuEngine:
         except UsageError:
             if not staging.is_for_device(call):
                 raise
-            return staging.run(self, call)
+            return staging.run(self, call, self.on_gpu)
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         if (
             call.peer == self._rank

@@ -185,12 +185,12 @@ class RecordedEngine:
 class RecordedPending:
     """Implements Pending around another one."""
 
-    __slots__ = ("_engine", "_inner", "_op", "_recorder", "number")
+    __slots__ = ("_engine", "_op", "_recorder", "inner", "number")
 
     def __init__(
         self, inner: Pending, engine: RecordedEngine, op: RecordedOp | TappedOp, recorder: Recorder
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._engine = engine
         self._op: RecordedOp | TappedOp | None = op
         self._recorder = recorder
@@ -198,25 +198,25 @@ class RecordedPending:
 
     def done(self) -> bool:
         """Whether the op has ended; how it did is recorded by wait()."""
-        return self._inner.done()
+        return self.inner.done()
 
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end and record it; when only this wait gives up, the op has not ended."""
         try:
-            if self._inner.done():
-                self._inner.wait(deadline_ns)
+            if self.inner.done():
+                self.inner.wait(deadline_ns)
             else:
                 with waiting_for(self._recorder, self.number):
-                    self._inner.wait(deadline_ns)
+                    self.inner.wait(deadline_ns)
         except DistError as error:
-            if self._inner.done():
+            if self.inner.done():
                 failed = self._take_op()
                 if failed is not None:
                     self._engine.end(failed, error)
             raise
         op = self._take_op()
         if op is not None:
-            op.ended(int(Status.OK), self._inner.source_rank())
+            op.ended(int(Status.OK), self.inner.source_rank())
 
     def _take_op(self) -> RecordedOp | TappedOp | None:
         """The op whose end is to be recorded; once, however many threads see it end."""
@@ -226,7 +226,7 @@ class RecordedPending:
 
     def await_end(self, deadline_ns: int) -> None:
         """Block until the op has ended or the deadline has come; what it came to, wait() says."""
-        await_end(self._inner, deadline_ns)
+        await_end(self.inner, deadline_ns)
 
     def note_end(self, error: BaseException | None = None) -> None:
         """The backend says that the op has ended, before anybody has asked; on any thread."""
@@ -249,7 +249,7 @@ class RecordedPending:
 
     def source_rank(self) -> int:
         """Hand it on."""
-        return self._inner.source_rank()
+        return self.inner.source_rank()
 
 
 def _quick_key(call: Call) -> object | None:

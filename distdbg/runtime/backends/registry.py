@@ -318,8 +318,11 @@ def _make_host(
         from distdbg.check.absent import doing, where_is
         from distdbg.check.out_of_batches import tell_out_of_batches
         from distdbg.runtime.backends.cpu import CpuEngine
+        from distdbg.runtime.backends.gpu.beside_host import OnGpu
+        from distdbg.runtime.backends.gpu.likeness import announce
 
-        engine: Engine = CpuEngine(
+        announce(store, group.rank(), group.size())
+        engine = CpuEngine(
             store,
             group.rank(),
             group.size(),
@@ -337,6 +340,7 @@ def _make_host(
             doing=partial(doing, group),
             tell_more=partial(tell_out_of_batches, group),
         )
+        engine.on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
         return engine
     from distdbg.check.foreign.beside import put_beside
 

@@ -1,6 +1,7 @@
 """Arrays on a GPU through an engine of the host: copied into pinned memory, and what was written back again.
 
-Works for every op, for CuPy's arrays and CUDA tensors, and for several ranks on one GPU. The host waits for
+Works for every op, for CuPy's arrays and CUDA tensors, and for several ranks on one GPU. Large arrays have a
+faster way where all ranks can go it (gpu/). The host waits for
 the copies, so the call comes back when the op has ended, as for arrays on the host. Copies are made in the
 stream of the caller.
 """
@@ -25,6 +26,7 @@ from distdbg.runtime.waits import op_number
 from distdbg.runtime.work import has_failed
 
 if TYPE_CHECKING:
+    from distdbg.runtime.backends.gpu.beside_host import OnGpu
     from distdbg.runtime.engine import Engine, Pending
 
 
@@ -33,16 +35,22 @@ def is_for_device(call: Call) -> bool:
     return any(is_on_device(array) for array in (*call.inputs, *call.outputs))
 
 
-def run(engine: Engine, call: Call) -> int:
-    """Carry out the call on the host."""
+def run(engine: Engine, call: Call, on_gpu: OnGpu | None = None) -> int:
+    """Carry out the call on the host, or by what the group has for arrays on a GPU."""
+    better = None if on_gpu is None else on_gpu.engine_for(call)
+    if better is not None:
+        return better.run(call)
     staged = Staged(call)
     source = engine.run(staged.call)
     staged.bring_back()
     return source
 
 
-def submit(engine: Engine, call: Call) -> Pending:
+def submit(engine: Engine, call: Call, on_gpu: OnGpu | None = None) -> Pending:
     """Start the call on the host; its outputs are brought back by whoever finds that it has ended."""
+    better = None if on_gpu is None else on_gpu.engine_for(call)
+    if better is not None:
+        return better.submit(call)
     staged = Staged(call)
     return StagedPending(engine.submit(staged.call), staged)
 

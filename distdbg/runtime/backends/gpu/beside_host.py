@@ -1,0 +1,154 @@
+"""OnGpu: how an op of our own engine finds what carries it out when its arrays are on a GPU.
+
+A group has an engine for such ops from the first of them on that does not go whole through the host; it is
+recorded as a group of its own, whose ops have numbers of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distdbg.errors import DistError, UsageError, format_ranks
+from distdbg.native import Group, RecordedOp
+from distdbg.runtime.backends.gpu import driver, likeness
+from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
+from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
+from distdbg.runtime.call import Call
+from distdbg.runtime.device_arrays import is_on_device
+from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.stops import on_other_rules
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.store import Store
+
+
+class OnGpu:
+    """Of one group of our own engine."""
+
+    def __init__(
+        self, group: ProcessGroup, store: Store, host: Group, *, is_one_host: bool
+    ) -> None:
+        self._group = group
+        self._store = store
+        self._host = host
+        self._is_one_host = is_one_host
+        self._lock = threading.Lock()  # protects the rest
+        self._best: Way | None = None
+        self._engine: Any = None
+        self._is_small_too = False
+        #: Of the engine's ops in the record.
+        self._number = 0
+
+    def engine_for(self, call: Call) -> Engine | None:
+        """What carries it out; None: the host does, with the arrays as a whole."""
+        if self._way(call) is Way.WHOLE:
+            return None
+        arrays = (*call.inputs, *call.outputs)
+        if not all(is_on_device(array) for array in arrays):
+            raise UsageError(
+                f"{call.name or call.kind.label}: some of its arrays are on the host and some on a GPU"
+            )
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._make()
+            engine: Engine = self._engine
+            return engine
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Hand it on."""
+        self._tell("set_timeout", timeout_s)
+
+    def set_level(self, level: int) -> None:
+        """Hand it on."""
+        self._tell("set_level", level)
+
+    def abort(self, reason: str) -> None:
+        """Hand it on."""
+        self._tell("abort", reason)
+
+    def leave_because(self, why: str, at_once: bool) -> None:
+        """Say why this rank is about to leave."""
+        inner = getattr(self._engine, "inner", self._engine)
+        if inner is not None:
+            with suppress(DistError):
+                inner.leave_because(why, at_once)
+
+    def close(self) -> None:
+        """End what is in flight, and leave; idempotent."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+            if self._group.world.recorder is not None and self._number:
+                self._group.world.recorder.close_group(self._number)
+
+    def _way(self, call: Call) -> Way:
+        size = self._group.size()
+        if self._best is None:
+            # What looks into arrays or compares outputs does it on the host.
+            looks = self._host.options != 0
+            best = likeness.best_way(self._store, size, is_one_host=self._is_one_host)
+            best = min(best, Way.CHUNKS) if size > MOST_RANKS else best
+            self._is_small_too = likeness.takes_small_too()
+            self._best = Way.WHOLE if looks else best
+        return choose(call, self._best, size, is_small_too=self._is_small_too)
+
+    def _make(self) -> Engine:
+        from distdbg.runtime.backends.gpu.engine import GpuEngine
+
+        group = self._group
+        engine: Engine = GpuEngine(driver.load(), group, self._store, self._way, self._break_host)
+        recorder = group.world.recorder
+        if recorder is None:
+            return engine
+        self._number = recorder.add_group(
+            f"{group.group_name}/gpu", f"{group.label} (gpu)",
+            format_ranks(group.ranks, group.size()), "gloo",
+            group.size(), group.rank(), int(group.timeout_s * 1e9),
+        )  # fmt: skip
+        recorded = _Recorded(
+            engine, recorder, self._number, group.ranks, group.world.control,
+            partial(on_other_rules, group),
+        )  # fmt: skip
+        recorded.skip_rules()
+        return recorded
+
+    def _break_host(self, reason: str) -> None:
+        """The group is one: what ends its ops on a GPU ends those on the host."""
+        with suppress(Exception):  # it may be broken or closed already
+            self._host.abort(reason[:200])
+
+    def _tell(self, method: str, value: object) -> None:
+        engine = self._engine
+        if engine is not None:
+            getattr(engine, method)(value)
+
+
+class _Recorded(RecordedEngine):
+    """The record of such ops: started when all ranks have come, ended when the group's thread has seen it.
+
+    Whether anybody waits for them or not.
+    """
+
+    def skip_rules(self) -> None:
+        """Whoever looks at the group's ops has looked at the first one by the breakpoints armed now."""
+        self._seen_rules = self._clock.break_generation
+
+    def run(self, call: Call) -> int:
+        return super().run(copy(call))  # some are shared, and each has a side of its own
+
+    def submit(self, call: Call) -> Pending:
+        pending = super().submit(copy(call))
+        if isinstance(pending, RecordedPending):
+            inner: Any = pending.inner  # a GpuPending
+            inner.when_ended(pending.note_end)
+        return pending
+
+    def _begin(self, call: Call, flags: int) -> RecordedOp:
+        op = super()._begin(call, flags)
+        call.side = op.started
+        return op

@@ -1,0 +1,199 @@
+"""One op through memory of the host, in chunks: three of them are on their way at once.
+
+    stream down   chunk i+1 from the device to the host
+    host          chunk i is reduced or sent
+    stream up     chunk i-1 back to the device
+
+A chunk is a piece of each block of the op, the same piece on every rank, so each chunk is an op of the same
+kind by itself, and all together are one op. What is in which chunk depends on sizes alone that are alike on
+all ranks. Blocks that differ in size go in one chunk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from distdbg.runtime.backends.gpu.driver import Bytes, Driver
+from distdbg.runtime.backends.gpu.host_memory import HostMemory
+from distdbg.runtime.call import Kind
+from distdbg.runtime.dtypes import Dtype
+
+#: Of all blocks of one chunk together. NOT MEASURED: long enough that a copy's latency is nothing beside it.
+CHUNK_NBYTES: int = 4 << 20
+_LEAST_NBYTES: Final = 64 << 10
+#: Chunks that are on their way at once.
+_PLACES: Final = 3
+_ALIGN: Final = 256
+#: So long an op that has failed waits for copies that are on their way.
+_PATIENCE_NS: Final = 2_000_000_000
+_PAUSE_S: Final = 0.0005
+
+
+class Block(NamedTuple):
+    """A piece of memory on the device."""
+
+    address: int
+    nbytes: int
+
+
+class Job(NamedTuple):
+    """One op, as far as it concerns memory."""
+
+    kind: Kind
+    dtype: Dtype
+    #: Blocks that this rank reads, and those that it writes.
+    inputs: Sequence[Block]
+    outputs: Sequence[Block]
+    is_in_place: bool
+    #: What PREMUL_SUM multiplies the inputs with.
+    factor: float | None
+    #: Whether this rank's op reads its inputs; all but the root of a broadcast only write.
+    reads: bool
+    writes: bool
+
+
+#: Carries out the op on host memory: inputs, outputs (the same list in place).
+Move = Callable[[Sequence[Bytes], Sequence[Bytes]], None]
+
+
+def cut(nbytes: int, ranks: int, kind: Kind, itemsize: int) -> int:
+    """How many bytes of each block go in one chunk."""
+    blocks = 1 if kind in (Kind.BROADCAST, Kind.ALL_REDUCE, Kind.REDUCE) else ranks
+    piece = max(_LEAST_NBYTES if CHUNK_NBYTES > _LEAST_NBYTES else 1, CHUNK_NBYTES // blocks)
+    return min(max(1, nbytes), -(-piece // (_ALIGN * itemsize)) * _ALIGN * itemsize)
+
+
+def pieces(job: Job, ranks: int) -> Iterator[tuple[list[Block], list[Block]]]:
+    """The blocks of each chunk, in order."""
+    sizes = {block.nbytes for block in (*job.inputs, *job.outputs)}
+    if job.kind is Kind.ALL_TO_ALL or len(sizes) > 1 or not sizes:
+        yield list(job.inputs), list(job.outputs)
+        return
+    nbytes = sizes.pop()
+    step = cut(nbytes, ranks, job.kind, job.dtype.itemsize)
+    for start in range(0, max(1, nbytes), step):
+        length = min(step, nbytes - start)
+        yield (
+            [Block(block.address + start, length) for block in job.inputs],
+            [Block(block.address + start, length) for block in job.outputs],
+        )
+
+
+class _Chunk:
+    """One of them, in its place on the host."""
+
+    def __init__(self, number: int, job: Job, blocks: tuple[list[Block], list[Block]]) -> None:
+        self.place = number % _PLACES
+        self.in_blocks, self.out_blocks = blocks
+        self.inputs: list[Bytes] = []
+        self.outputs: list[Bytes] = []
+        #: After its copy to the host.
+        self.is_down: Any = None
+
+
+class Pipeline:
+    """The streams and the memory of one group."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._memory = HostMemory(driver)
+        self._down: Any = None
+        self._up: Any = None
+
+    def run(
+        self,
+        job: Job,
+        ranks: int,
+        ready: Any,
+        move: Move,
+        await_event: Callable[[Any], None],
+    ) -> None:
+        """Carry it out. `ready`: the event that the inputs are there after."""
+        driver = self._driver
+        if self._down is None:
+            self._down, self._up = driver.stream(), driver.stream()
+        for stream in (self._down, self._up):
+            driver.wait_for(stream, ready.ptr)
+        #: Of the last chunk that was in each place: after its copy to the device.
+        is_up: list[Any] = [None] * _PLACES
+        try:
+            coming: _Chunk | None = None
+            for number, blocks in enumerate(pieces(job, ranks)):
+                chunk = _Chunk(number, job, blocks)
+                if is_up[chunk.place] is not None:
+                    await_event(is_up[chunk.place])
+                self._bring_down(job, chunk)
+                if coming is not None:
+                    is_up[coming.place] = self._carry_out(job, coming, move, await_event)
+                coming = chunk
+            if coming is not None:
+                is_up[coming.place] = self._carry_out(job, coming, move, await_event)
+            for event in is_up:
+                if event is not None:
+                    await_event(event)
+        except BaseException:
+            self._let_go()
+            raise
+        finally:
+            self._memory.keep_below(_PLACES * CHUNK_NBYTES)
+
+    def _let_go(self) -> None:
+        """The arrays belong to the program again: when the device has done what it has, if it ever has."""
+        until_ns = time.monotonic_ns() + _PATIENCE_NS
+        for stream in (self._down, self._up):
+            with suppress(RuntimeError):  # of CUDA: what broke the op says more
+                event = self._driver.event(stream)
+                while not self._driver.has_passed(event) and time.monotonic_ns() < until_ns:
+                    time.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self._memory.free()
+
+    def _bring_down(self, job: Job, chunk: _Chunk) -> None:
+        memory, driver = self._memory, self._driver
+        chunk.inputs = _lay_out(
+            memory.take(chunk.place, "in", _total(chunk.in_blocks)), chunk.in_blocks
+        )
+        chunk.outputs = chunk.inputs
+        if not job.is_in_place:
+            chunk.outputs = _lay_out(
+                memory.take(chunk.place, "out", _total(chunk.out_blocks)), chunk.out_blocks
+            )
+        if job.reads:
+            for block, host in zip(chunk.in_blocks, chunk.inputs, strict=True):
+                if block.nbytes:
+                    driver.copy(host.ctypes.data, block.address, block.nbytes, self._down)
+        chunk.is_down = driver.event(self._down)
+
+    def _carry_out(
+        self, job: Job, chunk: _Chunk, move: Move, await_event: Callable[[Any], None]
+    ) -> Any:
+        driver = self._driver
+        await_event(chunk.is_down)
+        if job.factor is not None:
+            for host in chunk.inputs:
+                values = host.view(job.dtype.to_numpy())
+                values *= job.factor
+        move(chunk.inputs, chunk.outputs)
+        if job.writes:
+            for block, host in zip(chunk.out_blocks, chunk.outputs, strict=True):
+                if block.nbytes:
+                    driver.copy(block.address, host.ctypes.data, block.nbytes, self._up)
+        return driver.event(self._up)
+
+
+def _total(blocks: Sequence[Block]) -> int:
+    return sum(block.nbytes for block in blocks)
+
+
+def _lay_out(memory: Bytes, blocks: Sequence[Block]) -> list[Bytes]:
+    """A part of the memory for each block, one after the other."""
+    parts, start = [], 0
+    for block in blocks:
+        parts.append(memory[start : start + block.nbytes])
+        start += block.nbytes
+    return parts

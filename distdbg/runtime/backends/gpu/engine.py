@@ -1,0 +1,329 @@
+"""GpuEngine: ops on GPU arrays of one group of our own engine, one after the other.
+
+An op of the program's own thread is carried out there, and comes back when the device is done with it, as ops
+on arrays of the host do. Asynchronous ones are carried out by a thread of the group, in order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg.check.foreign.lane import Lane
+from distdbg.check.levels import level_of
+from distdbg.errors import (
+    DistBackendError,
+    DistError,
+    MismatchError,
+    PeerLost,
+    RendezvousError,
+    UsageError,
+)
+from distdbg.runtime.backends import compile as compiling
+from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.gpu.driver import Bytes, Driver
+from distdbg.runtime.backends.gpu.ipc import Ipc, Order
+from distdbg.runtime.backends.gpu.meeting import Meeting, Topic, not_all_came
+from distdbg.runtime.backends.gpu.pending import GpuPending
+from distdbg.runtime.backends.gpu.routes import Way
+from distdbg.runtime.backends.nccl.streams import current_stream
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
+from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.reduce_op import RedOpType, ReduceOp, check_reduce
+from distdbg.runtime.torch_arrays import is_tensor
+from distdbg.runtime.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.store import Store
+
+#: So long a host that waits for the device asks without a pause, then with one.
+_AWAKE_NS: Final = 2_000_000
+_PAUSE_S: Final = 0.0002
+#: How often it looks after the peers meanwhile.
+_LOOK_NS: Final = 20_000_000
+#: How long close() waits for ops of a group that is given up.
+_PATIENCE_S: Final = 2.0
+
+
+class GpuEngine:
+    """Implements Engine; see distdbg/runtime/engine.py."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        group: ProcessGroup,
+        store: Store,
+        choose: Callable[[Call], Way],
+        on_break: Callable[[str], object],
+    ) -> None:
+        self._driver = driver
+        self._group = group
+        self._store = store
+        #: The way of a call, which all ranks find alike.
+        self._choose = choose
+        #: Told when no op can run any more.
+        self._on_break = on_break
+        self._clock = group.world.control
+        self._timeout_ns = int(group.timeout_s * 1e9)
+        self._lane = Lane(f"{group.label} (gpu)")
+        #: One op at a time; also protects what follows.
+        self._order = threading.RLock()
+        self._meeting: Meeting | None = None
+        self._pipeline: Pipeline | None = None
+        self._ipc: Ipc | None = None
+        self._device: int | None = None
+        self._stream: Any = None
+        self._seq = 0
+        self._cause: str | None = None
+        self._is_closed = False
+
+    # ------------------------------------------------------------------------------- Engine
+
+    def run(self, call: Call) -> int:
+        """Carry out `call`, blocking."""
+        one = self._prepare(call)
+        with self._order:
+            if self._lane.is_idle:
+                self._carry_out(one)
+                return -1
+        self._put(one).wait(NO_DEADLINE)  # behind the asynchronous ones
+        return -1
+
+    def submit(self, call: Call) -> Pending:
+        """Start `call`; it is carried out by the group's thread."""
+        return self._put(self._prepare(call))
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Set the limit for ops that bring none of their own."""
+        self._timeout_ns = int(timeout_s * 1e9)
+
+    def set_level(self, level: int) -> None:
+        """Hand it on."""
+        if self._meeting is not None:
+            self._meeting.set_level(level)
+
+    def leave_because(self, why: str, at_once: bool) -> None:
+        """Say why this rank is about to leave."""
+        if self._meeting is not None:
+            self._meeting.leave_because(why, at_once)
+
+    def abort(self, reason: str) -> None:
+        """Break the group: ops in flight end with an error on every rank."""
+        self._cause = self._cause or reason
+        if self._meeting is not None:
+            self._meeting.abort(reason)
+
+    def close(self) -> None:
+        """Let what is in flight end (each op has a deadline), then leave nothing open."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._lane.drain(None if self._cause is None else _PATIENCE_S)
+        self._lane.close(_PATIENCE_S)
+        with self._order:
+            if self._device is not None:
+                with self._driver.on_device(self._device):
+                    if self._ipc is not None:
+                        self._ipc.close()
+                    if self._pipeline is not None:
+                        self._pipeline.close()
+            if self._meeting is not None:
+                self._meeting.close()
+
+    # ------------------------------------------------------------------------------- one op
+
+    def _prepare(self, call: Call) -> _Prepared:
+        """Look at the arrays on the thread that calls: its stream is the one to come after."""
+        what = f"{call.name or call.kind.label} on group '{self._group.label}'"
+        if self._is_closed:
+            raise UsageError(f"{what}, which was destroyed")
+        is_root = self._group.rank() == call.root
+        outputs = [
+            device_buffer(x, writable=call.kind is not Kind.BROADCAST or not is_root)
+            for x in call.outputs
+        ]
+        is_in_place = call.inputs is call.outputs
+        inputs = outputs if is_in_place else [device_buffer(x) for x in call.inputs]
+        buffers = [*inputs, *outputs]
+        dtype = Dtype(buffers[0].dtype)
+        if call.op is not None:
+            check_reduce(call.op, dtype)
+        devices = {buffer.device for buffer in buffers}
+        if self._device is not None:
+            devices.add(self._device)
+        if len(devices) > 1:
+            raise UsageError(
+                f"{what}: arrays on {', '.join(f'cuda:{n}' for n in sorted(devices))}; a group uses one GPU "
+                "of each rank",
+                hint="move the array, or make a group for the other GPU",
+            )
+        device = devices.pop()
+        first = (*call.inputs, *call.outputs)[0]
+        with self._driver.on_device(device):
+            stream = current_stream(self._driver.cupy, device, is_tensor(first))
+            ready = self._driver.event(stream)
+        limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
+        now_ns = self._clock.now_ns()
+        job = self._job(call, dtype, inputs, outputs)
+        return _Prepared(
+            call, job, outputs, self._choose(call), device, ready, now_ns, now_ns + limit_ns
+        )
+
+    def _job(
+        self,
+        call: Call,
+        dtype: Dtype,
+        inputs: Sequence[DeviceBuffer],
+        outputs: Sequence[DeviceBuffer],
+    ) -> Job:
+        size, kind = self._group.size(), call.kind
+        is_root = self._group.rank() == call.root
+        premul = call.op is not None and call.op.op is RedOpType.PREMUL_SUM
+        return Job(
+            kind,
+            dtype,
+            _blocks(inputs, call.input_splits, size, compiling.is_input_cut(kind)),
+            _blocks(outputs, call.output_splits, size, compiling.is_output_cut(kind)),
+            is_in_place=inputs is outputs,
+            factor=call.op.factor if call.op is not None and premul else None,
+            reads=kind is not Kind.BROADCAST or is_root,
+            writes=kind is not Kind.BROADCAST or not is_root,
+        )
+
+    def _put(self, one: _Prepared) -> GpuPending:
+        pending = GpuPending(one.call, self._group.label, self._clock)
+
+        def work() -> None:
+            try:
+                with self._order:
+                    self._carry_out(one)
+            except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+                pending.end(error)
+            else:
+                pending.end(None)
+
+        self._lane.put(work)
+        return pending
+
+    def _carry_out(self, one: _Prepared) -> None:
+        what = f"{one.call.name or one.call.kind.label} on group '{self._group.label}'"
+        if self._cause is not None and self._meeting is None:
+            raise DistBackendError(f"{what} cannot run: {self._cause}")
+        try:
+            with self._driver.on_device(one.device):
+                meeting = self._open(one)
+                self._seq += 1
+                topic = Topic(one.call, meeting.names, self._seq, meeting.sayings)
+                topic.started_ns, topic.deadline_ns = one.started_ns, one.deadline_ns
+                topic.on_start = one.call.side if callable(one.call.side) else None
+                self._move(one, meeting, topic)
+                self._finish(one, partial(self._await, meeting, topic))
+        except MismatchError as error:
+            if isinstance(error, PeerLost):
+                self._give_up(error.what)
+            raise
+        except DistError as error:
+            self._give_up(error.what)
+            raise
+        except Exception as error:
+            told = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
+            self._give_up(told)
+            raise DistBackendError(told) from error
+
+    def _move(self, one: _Prepared, meeting: Meeting, topic: Topic) -> None:
+        job = one.job
+        wait = partial(self._await, meeting, topic)
+        if one.way is Way.IPC:
+            if self._ipc is None:
+                self._ipc = Ipc(self._driver, meeting, self._stream)
+            if self._ipc.is_on and self._ipc.run(Order(topic, job, one.call.op, one.ready), wait):
+                return
+
+        def move(inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+            op = ReduceOp.SUM if job.factor is not None else one.call.op
+            meeting.move(topic, job.kind, inputs, outputs, job.dtype, 0 if op is None else op.code)
+
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._driver)
+        self._pipeline.run(job, meeting.size, one.ready, move, wait)
+
+    def _finish(self, one: _Prepared, wait: Callable[[Any], None]) -> None:
+        """Copy into arrays that are not in one piece what was written for them."""
+        left = [buffer.finish for buffer in one.outputs if buffer.finish is not None]
+        if left:
+            with self._stream:
+                for finish in left:
+                    finish()
+            wait(self._driver.event(self._stream))
+
+    def _open(self, one: _Prepared) -> Meeting:
+        if self._meeting is None:
+            try:
+                meeting = Meeting(self._store, self._group, one.deadline_ns)
+            except RendezvousError as error:
+                waited_s = (self._clock.now_ns() - one.started_ns) / 1e9
+                raise not_all_came(error, one.call, self._group, waited_s) from error
+            self._meeting = meeting
+            meeting.set_level(level_of(self._group.world).value)
+            self._device, self._stream = one.device, self._driver.stream()
+            if self._cause is not None:
+                meeting.abort(self._cause)
+        return self._meeting
+
+    def _await(self, meeting: Meeting, topic: Topic, event: Any) -> None:
+        """Block until the device has come to the event, and look after the peers meanwhile."""
+        started_ns = looked_ns = time.monotonic_ns()
+        while not self._driver.has_passed(event):
+            now_ns = time.monotonic_ns()
+            if now_ns - looked_ns > _LOOK_NS:
+                looked_ns = now_ns
+                meeting.look(topic)
+            time.sleep(
+                0.0 if now_ns - started_ns < _AWAKE_NS else _PAUSE_S
+            )  # the device wakes nobody
+
+    def _give_up(self, reason: str) -> None:
+        if self._cause is None:
+            self._cause = reason
+            with suppress(Exception):  # why it is given up says more
+                if self._meeting is not None:
+                    self._meeting.abort(reason)
+            self._on_break(reason)
+
+
+class _Prepared:
+    """One op, as the thread that called has seen it."""
+
+    __slots__ = (
+        "call", "deadline_ns", "device", "job", "outputs", "ready", "started_ns", "way",
+    )  # fmt: skip
+
+    def __init__(
+        self, call: Call, job: Job, outputs: Sequence[DeviceBuffer], way: Way, device: int,
+        ready: Any, started_ns: int, deadline_ns: int,
+    ) -> None:  # fmt: skip
+        self.call = call
+        self.job = job
+        self.outputs = outputs
+        self.way = way
+        self.device = device
+        self.ready = ready
+        #: Job time.
+        self.started_ns = started_ns
+        self.deadline_ns = deadline_ns
+
+
+def _blocks(
+    buffers: Sequence[DeviceBuffer], splits: Sequence[int] | None, size: int, is_cut: bool
+) -> list[Block]:
+    return [
+        Block(buffers[index].address + offset, nbytes)
+        for index, offset, nbytes in compiling.cut_blocks(buffers, splits, size, is_cut)
+    ]

@@ -1,0 +1,43 @@
+"""What the ranks of a group have for arrays on a GPU: each says so while the group is made.
+
+So the first op on such arrays knows the best way that all of them can go, and waits for nobody. A rank
+without a GPU says nothing, and its groups cost nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from distdbg.config import read_setting
+from distdbg.runtime.backends.gpu.driver import is_likely
+from distdbg.runtime.backends.gpu.routes import Way
+
+if TYPE_CHECKING:
+    from distdbg.runtime.store import Store
+
+_IPC = "DISTDBG_GPU_IPC"
+
+
+def announce(store: Store, rank: int, size: int) -> None:
+    """Say what this rank has; before the ranks meet for the first time."""
+    if size > 1 and is_likely():
+        store.set(_key(rank), json.dumps({"ipc": read_setting(_IPC) != "off"}))
+
+
+def best_way(store: Store, size: int, *, is_one_host: bool) -> Way:
+    """What all ranks have said that they can, when they have met: the same on all of them."""
+    keys = [_key(rank) for rank in range(size)]
+    if size == 1 or not store.check(keys):
+        return Way.WHOLE
+    told = [json.loads(words) for words in store.multi_get(keys)]
+    return Way.IPC if is_one_host and all(each["ipc"] for each in told) else Way.CHUNKS
+
+
+def takes_small_too() -> bool:
+    """Whether also small arrays go the best way, for tests."""
+    return read_setting(_IPC) == "always"
+
+
+def _key(rank: int) -> str:
+    return f"gpu/{rank}"

@@ -1,0 +1,122 @@
+"""The parts of ops on GPU arrays that need no group: ways, rows, chunks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distdbg.runtime.backends.gpu import chunks
+from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.gpu.routes import FROM_NBYTES, Way, choose
+from distdbg.runtime.backends.gpu.rows import NOTHING, Entry, Row, fits, pack, row_nbytes, unpack
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.dtypes import Dtype
+
+MIB = 1 << 20
+
+
+def array(nbytes: int) -> Any:
+    return SimpleNamespace(nbytes=nbytes)
+
+
+def test_ranks_choose_by_what_they_have_alike() -> None:
+    root = Call(Kind.SCATTER, [array(4 * MIB)] * 4, [array(4 * MIB)], root=0)
+    other = Call(Kind.SCATTER, (), [array(4 * MIB)], root=0)
+    for best in Way:
+        assert choose(root, best, 4) is choose(other, best, 4) is best
+    root = Call(Kind.GATHER, [array(1 << 10)], [array(1 << 10)] * 4, root=0)
+    other = Call(Kind.GATHER, [array(1 << 10)], (), root=0)
+    assert choose(root, Way.IPC, 4) is choose(other, Way.IPC, 4) is Way.WHOLE
+    uneven = [array(MIB), array(200 * MIB)]
+    for i in (0, 1):
+        gather = Call(Kind.ALL_GATHER, [uneven[i]], uneven)
+        scatter = Call(Kind.REDUCE_SCATTER, uneven, [uneven[i]])
+        assert choose(gather, Way.CHUNKS, 2) is choose(scatter, Way.CHUNKS, 2) is Way.CHUNKS
+
+
+@pytest.mark.parametrize("kind", FROM_NBYTES)
+def test_small_arrays_go_whole(kind: Kind) -> None:
+    few, many = 1 << 10, 64 * MIB
+    for nbytes, ways in ((few, [Way.WHOLE] * 3), (many, list(Way))):
+        call = Call(kind, [array(nbytes)], [array(nbytes)], root=0)
+        assert [choose(call, best, 2) for best in Way] == ways
+
+
+def test_messages_and_barriers_go_whole_and_exchanges_never_in_chunks() -> None:
+    for kind in (Kind.SEND, Kind.RECV, Kind.BARRIER):
+        assert choose(Call(kind, [array(MIB)], ()), Way.IPC, 2) is Way.WHOLE
+    exchange = Call(Kind.ALL_TO_ALL, [array(1)], [array(64 * MIB)])
+    assert [choose(exchange, best, 2) for best in Way] == [Way.WHOLE, Way.WHOLE, Way.IPC]
+
+
+def test_a_row_comes_over() -> None:
+    row = Row(
+        bytes(range(64)), "", [Entry(3, 1 << 40, 5), NOTHING, Entry(4, 0, 7)], Entry(3, 8, 9),
+        [1, 2, 3], -2.5, [(5, bytes(64)), (6, b"x" * 64)], [1, 2],
+    )  # fmt: skip
+    data = pack(row, 3)
+    assert len(data) == row_nbytes(3)
+    assert unpack(data, 3) == row
+    unable = Row(bytes(64), "not of cudaMalloc", [Entry(-1, 0, 7)])
+    assert unpack(pack(unable, 3), 3) == unable
+
+
+def test_what_ranks_give_and_take_has_to_fit() -> None:
+    give = Row(gives=[Entry(0, 0, 4)], takes=[4, 8])
+    assert fits([give, Row(gives=[Entry(0, 0, 8)], takes=[4, 8])])
+    assert not fits([give, Row(gives=[Entry(0, 0, 4)], takes=[4, 8])])
+    assert fits([Row(gives=[Entry(0, 0, 8)]), Row(takes=[8, 0])])  # a broadcast
+
+
+class _Recording:
+    """In the place of the driver: what is queued, and what the host waits for."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.streams = iter(["down", "up"])
+        #: Where each chunk begins on the device.
+        self.base = 0
+
+    def stream(self) -> Any:
+        return SimpleNamespace(name=next(self.streams))
+
+    def wait_for(self, stream: Any, event: int) -> None:
+        self.told.append(f"{stream.name} after the program")
+
+    def event(self, stream: Any) -> Any:
+        return self.told[-1]
+
+    def copy(self, target: int, source: int, nbytes: int, stream: Any) -> None:
+        number = (target if stream.name == "up" else source) // nbytes
+        self.told.append(f"{stream.name} {number}")
+
+    def pinned(self, nbytes: int) -> Any:
+        return np.zeros(nbytes, np.uint8)
+
+
+def test_chunks_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_NBYTES", 64 << 10)
+    nbytes = 64 << 10
+    driver: Any = _Recording()
+    job = Job(
+        Kind.ALL_REDUCE, Dtype.float32, [Block(0, 4 * nbytes)], [Block(0, 4 * nbytes)], True, None,
+        True, True,
+    )  # fmt: skip
+    Pipeline(driver).run(
+        job, 2, SimpleNamespace(ptr=0),
+        lambda inputs, outputs: driver.told.append("op"),
+        lambda event: driver.told.append(f"until {event}"),
+    )  # fmt: skip
+    assert driver.told == [
+        "down after the program", "up after the program",
+        "down 0",
+        "down 1", "until down 0", "op", "up 0",
+        "down 2", "until down 1", "op", "up 1",
+        "until up 0",  # its place on the host is taken by the fourth
+        "down 3", "until down 2", "op", "up 2",
+        "until down 3", "op", "up 3",
+        "until up 3", "until up 1", "until up 2",
+    ]  # fmt: skip
