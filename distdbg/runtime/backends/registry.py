@@ -1,9 +1,9 @@
 """Which backends there are, by name and device, and how an engine is made from a name.
 
 "gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. "mpi" is there
-where mpi4py and an MPI are (backends/mpi), "nccl" where CuPy, NCCL and a GPU are (backends/nccl). ucc and
-xccl are known names that are not available. A device whose backend is not available may still be named
-beside one that is ("cpu:gloo,cuda:nccl"): arrays on that device then go through the host.
+where mpi4py and an MPI are (backends/mpi), "nccl" where CuPy, NCCL and a GPU are (backends/nccl), "ucc" where
+libucc is (backends/ucc). xccl is a known name that is not available. A device whose backend is not available
+may still be named beside one that is ("cpu:gloo,cuda:nccl"): arrays on that device then go through the host.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def is_mpi_available() -> bool:
 
 
 def is_ucc_available() -> bool:
-    """Return whether UCC groups can be made."""
+    """Return whether libucc is here; it is not started."""
     return is_backend_available(Backend.UCC)
 
 
@@ -225,6 +225,8 @@ def check_available(config: BackendConfig) -> None:
             raise _no_mpi()
         if names == {Backend.NCCL}:
             raise _no_nccl()
+        if names == {Backend.UCC}:
+            raise _no_ucc()
         raise BackendMissingError(
             f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
             hint="use backend='gloo', which moves arrays in host memory",
@@ -309,6 +311,11 @@ def _make_host(
     name: str, group: ProcessGroup, store: Store, pg_options: object, record_number: int
 ) -> Engine:
     plugin = Backend.plugins.get(name)
+    if plugin is None and name == Backend.UCC and group.size() > 1:
+        from distdbg.check.foreign.beside import put_beside
+        from distdbg.runtime.backends.ucc.backend import make_engine as make_ucc_engine
+
+        return put_beside(partial(make_ucc_engine, group, store), group, store)
     if plugin is None and name == Backend.MPI:
         from distdbg.check.foreign.beside import put_beside
         from distdbg.runtime.backends.mpi.engine import make_engine as make_mpi_engine
@@ -371,6 +378,8 @@ def _is_here(name: str) -> bool:
         return True
     if name == Backend.NCCL:
         return _why_no_nccl() is None
+    if name == Backend.UCC:
+        return _why_no_ucc() is None
     return name == Backend.MPI and _why_no_mpi() is None
 
 
@@ -405,6 +414,21 @@ def _no_nccl() -> BackendMissingError:
     )
 
 
+def _why_no_ucc() -> str | None:
+    from distdbg.runtime.backends.ucc.library import why_not
+
+    return why_not()
+
+
+def _no_ucc() -> BackendMissingError:
+    from distdbg.runtime.backends.ucc.library import INSTALL
+
+    return BackendMissingError(
+        f"backend 'ucc' is not available here: {_why_no_ucc()}; available: {', '.join(_available())}",
+        hint=INSTALL,
+    )
+
+
 def _available() -> list[str]:
     """For the text of an error: for that CUDA is not started, which a process that forks could not undo."""
     from distdbg.runtime.backends.nccl.library import is_installed
@@ -414,4 +438,6 @@ def _available() -> list[str]:
         optional.append(Backend.MPI)
     if Backend.NCCL not in Backend.plugins and is_installed():
         optional.append(Backend.NCCL)
+    if Backend.UCC not in Backend.plugins and _is_here(Backend.UCC):
+        optional.append(Backend.UCC)
     return [*OWN, *optional, *Backend.plugins]

@@ -6,9 +6,9 @@ import pytest
 
 from distdbg import _native
 from distdbg.runtime.backends.mpi.memory import Piece
-from distdbg.runtime.backends.mpi.patience import LONGEST_S, Nap
 from distdbg.runtime.backends.mpi.reductions import name_of
 from distdbg.runtime.backends.mpi.wide import parts
+from distdbg.runtime.backends.nap import LONGEST_S, Nap
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType
 
