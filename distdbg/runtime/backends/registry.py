@@ -8,7 +8,7 @@ may still be named beside one that is ("cpu:gloo,cuda:nccl"): arrays on that dev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -291,20 +291,35 @@ def make_engine(
 
 
 def split_device(
-    parent: ProcessGroup, backend: str | None, color: int, key: int, device_id: object
+    parent: ProcessGroup,
+    function: str,
+    parts: Sequence[Sequence[int]],
+    backend: str | None,
+    device_id: object,
 ) -> object:
     """Split what the parent has on a device; all its ranks call it. None: the new group makes its own.
 
-    The parts are the ranks of one `color`, in the order of their `key`; NO_COLOR: this rank is in none.
+    `parts`: the parent's group ranks of each part, in order; a rank may be in none. MismatchError on all
+    ranks where they call it differently.
     """
-    if device_id is not None:
-        return None  # of the program's own choice for the new group, and perhaps not the parent's
-    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
-    if not is_over_nccl(chosen) or parent.bound_device_id is None:
-        return None
+    if parent.bound_device_id is None or not is_over_nccl(BackendConfig(parent.backend_config)):
+        return None  # on all ranks alike
+    from distdbg.runtime.backends.nccl.split_alike import Wish
     from distdbg.runtime.backends.nccl.splitting import split_communicator
 
-    return split_communicator(parent, color, key)
+    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
+    # With a device of the program's own choice the new group is perhaps not on the parent's.
+    is_wanted = device_id is None and is_over_nccl(chosen)
+    wish = Wish(function, parts, str(backend or ""), device_id is not None)
+    color, key = next(
+        (
+            (color, part.index(me))
+            for color, part in enumerate(parts)
+            if (me := parent.rank()) in part
+        ),
+        (NO_COLOR, -1),
+    )
+    return split_communicator(parent, wish, is_wanted, color, key)
 
 
 def _make_host(

@@ -18,6 +18,7 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError
 from distdbg.native import View, divide
 from distdbg.record.durations import duration_text
+from distdbg.runtime.arguments import check_arrays
 from distdbg.runtime.backends.foreign import ForeignEngine
 from distdbg.runtime.backends.nap import Nap
 from distdbg.runtime.backends.progress import Progress
@@ -29,13 +30,13 @@ from distdbg.runtime.backends.ucc.memory import (
     check_places,
     give,
     take,
-    wait_for_gpu,
 )
 from distdbg.runtime.backends.ucc.team import Team
-from distdbg.runtime.buffers import copy_of, input_of, output_of
+from distdbg.runtime.buffers import copy_of, input_of
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_wait import wait_for_device
 from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp, check_reduce
+from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -303,9 +304,9 @@ class UccBackend:
         call.mask = Arguments.FLAGS
         call.flags |= Flag.COUNT_64BIT | Flag.DISPLACEMENTS_64BIT
         held.keeps.append(call)
-        wait_for_gpu(arrays)
+        wait_for_device(arrays)
         if held.finish:
-            held.finish.append(partial(wait_for_gpu, arrays))
+            held.finish.append(partial(wait_for_device, arrays))
         work = UccWork(self, self.team.begin(call), held, opts.timeout)
         self._in_flight.add(work)
         _progress.add(work)
@@ -373,11 +374,9 @@ class UccEngine(ForeignEngine):
                 hint="new_group(backend='gloo') makes a group of the same ranks for messages",
             )
         check_places(what, [*call.inputs, *call.outputs])
-        outputs = [output_of(array) for array in call.outputs]
-        buffers = [input_of(array) for array in call.inputs] or outputs
-        if call.op is not None and buffers:
-            dtype = Dtype(buffers[0].dtype)
-            check_reduce(call.op, dtype)
+        check_arrays(call, also_on_gpu=True)
+        if call.op is not None:
+            dtype = Dtype(input_of((*call.inputs, *call.outputs)[0]).dtype)
             if dtype not in _DATATYPES or call.op.op not in _OPS:
                 raise UsageError(f"{what}: UCC has no {call.op.op.name} of {dtype.label}")
 

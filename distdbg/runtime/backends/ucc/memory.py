@@ -6,7 +6,6 @@ Several arrays are brought into one and back: on the host byte by byte, on a GPU
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +18,7 @@ from distdbg.errors import UsageError
 from distdbg.runtime import device_arrays
 from distdbg.runtime.backends.ucc.library import CUDA, HOST
 from distdbg.runtime.buffers import as_input, as_output
+from distdbg.runtime.device_wait import library_of
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.torch_arrays import is_tensor
 
@@ -66,17 +66,6 @@ def check_places(what: str, arrays: Sequence[Array]) -> None:
         raise UsageError(f"{what}: some of its arrays are on the host and some on a GPU")
 
 
-def wait_for_gpu(arrays: Sequence[Array]) -> None:
-    """Block until the GPU has done what comes before: UCC knows nothing of the program's streams."""
-    for array in arrays:
-        if device_arrays.is_on_device(array):
-            if is_tensor(array):
-                sys.modules["torch"].cuda.synchronize(array.device)
-            else:
-                _library_of(array).cuda.Device(device_arrays.device_index(array)).synchronize()
-            return
-
-
 def _piece(arrays: Sequence[Array], held: Held, is_written: bool) -> Piece:
     on_device = device_arrays.is_on_device(arrays[0])
     buffers: list[Any] = []
@@ -118,7 +107,7 @@ def _join_on_gpu(
     if is_tensor(first):
         whole = first.new_empty((sum(counts),))
     else:
-        whole = _library_of(first).empty((sum(counts),), first.dtype)
+        whole = library_of(first).empty((sum(counts),), first.dtype)
     held.keeps.append(whole)
     for buffer, end in zip(buffers, accumulate(counts), strict=True):
         part, block = whole[end - buffer.count : end], buffer.array.reshape(-1)
@@ -131,10 +120,6 @@ def _join_on_gpu(
 
 def _move(target: int, source: int, nbytes: int) -> None:
     ctypes.memmove(target, source, nbytes)
-
-
-def _library_of(array: Array) -> Any:
-    return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def _assign(block: Array, part: Array) -> None:
