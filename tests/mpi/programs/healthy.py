@@ -126,6 +126,13 @@ def to_itself(rank: int) -> list[Any]:
     return [*found, y.tolist()]
 
 
+def overflow() -> list[int]:
+    """Of many elements: a library may add those by other instructions."""
+    x = np.full(67, 200, np.uint8)
+    dist.all_reduce(x)
+    return sorted(set(x.tolist()))
+
+
 def on_gpus(rank: int) -> list[Any]:
     """Arrays that say they are on a GPU: through the host, and then as if MPI read them there."""
     mpi = library.started()
@@ -162,6 +169,7 @@ def main(folder: str) -> None:
     x = np.ones(1)
     dist.all_reduce(x, group=part)
     found["to itself"] = to_itself(rank)
+    found["overflow"] = overflow()
     found["on gpus"] = on_gpus(rank)
     found["split"] = [dist.get_backend(part), x[0]]
     found["mismatches"] = find_mismatches(rank)

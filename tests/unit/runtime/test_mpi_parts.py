@@ -28,6 +28,8 @@ def test_every_reduction_that_is_defined_has_an_op() -> None:
         (RedOpType.SUM, Dtype.bool_, "LOR"),
         (RedOpType.MIN, Dtype.bool_, "LAND"),
         (RedOpType.MAX, Dtype.int8, "MAX"),
+        (RedOpType.SUM, Dtype.uint8, None),
+        (RedOpType.AVG, Dtype.int16, None),
         (RedOpType.MAX, Dtype.float64, None),
         (RedOpType.SUM, Dtype.bfloat16, None),
         (RedOpType.SUM, Dtype.complex64, "SUM"),

@@ -1,7 +1,7 @@
 """What the ranks of a parent group ask for when its communicator is to be split, compared before any of them
 waits for another in ncclCommSplit, which has no limit and compares nothing.
 
-The comparison goes through the parent's store; every rank of the parent takes part, also one outside of the
+The comparison goes through the parent's store; every rank of the parent says its word, also one outside of the
 new group, one that makes a communicator of its own and one whose communicator cannot be split.
 """
 
@@ -100,7 +100,7 @@ def _await_all(parent: ProcessGroup, keys: Sequence[str]) -> None:
                 raise  # the store has another reason
             waited_s = time.monotonic() - began
             raise OpTimeout(
-                f"splitting group '{parent.label}': {_ranks(missing)} did not come within "
+                f"splitting group '{parent.label}': {_ranks(missing)} did not arrive within "
                 f"{duration_text(waited_s)}",
                 missing=missing,
                 waited_s=waited_s,
