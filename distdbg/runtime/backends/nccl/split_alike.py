@@ -1,8 +1,8 @@
 """What the ranks of a parent group ask for when its communicator is to be split, compared before any of them
 waits for another in ncclCommSplit, which has no limit and compares nothing.
 
-The comparison goes through the parent's store; every rank of the parent says its word, also one outside of the
-new group, one that makes a communicator of its own and one whose communicator cannot be split.
+The comparison goes through the parent's store; every rank of the parent says its word, also one outside of
+the new group, one that makes a communicator of its own and one whose communicator cannot be split.
 """
 
 from __future__ import annotations
