@@ -46,7 +46,7 @@ IGNORED = (
      "every run is recorded; `DISTDBG_RECORD_OPS` says how many ops"),
     ("`TORCH_NCCL_DUMP_ON_TIMEOUT`, `TORCH_FR_DUMP_TEMP_FILE`",
      "the record is on disk at any moment; `distdbg export --to torch-fr` writes torch's form"),
-    ("`UCC_*`", "that library carries no op of distdbg"),
+    ("`UCC_*`", "UCC reads them itself: [over UCC](../how-to/run-over-ucc.md)"),
     ("`MPICH_*`, `OMPI_MCA_*`", "MPI reads them itself: [over MPI](../how-to/run-over-mpi.md)"),
 )  # fmt: skip
 

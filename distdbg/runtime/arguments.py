@@ -20,6 +20,7 @@ from distdbg.runtime.buffers import (
     as_output,
     copy_of,
     input_of,
+    output_of,
     overlaps,
 )
 from distdbg.runtime.call import Call
@@ -38,10 +39,11 @@ _PREMUL_SUM = ReduceOp.PREMUL_SUM.code
 _LARGEST_TAG = 2**63 - 1
 
 
-def check_arrays(call: Call) -> None:
+def check_arrays(call: Call, *, also_on_gpu: bool = False) -> None:
     """Raise UsageError when an array of `call` cannot be used, or its dtype with the reduce op."""
-    outputs = [as_output(array) for array in call.outputs]
-    buffers = [as_input(array) for array in call.inputs] or outputs
+    to_input, to_output = (input_of, output_of) if also_on_gpu else (as_input, as_output)
+    outputs = [to_output(array) for array in call.outputs]
+    buffers = [to_input(array) for array in call.inputs] or outputs
     if call.op is not None and buffers:
         check_reduce(call.op, Dtype(buffers[0].dtype))
 

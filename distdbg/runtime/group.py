@@ -104,6 +104,8 @@ class ProcessGroup(GroupMethods):
         self.bound_device_id: object = None
         #: Its part of the parent's communicator on a device, until the engine has it.
         self.device_part: object = None
+        #: How often its communicator was to be split: all ranks count alike.
+        self.splits = 0
         #: Of the members by group rank; empty where they are not known.
         self.members: tuple[Life, ...] = ()
         #: Of this group in the record; 0: it is not in one.

@@ -19,7 +19,6 @@ from distdbg.errors import UsageError, WrongTypeError
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import (
-    NO_COLOR,
     Backend,
     BackendConfig,
     check_available,
@@ -67,8 +66,8 @@ def new_group(
         place = default.ranks[default.rank()]
         part = None
         if not use_local_synchronization:
-            key = members.index(place) if place in members else -1
-            part = split_device(default, backend, 0 if key >= 0 else NO_COLOR, key, device_id)
+            inside = [default.group_ranks[member] for member in members]
+            part = split_device(default, "new_group", [inside], backend, device_id)
         if place not in members:
             # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
             return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
@@ -150,16 +149,16 @@ def split_group(
     lists = to_lists("split_group", "split_ranks", split_ranks)
     seen: set[int] = set()
     mine: list[int] | None = None
-    color = NO_COLOR
-    for index, given in enumerate(lists):
+    parts = []
+    for given in lists:
         part = _check_group_ranks("split_group", parent, given)
         if seen.intersection(part):
             raise UsageError(f"split_group: rank {min(seen.intersection(part))} is in two lists")
         seen.update(part)
+        parts.append(sorted(part))
         if parent.rank() in part:
-            mine, color = sorted(part), index
-    key = mine.index(parent.rank()) if mine is not None else -1
-    device_part = split_device(parent, backend, color, key, None)
+            mine = parts[-1]
+    device_part = split_device(parent, "split_group", parts, backend, None)
     if mine is None:
         return None
     members = [parent.ranks[rank] for rank in mine]

@@ -45,6 +45,9 @@ def test_all_that_groups_do_works_over_mpi(tmp_path: Path, library: str) -> None
         assert found["compared"] == [227, 36]
         assert found["goes on"] == ([1.0, 1.0] if rank < 2 else [1.0 + rank] * 2)
         assert found["split"] == ["mpi", 2.0 if rank < 2 else 1.0]
+        assert found["overflow"] == [600 % 256]
+        _, through_host, direct = found["on gpus"]
+        assert through_host == direct == [[6, 6], [6] * 6, [1, 4], [6, 6], [7], [8], [9]]
         send, recv, last = found["to itself"]
         assert "send to oneself on group 'world' can never complete" in send[1]
         assert "recv from oneself on group 'world' can never complete" in recv[1]

@@ -71,7 +71,7 @@ class ForeignEngine:
 
     def submit(self, call: Call) -> Pending:
         """Translate the call into the method of torch's name and start it."""
-        check_arrays(call)
+        self.check(call)
         if self._is_torchs:
             call = with_tensors(call)
         timeout_s = self._timeout_s if call.timeout_s is None else call.timeout_s

@@ -1,14 +1,14 @@
 """Which backends there are, by name and device, and how an engine is made from a name.
 
 "gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. "mpi" is there
-where mpi4py and an MPI are (backends/mpi), "nccl" where CuPy, NCCL and a GPU are (backends/nccl). ucc and
-xccl are known names that are not available. A device whose backend is not available may still be named
-beside one that is ("cpu:gloo,cuda:nccl"): arrays on that device then go through the host.
+where mpi4py and an MPI are (backends/mpi), "nccl" where CuPy, NCCL and a GPU are (backends/nccl), "ucc" where
+libucc is (backends/ucc). xccl is a known name that is not available. A device whose backend is not available
+may still be named beside one that is ("cpu:gloo,cuda:nccl"): arrays on that device then go through the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -190,7 +190,7 @@ def is_mpi_available() -> bool:
 
 
 def is_ucc_available() -> bool:
-    """Return whether UCC groups can be made."""
+    """Return whether libucc is here; it is not started."""
     return is_backend_available(Backend.UCC)
 
 
@@ -225,6 +225,8 @@ def check_available(config: BackendConfig) -> None:
             raise _no_mpi()
         if names == {Backend.NCCL}:
             raise _no_nccl()
+        if names == {Backend.UCC}:
+            raise _no_ucc()
         raise BackendMissingError(
             f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
             hint="use backend='gloo', which moves arrays in host memory",
@@ -289,26 +291,46 @@ def make_engine(
 
 
 def split_device(
-    parent: ProcessGroup, backend: str | None, color: int, key: int, device_id: object
+    parent: ProcessGroup,
+    function: str,
+    parts: Sequence[Sequence[int]],
+    backend: str | None,
+    device_id: object,
 ) -> object:
     """Split what the parent has on a device; all its ranks call it. None: the new group makes its own.
 
-    The parts are the ranks of one `color`, in the order of their `key`; NO_COLOR: this rank is in none.
+    `parts`: the parent's group ranks of each part, in order; a rank may be in none. MismatchError on all
+    ranks where they call it differently.
     """
-    if device_id is not None:
-        return None  # of the program's own choice for the new group, and perhaps not the parent's
-    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
-    if not is_over_nccl(chosen) or parent.bound_device_id is None:
-        return None
+    if parent.bound_device_id is None or not is_over_nccl(BackendConfig(parent.backend_config)):
+        return None  # on all ranks alike
+    from distdbg.runtime.backends.nccl.split_alike import Wish
     from distdbg.runtime.backends.nccl.splitting import split_communicator
 
-    return split_communicator(parent, color, key)
+    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
+    # With a device of the program's own choice the new group is perhaps not on the parent's.
+    is_wanted = device_id is None and is_over_nccl(chosen)
+    wish = Wish(function, parts, str(backend or ""), device_id is not None)
+    color, key = next(
+        (
+            (color, part.index(me))
+            for color, part in enumerate(parts)
+            if (me := parent.rank()) in part
+        ),
+        (NO_COLOR, -1),
+    )
+    return split_communicator(parent, wish, is_wanted, color, key)
 
 
 def _make_host(
     name: str, group: ProcessGroup, store: Store, pg_options: object, record_number: int
 ) -> Engine:
     plugin = Backend.plugins.get(name)
+    if plugin is None and name == Backend.UCC and group.size() > 1:
+        from distdbg.check.foreign.beside import put_beside
+        from distdbg.runtime.backends.ucc.backend import make_engine as make_ucc_engine
+
+        return put_beside(partial(make_ucc_engine, group, store), group, store)
     if plugin is None and name == Backend.MPI:
         from distdbg.check.foreign.beside import put_beside
         from distdbg.runtime.backends.mpi.engine import make_engine as make_mpi_engine
@@ -375,6 +397,8 @@ def _is_here(name: str) -> bool:
         return True
     if name == Backend.NCCL:
         return _why_no_nccl() is None
+    if name == Backend.UCC:
+        return _why_no_ucc() is None
     return name == Backend.MPI and _why_no_mpi() is None
 
 
@@ -409,6 +433,21 @@ def _no_nccl() -> BackendMissingError:
     )
 
 
+def _why_no_ucc() -> str | None:
+    from distdbg.runtime.backends.ucc.library import why_not
+
+    return why_not()
+
+
+def _no_ucc() -> BackendMissingError:
+    from distdbg.runtime.backends.ucc.library import INSTALL
+
+    return BackendMissingError(
+        f"backend 'ucc' is not available here: {_why_no_ucc()}; available: {', '.join(_available())}",
+        hint=INSTALL,
+    )
+
+
 def _available() -> list[str]:
     """For the text of an error: for that CUDA is not started, which a process that forks could not undo."""
     from distdbg.runtime.backends.nccl.library import is_installed
@@ -418,4 +457,6 @@ def _available() -> list[str]:
         optional.append(Backend.MPI)
     if Backend.NCCL not in Backend.plugins and is_installed():
         optional.append(Backend.NCCL)
+    if Backend.UCC not in Backend.plugins and _is_here(Backend.UCC):
+        optional.append(Backend.UCC)
     return [*OWN, *optional, *Backend.plugins]

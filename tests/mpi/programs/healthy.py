@@ -16,7 +16,9 @@ import numpy as np
 
 import distdbg as dist
 from distdbg.errors import DistError
+from distdbg.runtime.backends.mpi import library
 from distdbg.testing.conformance.group import Api, run_checks
+from tests.unit.nccl.stand_in import StandInArray
 
 
 def caught(function: Any) -> list[str]:
@@ -124,6 +126,37 @@ def to_itself(rank: int) -> list[Any]:
     return [*found, y.tolist()]
 
 
+def overflow() -> list[int]:
+    """Of many elements: a library may add those by other instructions."""
+    x = np.full(67, 200, np.uint8)
+    dist.all_reduce(x)
+    return sorted(set(x.tolist()))
+
+
+def on_gpus(rank: int) -> list[Any]:
+    """Arrays that say they are on a GPU: through the host, and then as if MPI read them there."""
+    mpi = library.started()
+    assert mpi is not None
+    found: list[Any] = [mpi.reads_gpus]
+    for mpi.reads_gpus in (False, True):
+        x, parts = StandInArray(np.full(2, rank + 1.0)), StandInArray(np.zeros(6))
+        dist.all_reduce(x)
+        work = dist.all_gather_into_tensor(parts, x, async_op=True)
+        assert work is not None
+        work.wait()
+        mean = StandInArray(np.array([rank, rank + 3]))
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        moved = StandInArray(np.zeros(2))
+        works = [dist.isend(x, (rank + 1) % 3), dist.irecv(moved, (rank - 1) % 3)]
+        for work in works:
+            assert work is not None
+            work.wait()
+        blocks = [StandInArray(np.zeros(1)) for _ in range(3)]
+        dist.all_gather(blocks, StandInArray(np.array([rank + 7.0])))
+        found.append([x.host.tolist() for x in (x, parts, mean, moved, *blocks)])
+    return found
+
+
 def main(folder: str) -> None:
     dist.init_process_group("mpi", timeout=timedelta(seconds=40))
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -136,6 +169,8 @@ def main(folder: str) -> None:
     x = np.ones(1)
     dist.all_reduce(x, group=part)
     found["to itself"] = to_itself(rank)
+    found["overflow"] = overflow()
+    found["on gpus"] = on_gpus(rank)
     found["split"] = [dist.get_backend(part), x[0]]
     found["mismatches"] = find_mismatches(rank)
     found["tag"] = caught(lambda: dist.send(x, (rank + 1) % size, tag=2**40))

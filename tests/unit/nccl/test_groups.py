@@ -15,6 +15,7 @@ from distdbg.errors import DistBackendError, MismatchError, OpTimeout, UsageErro
 from distdbg.record.entries import Op
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.nccl import library
+from distdbg.runtime.backends.nccl.splitting import nccl_engine_of
 from tests.unit.nccl.stand_in import Machine, NcclError, StandInArray
 
 LIMIT_S = 60
@@ -161,6 +162,45 @@ def test_groups_of_a_group_with_a_device_are_parts_of_its_communicator(machine: 
     ) == 1
     assert machine.of(0)[1] == ("commSplit", (0, 0))
     assert machine.of(2)[1] == ("commSplit", (0, 1))
+
+
+def test_ranks_that_split_a_group_differently_are_told_before_nccl_is(machine: Machine) -> None:
+    told: list[MismatchError] = []
+
+    def program() -> None:
+        me = dist.get_rank()
+        pg = new_group(device_id=me)
+        with pytest.raises(MismatchError, match="split it differently") as error:
+            dist.split_group(pg, [[0, 1], [2]] if me == 2 else [[0, 1]])
+        told.append(error.value)
+        with pytest.raises(MismatchError, match="split it differently"):
+            dist.split_group(pg, [[0, 1]], backend="gloo" if me == 1 else None)
+        dist.split_group(pg, [[0, 1]])  # the parent goes on
+
+    dist.run_threads(program, 3, timeout_s=LIMIT_S)
+    assert [call[1] for call in machine.calls].count("commSplit") == 3
+    assert [list(error.ranks) for error in told] == [[2]] * 3
+    assert "rank 2: split_group of [0-1], [2], no device_id at" in "".join(told[0].details)
+    assert __file__ in told[0].details[0]
+
+
+def test_where_one_rank_cannot_split_none_waits_for_it_in_nccl(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program() -> None:
+        pg = new_group(device_id=dist.get_rank())
+        if dist.get_rank() == 1:
+            engine = nccl_engine_of(pg)
+            assert engine is not None
+            monkeypatch.setattr(engine, "communicator_at_rest", lambda: object())  # CuPy before 14
+        dist.barrier()
+        mine = dist.split_group(pg, [[0, 1]])
+        dist.all_reduce(gpu([1]), group=mine)
+        dist.destroy_process_group(mine)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert "commSplit" not in machine.methods(0) + machine.methods(1)
+    assert machine.methods(0).count("allReduce") == 1
 
 
 def test_an_op_that_takes_too_long_is_aborted_and_told_once(machine: Machine) -> None:

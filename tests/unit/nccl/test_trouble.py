@@ -363,7 +363,7 @@ def test_the_text_of_an_error_starts_no_cuda(machine: Machine, monkeypatch: Any)
 
     def program() -> None:
         with pytest.raises(dist.DistError, match=r"available: .*nccl"):
-            dist.new_group(backend="ucc")
+            dist.new_group(backend="xccl")
 
     dist.run_threads(program, 1, timeout_s=LIMIT_S)
 

@@ -225,8 +225,8 @@ def test_init_refuses_contradictions() -> None:
             dist.init_process_group("gloo", store=store, rank=0)
         with pytest.raises(UsageError, match="rank must be"):
             dist.init_process_group("gloo", store=store, rank=1, world_size=1)
-        with pytest.raises(ConfigError, match="'ucc' is not available here; available: gloo"):
-            dist.init_process_group("ucc", store=store, rank=0, world_size=1)
+        with pytest.raises(ConfigError, match="'xccl' is not available here; available: gloo"):
+            dist.init_process_group("xccl", store=store, rank=0, world_size=1)
         with pytest.raises(UsageError, match="unknown backend 'foo'"):
             dist.init_process_group("foo", store=store, rank=0, world_size=1)
         register_reference()

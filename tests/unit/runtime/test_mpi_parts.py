@@ -6,9 +6,9 @@ import pytest
 
 from distdbg import _native
 from distdbg.runtime.backends.mpi.memory import Piece
-from distdbg.runtime.backends.mpi.patience import LONGEST_S, Nap
 from distdbg.runtime.backends.mpi.reductions import name_of
 from distdbg.runtime.backends.mpi.wide import parts
+from distdbg.runtime.backends.nap import LONGEST_S, Nap
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType
 
@@ -28,6 +28,8 @@ def test_every_reduction_that_is_defined_has_an_op() -> None:
         (RedOpType.SUM, Dtype.bool_, "LOR"),
         (RedOpType.MIN, Dtype.bool_, "LAND"),
         (RedOpType.MAX, Dtype.int8, "MAX"),
+        (RedOpType.SUM, Dtype.uint8, None),
+        (RedOpType.AVG, Dtype.int16, None),
         (RedOpType.MAX, Dtype.float64, None),
         (RedOpType.SUM, Dtype.bfloat16, None),
         (RedOpType.SUM, Dtype.complex64, "SUM"),

@@ -21,7 +21,7 @@ from distdbg.runtime.backends.mpi.memory import (
     joined,
     room_for,
 )
-from distdbg.runtime.buffers import as_input, as_output
+from distdbg.runtime.buffers import input_of, output_of
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType
@@ -49,14 +49,14 @@ def start(room: Room, call: Call) -> Started:
 
 def take(arrays: Sequence[Any], started: Started) -> list[Piece]:
     """The memory of inputs."""
-    buffers = [as_input(array) for array in arrays]
+    buffers = [input_of(array) for array in arrays]
     started.keeps.extend(buffers)
     return [Piece.of(buffer) for buffer in buffers]
 
 
 def give(arrays: Sequence[Any], started: Started) -> list[Piece]:
     """The memory of outputs; what is not contiguous is brought back when the op has ended."""
-    buffers = [as_output(array) for array in arrays]
+    buffers = [output_of(array) for array in arrays]
     started.keeps.extend(buffers)
     started.finish.extend(buffer.finish for buffer in buffers if buffer.finish is not None)
     return [Piece.of(buffer) for buffer in buffers]

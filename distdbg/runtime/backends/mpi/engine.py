@@ -18,8 +18,11 @@ from distdbg.runtime.backends.mpi import collectives, library, messages
 from distdbg.runtime.backends.mpi.collectives import Room
 from distdbg.runtime.backends.mpi.communicators import make_communicator
 from distdbg.runtime.backends.mpi.failures import to_error
+from distdbg.runtime.backends.mpi.on_gpus import goes_direct
 from distdbg.runtime.backends.mpi.pending import MpiPending
+from distdbg.runtime.backends.staging import Staged, StagedPending, is_for_device
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.device_wait import wait_for_device
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.work import NO_DEADLINE
 
@@ -62,26 +65,33 @@ class MpiEngine:
 
     def run(self, call: Call) -> int:
         """Start and wait."""
-        pending = self._start(call)
+        staged = self._staged(call)
+        pending = self._start(call if staged is None else staged.call)
         pending.wait(NO_DEADLINE)
+        if staged is not None:
+            staged.bring_back()
         return pending.source_rank()
 
     def run_watched(self, call: Call, watch: Callable[[], None]) -> int:
         """The same; what `watch` raises while it waits ends the op here."""
-        pending = self._start(call)
+        staged = self._staged(call)
+        pending = self._start(call if staged is None else staged.call)
         pending.wait_watched(watch)
+        if staged is not None:
+            staged.bring_back()
         return pending.source_rank()
 
     def submit(self, call: Call) -> Pending:
         """Start; a thread looks after it, or whoever waits."""
-        pending = self._start(call)
+        staged = self._staged(call)
+        pending = self._start(call if staged is None else staged.call)
         if self.room.library.is_threaded:
             self.room.library.progress.add(pending)
-        return pending
+        return pending if staged is None else StagedPending(pending, staged)
 
     def check(self, call: Call) -> None:
         """Raise what is wrong with the call on this rank alone; asked before others are involved."""
-        check_arrays(call)
+        check_arrays(call, also_on_gpu=True)
         messages.check_tag(call, self.room.library.tag_limit)
 
     def set_timeout(self, timeout_s: float) -> None:
@@ -116,6 +126,17 @@ class MpiEngine:
         """Nobody has to look after it any more."""
         self._in_flight.discard(pending)
         self.room.library.in_flight.discard(pending)
+
+    def _staged(self, call: Call) -> Staged | None:
+        """The call on the host, where its arrays are on a GPU and MPI does not take them there."""
+        if not is_for_device(call):
+            return None
+        self.check(call)
+        wait_for_device([*call.inputs, *call.outputs])
+        library = self.room.library
+        if library.reads_gpus and library.has_large_counts and goes_direct(call):
+            return None
+        return Staged(call)
 
     def _start(self, call: Call) -> MpiPending:
         if self._is_closed:

@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from distdbg.check.logs import get_logger
-from distdbg.runtime.backends.mpi.patience import LONGEST_S, Nap
+from distdbg.runtime.backends.nap import LONGEST_S, Nap
 from distdbg.runtime.rendezvous.process import is_gone
 
 if TYPE_CHECKING:

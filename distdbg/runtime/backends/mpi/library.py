@@ -22,9 +22,10 @@ from distdbg.runtime.backends.mpi.available import INSTALL, why_not
 from distdbg.runtime.backends.mpi.datatypes import Datatypes
 from distdbg.runtime.backends.mpi.leaving import leave_at_exit
 from distdbg.runtime.backends.mpi.memory import Piece, Started
+from distdbg.runtime.backends.mpi.on_gpus import reads_gpus
 from distdbg.runtime.backends.mpi.patience import SPINS, await_request
-from distdbg.runtime.backends.mpi.progress import Progress
 from distdbg.runtime.backends.mpi.reductions import Reductions
+from distdbg.runtime.backends.progress import Progress
 from distdbg.runtime.rendezvous.detect import detect
 from distdbg.runtime.rendezvous.process import Process, identify_self
 
@@ -59,9 +60,11 @@ class Library:
         self.spins = SPINS if ranks_here <= len(os.sched_getaffinity(0)) else 0
         #: The most elements of one request.
         self.largest = _NO_LIMIT if mpi.Get_version() >= (4, 0) else _INT_LIMIT
+        #: Whether it takes arrays on GPUs as they are.
+        self.reads_gpus = reads_gpus(mpi)
         self.datatypes: Final = Datatypes(mpi)
         self.reductions: Final = Reductions(mpi, self.datatypes)
-        self.progress: Final = Progress()
+        self.progress: Final = Progress("distdbg-mpi-progress")
         #: Ops that nobody has seen to end, of all groups.
         self.in_flight: Final[set[object]] = set()
         #: What was given up: its memory stays, since MPI may write to it at any time.

@@ -8,7 +8,7 @@ from distdbg.errors import DistBackendError, UsageError
 from distdbg.runtime.backends.mpi import wide
 from distdbg.runtime.backends.mpi.collectives import Room, give, take
 from distdbg.runtime.backends.mpi.memory import Piece, Started, bytes_of
-from distdbg.runtime.buffers import as_output
+from distdbg.runtime.buffers import output_of
 from distdbg.runtime.call import Call, Kind
 
 
@@ -36,7 +36,7 @@ def start(room: Room, call: Call) -> Started:
 
 def check_received(room: Room, call: Call, status: Any) -> None:
     """Raise when a shorter message has come than the array has room for."""
-    buffer = as_output(call.outputs[0])
+    buffer = output_of(call.outputs[0])
     expected = Piece.of(buffer).count
     if room.library.is_too_many(expected):
         return  # counted in whole blocks

@@ -16,7 +16,7 @@ from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.memory import Started
 from distdbg.runtime.backends.mpi.messages import check_received
-from distdbg.runtime.backends.mpi.patience import Nap
+from distdbg.runtime.backends.nap import Nap
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.work import NO_DEADLINE
 

@@ -1,7 +1,8 @@
 """The MPI op for a reduce op and a dtype: MPI's own, or one of ours around the kernels of this package.
 
 Ours where MPI has none: float16, bfloat16, float8. And for MIN and MAX of real floats, since what MPI makes
-of a NaN there depends on the library and on the order of ranks; here a NaN stays.
+of a NaN there depends on the library and on the order of ranks; here a NaN stays. And for SUM of integers of
+8 and 16 bits: Open MPI adds them with the processor's saturating instructions, so that 200 + 100 is 255.
 
 bool is 0 or 1 in one byte: sums are "or" and products are "and", as in our own engine.
 """
@@ -16,6 +17,7 @@ from distdbg.runtime.backends.mpi.datatypes import FOREIGN_TO_MPI, Datatypes
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType
 
+_NARROW = (Dtype.uint8, Dtype.int8, Dtype.uint16, Dtype.int16)
 _BOOL = {
     RedOpType.SUM: "LOR",
     RedOpType.MAX: "LOR",
@@ -43,6 +45,8 @@ def name_of(kind: RedOpType, dtype: Dtype) -> str | None:
     if dtype is Dtype.bool_:
         return _BOOL[kind]
     if dtype in FOREIGN_TO_MPI:
+        return None
+    if dtype in _NARROW and kind is RedOpType.SUM:
         return None
     if dtype.is_floating and kind in (RedOpType.MIN, RedOpType.MAX):
         return None

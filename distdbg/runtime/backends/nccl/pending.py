@@ -112,12 +112,12 @@ class NcclPending:
             if self._engine.ending.is_quiet():
                 self.end(self._found or self._broken_by(self._engine.given_up))
             return self._is_over
-        now = time.monotonic_ns()
-        if now - self._watched_ns < _WATCH_NS:
-            return False
-        self._watched_ns = now
         try:
             self.side.note_progress()
+            now = time.monotonic_ns()
+            if now - self._watched_ns < _WATCH_NS:
+                return False
+            self._watched_ns = now
             self._check()
         except DistError as error:
             self._found = error

@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.runtime.backends.nccl.communicators import carry_out
 from distdbg.runtime.backends.nccl.engine import NcclEngine
+from distdbg.runtime.backends.nccl.split_alike import Wish, agree_on_split
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
 
 
-def split_communicator(parent: ProcessGroup, color: int, key: int) -> object:
-    """This rank's part; None where there is none, or the parent's cannot be split."""
-    engine = nccl_engine_of(parent)
-    if engine is None or not engine.is_bound or engine.given_up is not None:
+def split_communicator(
+    parent: ProcessGroup, wish: Wish, is_wanted: bool, color: int, key: int
+) -> object:
+    """This rank's part; None where there is none, or where a rank of the parent cannot split.
+
+    The parts are the ranks of one `color`, in the order of their `key`; below 0: this rank is in none.
+    """
+    engine, comm = nccl_engine_of(parent), None
+    if is_wanted and engine is not None and engine.is_bound and engine.given_up is None:
+        comm = engine.communicator_at_rest()
+    can_split = comm is not None and hasattr(comm, "commSplit")  # CuPy before 14 has none
+    if not agree_on_split(parent, wish, can_split):
         return None
-    comm = engine.communicator_at_rest()
-    if comm is None or not hasattr(comm, "commSplit"):
-        return None  # CuPy before 14
+    assert engine is not None  # all can
+    assert comm is not None
 
     def split() -> Any:
         with engine.library.cupy.cuda.Device(engine.device):

@@ -1,31 +1,40 @@
 """Progress: a thread that looks after ops that nobody waits for, so that they go on meanwhile.
 
-There is one per process, while there is something to look after, and only where MPI may be called from any
-thread.
+MPI and UCC have one each per process, while there is something to look after; MPI only where it may be called
+from any thread.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
-from distdbg.runtime.backends.mpi.patience import Nap
-from distdbg.runtime.backends.mpi.pending import MpiPending
+from distdbg.runtime.backends.nap import Nap
 
 _IDLE_S = 1.0
+
+
+class Unfinished(Protocol):
+    """What is looked after."""
+
+    def done(self) -> bool:
+        """Look once; whether it is over, and needs nobody any more."""
+        ...
 
 
 class Progress:
     """The ops that were started and not yet seen to end."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         #: Protects the rest.
         self._changed = threading.Condition()
-        self._pendings: list[MpiPending] = []
+        self._pendings: list[Unfinished] = []
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._has_more = False
 
-    def add(self, pending: MpiPending) -> None:
+    def add(self, pending: Unfinished) -> None:
         """Look after it from now on."""
         with self._changed:
             if self._is_closed:
@@ -33,15 +42,13 @@ class Progress:
             self._pendings.append(pending)
             self._has_more = True
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="distdbg-mpi-progress", daemon=True
-                )
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
             else:
                 self._changed.notify()
 
     def close(self) -> None:
-        """End the thread and wait for it: MPI is about to be left."""
+        """End the thread and wait for it: the library is about to be left."""
         with self._changed:
             self._is_closed = True
             self._pendings.clear()

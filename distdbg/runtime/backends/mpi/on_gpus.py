@@ -1,0 +1,45 @@
+"""Arrays on a GPU: given to MPI where it reads the memory of GPUs, else copied through the host.
+
+MPI says of itself whether it does (MPIX_Query_cuda_support, which Open MPI and MPICH have). Each rank decides
+for itself: the message is the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from distdbg.runtime.backends.mpi.reductions import name_of
+from distdbg.runtime.buffers import overlaps
+from distdbg.runtime.call import Call
+from distdbg.runtime.device_arrays import as_view, is_on_device
+from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.reduce_op import RedOpType
+
+
+def reads_gpus(mpi: Any) -> bool:
+    """Whether the library that was loaded says so."""
+    for name in (None, mpi.__file__):  # what it was loaded into, or is linked with
+        ask = getattr(ctypes.CDLL(name), "MPIX_Query_cuda_support", None)
+        if ask is not None:
+            return bool(ask())
+    return False
+
+
+def goes_direct(call: Call) -> bool:
+    """Whether a call on a GPU needs nothing but MPI: no copy, no reduction and no division of ours."""
+    if len(call.inputs) > 1 or len(call.outputs) > 1:
+        return False  # lists are joined by the host
+    if not all(is_on_device(array) for array in (*call.inputs, *call.outputs)):
+        return False
+    buffers = [as_view(array, "tensor", writable=False) for array in (*call.inputs, *call.outputs)]
+    if any(buffer.is_stand_in for buffer in buffers):
+        return False
+    if call.inputs is not call.outputs and len(buffers) == 2 and overlaps(*buffers):
+        return False
+    if call.op is None:
+        return True
+    kind = call.op.op
+    if kind in (RedOpType.AVG, RedOpType.PREMUL_SUM):
+        return False
+    return name_of(kind, Dtype(buffers[0].dtype)) is not None

@@ -1,0 +1,112 @@
+"""What the ranks of a parent group ask for when its communicator is to be split, compared before any of them
+waits for another in ncclCommSplit, which has no limit and compares nothing.
+
+The comparison goes through the parent's store; every rank of the parent says its word, also one outside of
+the new group, one that makes a communicator of its own and one whose communicator cannot be split.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from distdbg.check.sites import call_site
+from distdbg.errors import DistStoreError, MismatchError, OpTimeout, format_ranks
+from distdbg.record.durations import duration_text
+from distdbg.runtime.lives import Lives
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one rank has called, as far as it decides who calls ncclCommSplit and with what."""
+
+    function: str
+    """new_group or split_group."""
+    parts: Sequence[Sequence[int]]
+    """The ranks of each part."""
+    backend: str
+    """'' where it is the parent's."""
+    has_device: bool
+    """Whether it was given a device_id of its own."""
+
+    def __str__(self) -> str:
+        words = [", ".join(f"[{format_ranks(list(part))}]" for part in self.parts) or "no ranks"]
+        if self.backend:
+            words.append(f"backend {self.backend!r}")
+        words.append("a device_id" if self.has_device else "no device_id")
+        return f"{self.function} of {', '.join(words)}"
+
+
+def agree_on_split(parent: ProcessGroup, wish: Wish, can_split: bool) -> bool:
+    """Whether all ranks can split; MismatchError on all where they ask for unlike things."""
+    number, me = parent.splits, parent.rank()
+    parent.splits += 1
+    mine = {**asdict(wish), "site": call_site(), "can_split": can_split}
+    store = parent.get_group_store()
+    keys = [f"nccl/split/{number}/{rank}" for rank in range(parent.size())]
+    store.set(keys[me], json.dumps(mine))
+    _await_all(parent, keys)
+    found = [json.loads(each) for each in store.multi_get(keys)]
+    if number:
+        store.delete_key(f"nccl/split/{number - 1}/{me}")  # who came here has read it
+    wrong = what_differs(parent.label, parent.ranks, found)
+    if wrong is not None:
+        raise wrong
+    return all(each["can_split"] for each in found)
+
+
+def what_differs(
+    label: str, names: Sequence[int], found: Sequence[dict[str, object]]
+) -> MismatchError | None:
+    """The error for what the ranks ask for; None where it is the same."""
+    sides: dict[str, list[int]] = {}
+    sites: dict[int, object] = {}
+    for name, each in zip(names, found, strict=True):
+        said = {key: value for key, value in each.items() if key not in ("site", "can_split")}
+        sides.setdefault(str(Wish(**said)), []).append(name)  # type: ignore[arg-type]
+        sites[name] = each["site"]
+    if len(sides) == 1:
+        return None
+    odd = min(sides.values(), key=len)
+    first, second = [_ranks(who) for who in sides.values()][:2]
+    return MismatchError(
+        f"the ranks of group '{label}' split it differently: {first} and {second}",
+        ranks=odd,
+        group=label,
+        details=[f"{_ranks(who)}: {what} at {sites[who[0]]}" for what, who in sides.items()],
+        hint="all ranks of the parent group give the same ranks, backend and device_id",
+    )
+
+
+def _await_all(parent: ProcessGroup, keys: Sequence[str]) -> None:
+    store, lives = parent.get_group_store(), Lives(parent.label, parent.ranks, parent.members)
+    began = time.monotonic()
+    clock = parent.world.control
+    deadline = clock.now() + parent.timeout_s
+    for key in keys:
+        try:
+            lives.wait(store, key, max(deadline - clock.now(), 0.001))
+        except DistStoreError as error:
+            missing = [
+                name for name, key in zip(parent.ranks, keys, strict=True) if not store.check([key])
+            ]
+            if not missing or clock.now() < deadline - 0.1:
+                raise  # the store has another reason
+            waited_s = time.monotonic() - began
+            raise OpTimeout(
+                f"splitting group '{parent.label}': {_ranks(missing)} did not arrive within "
+                f"{duration_text(waited_s)}",
+                missing=missing,
+                waited_s=waited_s,
+                group=parent.label,
+            ) from error
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(list(ranks))}"
