@@ -141,6 +141,7 @@ def _fork(
         os.close(writable)
         os.read(readable, 1)
         os.environ |= {"DISTDBG_AGENT": "0", "TMPDIR": str(file.parent)}
+        tempfile.tempdir = None
         be_a_rank(url, rank, victim, after_s, file)
         code = 0
     finally:
