@@ -93,7 +93,7 @@ def assemble(
     """
     started_ns = time.monotonic_ns() if started_ns is None else started_ns
     number = _find_round(store, me, where, is_exclusive, is_host)
-    arena = Round(store, number, me, hosts)
+    arena = Round(store, number, me, hosts, find_dead)
     try:
         arrival = arena.announce()
         if arena.claim() > 1:
@@ -103,7 +103,7 @@ def assemble(
         elif arrival == me.world_size:
             verdict = arena.complete()
         else:
-            verdict = arena.wait(deadline_ns, arrival, find_dead) or arena.decide(
+            verdict = arena.wait(deadline_ns, arrival) or arena.decide(
                 "missing", waited_s=(time.monotonic_ns() - started_ns) / 1e9
             )
     except _Died as death:
@@ -207,8 +207,17 @@ class _Died(Exception):
 class Round:
     """One rank's view of one round."""
 
-    def __init__(self, store: Store, number: int, me: Member, hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        me: Member,
+        hosts: Sequence[str],
+        find_dead: Callable[[], Member | None] = lambda: None,
+    ) -> None:
         self._store = store
+        self._number = number
+        self._find_dead = find_dead
         self._prefix = f"{_PREFIX}/{number}"
         self._me = me
         self._hosts = hosts
@@ -232,7 +241,7 @@ class Round:
             try:
                 return member_from_json(self._read(f"{self._prefix}/arrival/{index}", _LOOK_S))
             except DistError:
-                dead = self._find_unannounced()
+                dead = self._find_gone()
                 if dead is not None:
                     raise _Died(dead) from None
                 if time.monotonic() >= deadline:
@@ -249,12 +258,7 @@ class Round:
             return self.decide("sizes")
         return self.decide("complete")
 
-    def wait(
-        self,
-        deadline_ns: int,
-        arrival: int = 0,
-        find_dead: Callable[[], Member | None] = lambda: None,
-    ) -> Verdict | None:
+    def wait(self, deadline_ns: int, arrival: int = 0) -> Verdict | None:
         """Return the verdict; None if there is none at the deadline.
 
         With its own `arrival`, decides itself when a rank that announced itself dies. Each rank
@@ -275,7 +279,7 @@ class Round:
             if not arrival:
                 continue
             index = arrival - 1 or self._store.add(f"{self._prefix}/arrived", 0)
-            dead = find_dead() or self._watch(index)
+            dead = self._find_dead() or self._watch(index)
             if dead is not None:
                 return self.decide("died", culprits=(dead.rank,), lost=dead)
 
@@ -284,11 +288,11 @@ class Round:
         try:
             watched = member_from_json(self._read(f"{self._prefix}/arrival/{index}", _GLANCE_S))
         except DistError:
-            return self._find_unannounced()
+            return self._find_gone()
         return watched if is_gone(watched.process, self._me.process) else None
 
-    def _find_unannounced(self) -> Member | None:
-        """A rank that is gone, of those that came: one of them has counted itself, and not said who it is."""
+    def _find_gone(self) -> Member | None:
+        """A rank that is gone, of those that came: also one that has not announced itself yet."""
         for rank in range(self._me.world_size):
             key = f"{self._prefix}/came/{rank}"
             if self._store.check([key]):
@@ -307,11 +311,24 @@ class Round:
     ) -> Verdict:
         """End the round with this verdict, or return the one that another rank came to first."""
         if self._store.add(f"{self._prefix}/decided", 1) == 1:
-            verdict = self._judge(outcome, culprits, waited_s, lost)
-            self._store.add(f"{_PREFIX}/round", 1)
-            self._store.set(f"{self._prefix}/verdict", verdict_to_json(verdict))
-            return verdict
-        return verdict_from_json(self._read(f"{self._prefix}/verdict", _FOLLOW_UP_S))
+            return self._end(self._judge(outcome, culprits, waited_s, lost))
+        deadline = time.monotonic() + _FOLLOW_UP_S
+        while True:
+            try:
+                return verdict_from_json(self._read(f"{self._prefix}/verdict", _LOOK_S))
+            except DistError:
+                # Who was first may have died before it wrote it down.
+                dead = self._find_dead() or self._find_gone()
+                if dead is not None:
+                    return self._end(self._judge("died", (dead.rank,), 0.0, dead))
+                if time.monotonic() >= deadline:
+                    raise
+
+    def _end(self, verdict: Verdict) -> Verdict:
+        """Make it the verdict, unless there is one; returns what holds for all."""
+        self._store.compare_set(f"{_PREFIX}/round", str(self._number), str(self._number + 1))
+        there = self._store.compare_set(f"{self._prefix}/verdict", "", verdict_to_json(verdict))
+        return verdict_from_json(there)
 
     def acknowledge(self, verdict: Verdict, *, is_host: bool) -> None:
         """Tell that this rank knows; the host of the store stays until all do, or for a moment."""

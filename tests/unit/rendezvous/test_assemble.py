@@ -219,6 +219,17 @@ def test_a_rank_that_died_between_counting_itself_and_its_announcement_is_named(
     assert error.what.startswith("rank 1 died while the ranks were meeting")
 
 
+def test_a_rank_that_died_before_it_wrote_the_verdict_is_named_and_the_round_is_over() -> None:
+    store = HashStore()
+    announce_only(store, make_member(1, 2, GONE))
+    store.add("distdbg/join/0/decided", 1)
+    (error,) = only_errors(meet(store, [make_member(0, 2)]))
+    assert error.what.startswith("rank 1 died while the ranks were meeting")
+    for result in meet(store, [make_member(rank, 2) for rank in range(2)]):
+        assert isinstance(result, Assembled)
+        assert result.round == 1
+
+
 def test_the_host_of_the_store_leaves_last() -> None:
     store = HashStore()
     told = threading.Event()
