@@ -6,6 +6,7 @@ python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, s
 python -m benchmarks.scale      how the cost of an op grows with the number of ranks
 python -m benchmarks.start_jobs how long a launch takes, beside torchrun; needs torch
 python -m benchmarks.abort     how soon a rank notices an abort, wherever it waits
+python -m benchmarks.init_kills  how soon a death inside init_process_group is named
 python -m benchmarks.agent     what the agent costs; benchmarks.agent_tree: what agents tell each other
 python -m benchmarks.top        how quick the dashboard is, over many ranks and large replays, and its cost
 python -m benchmarks.export     what it costs to write a run of a million ops in other tools' formats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -16,18 +17,23 @@ class _KnowsWhoLeft(Protocol):
     def how_left(self, rank: int) -> str: ...
 
 
-def find_gone(group: ProcessGroup, deadline: float = 0.0) -> tuple[int, str] | None:
+def find_gone(
+    group: ProcessGroup, deadline: float = 0.0, among: Container[int] | None = None
+) -> tuple[int, str] | None:
     """Look for a member that has died or left: its group rank, and how.
 
-    `deadline`, of the monotonic clock: look again until then.
+    `deadline`, of the monotonic clock: look again until then. `among` these group ranks; None: all.
     """
     while True:
         # Before the look at processes: who leaves properly may end a moment later.
         engine = _find_engine(group)
         if engine is not None:
             for rank in engine.find_left():
-                return rank, engine.how_left(rank)
+                if among is None or rank in among:
+                    return rank, engine.how_left(rank)
         for rank, life in enumerate(group.members):
+            if among is not None and rank not in among:
+                continue
             if life.watched is not None and life.watched.is_dead():
                 return rank, life.watched.how() if engine is None else engine.how_left(rank)
         if time.monotonic() >= deadline:

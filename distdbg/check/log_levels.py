@@ -14,11 +14,18 @@ line per op.
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum, EnumType, IntEnum
 
 
-class DebugLevel(Enum):
-    """The levels of the check, with torch.distributed's numbers."""
+class _ListsAttributes(EnumType):
+    """For dir() and what completes by it: an Enum does not list what its members have."""
+
+    def __dir__(cls) -> list[str]:
+        return sorted({*super().__dir__(), "name", "value"})
+
+
+class DebugLevel(Enum, metaclass=_ListsAttributes):
+    """The levels of the check, with torch.distributed's numbers; each has a `name` and a `value`."""
 
     OFF = 0
     INFO = 1

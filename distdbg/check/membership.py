@@ -36,7 +36,7 @@ from typing import Any
 
 from distdbg.check.explain import name_ranks
 from distdbg.check.sites import shorten
-from distdbg.errors import DistStoreError, MismatchError, format_ranks
+from distdbg.errors import DistStoreError, MismatchError, RankLeft, format_ranks
 from distdbg.runtime.store import PrefixStore, Store
 
 #: What all_here holds where members differ.
@@ -166,6 +166,21 @@ class Creation:
                     self._root.set(f"circle/{rank}", json.dumps(circle))
             raise explain_circle(circle)
         self._circle = ranks
+
+    def left(self, rank: int, how: str) -> RankLeft:
+        """Return the error of a rank that waits for one that has left all groups: it makes one more."""
+        return RankLeft(
+            f"rank {rank} {how}; this rank needed it in {self.words['function']} for "
+            f"{_show(self.words['ranks'])}",
+            peer=rank,
+            how=how,
+            kind="new_group",
+            seq=int(self.name) if self.name.isdigit() else -1,
+            group=self.name,
+            ranks=[rank],
+            details=[*_lines([self.words]), "the group was not made; other groups are unaffected"],
+            hint="every rank must make the same groups in the same order, including groups it is not in",
+        )
 
     def done(self) -> None:
         """This rank waits no longer, or has given up."""

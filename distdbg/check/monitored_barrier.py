@@ -174,20 +174,22 @@ class _Attempt:
 
     def come(self) -> _Verdict:
         """Arrive, wait, and return the verdict that holds for all."""
-        verdict = self._read()
-        if verdict is not None:  # this rank is late
-            return verdict
         now = time.time()
         arrivals = _Arrivals(now, self._rank, now, self._rank)
         children = children_of(self._rank, self._size, self._arity)
         if children:
+            if (
+                self._rank != 0
+            ):  # rank 0 writes the verdict, and finds one that others wrote; so does a leaf
+                verdict = self._read()
+                if verdict is not None:  # this rank is late
+                    return verdict
             self._store.set(self._own("here"), "1")
             self._forget(is_inner=True)
-            reports = [_key(self._seq, "up", child) for child in children]
-            verdict = self._wait(reports)
-            if verdict is not None:
-                return verdict
-            for report in self._store.multi_get(reports):
+            found = self._wait([_key(self._seq, "up", child) for child in children])
+            if isinstance(found, _Verdict):
+                return found
+            for report in found:
                 arrivals = arrivals.with_subtree(report)
         if self._rank == 0:
             verdict = self._settle(_Verdict())
@@ -197,8 +199,8 @@ class _Attempt:
         self._store.set(self._own("up"), arrivals.to_json())
         if not children:
             self._forget(is_inner=False)
-        verdict = self._wait([self._verdict_key])
-        return verdict or _Verdict.from_json(self._store.get(self._verdict_key))
+        found = self._wait([self._verdict_key])
+        return found if isinstance(found, _Verdict) else _Verdict.from_json(found[0])
 
     def find_gone(self, deadline: float = 0.0) -> _Verdict | None:
         """Look for a member that has died or left; with a deadline, as long as until then."""
@@ -287,15 +289,14 @@ class _Attempt:
         there = self._store.compare_set(self._verdict_key, "", verdict.to_json())
         return _Verdict.from_json(there)
 
-    def _wait(self, keys: list[str]) -> _Verdict | None:
-        """Wait for keys: None when they are there, the verdict when the barrier has failed."""
+    def _wait(self, keys: list[str]) -> list[bytes] | _Verdict:
+        """Wait for keys: their values when they are there, the verdict when the barrier has failed."""
         while True:
             now = self._clock.now()
             left_s = self._decide_at - now
             slice_s = min(left_s, _SLICE_S) if left_s > 0.001 else _SLICE_S
             try:
-                self._store.wait(keys, timedelta(seconds=slice_s))
-                return None
+                return self._store.await_values(keys, timedelta(seconds=slice_s))
             except DistStoreError as error:
                 waited_s = self._clock.now() - now
                 if waited_s < slice_s - _EARLY_S:

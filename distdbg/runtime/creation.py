@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 
 from distdbg import config
+from distdbg.check.gone import find_gone
 from distdbg.check.levels import apply_level
 from distdbg.check.logs import get_logger
 from distdbg.check.membership import Creation
@@ -73,7 +74,7 @@ def create_group(
     group.members = tuple(members)
     with lives.blamed():
         if not have_met:
-            meet(store, rank, ranks, timeout_s, name, lives, creation)
+            meet(store, rank, ranks, timeout_s, name, lives, creation, partial(_find_left, world))
         if world.recorder is not None:
             group.record_number = world.recorder.add_group(
                 name, group.label, format_ranks(ranks, len(ranks)), group.name(),
@@ -101,3 +102,12 @@ def create_group(
         rank=group.ranks[rank],
     )
     return group
+
+
+def _find_left(world: World, ranks: Sequence[int]) -> tuple[int, str] | None:
+    """Which of these ranks has left the group of all, so that it makes no other, and how."""
+    default = world.default
+    if default is None:
+        return None
+    gone = find_gone(default, among={default.ranks.index(rank) for rank in ranks})
+    return None if gone is None else (default.ranks[gone[0]], gone[1])

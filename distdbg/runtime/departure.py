@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from distdbg.runtime.world import World
 
 RETURNED = "returned"
+#: How long the rank that serves the store stays for others that have not left their groups yet.
+LINGER_S: Final = 5.0
 #: Of `RankState::why` in native/core/segment.hpp: one byte ends it.
 _MOST_WHY: Final = 63
 
@@ -46,7 +48,11 @@ class ExitNote:
         world = self._world()
         if world is None:
             return
-        leave(world, _uncaught())
+        error = _uncaught()
+        leave(world, error)
+        # Who failed ends at once: its launcher is to know.
+        if error is None and world.owns_store and world.membership is not None:
+            world.membership.end(LINGER_S)
 
 
 def tell_launcher_of_errors() -> None:

@@ -88,6 +88,13 @@ class ProcessGroup(GroupMethods):
     XCCL = BackendType.XCCL
     CUSTOM = BackendType.CUSTOM
 
+    group_name: str = ""
+    """What all ranks know the group by, and no other group of the job is called."""
+    group_desc: str = "undefined"
+    """What the program calls it: `group_desc=` of the function that made it."""
+    bound_device_id: object = None
+    """The device that all its arrays are on: `device_id=` of the function that made it, or None."""
+
     def __init__(self, *args: Any) -> None:
         """Take (rank, size) or (store, rank, size), for subclasses that bring their own ops."""
         store, rank, size = args if len(args) == 3 else (None, *args)
@@ -97,11 +104,8 @@ class ProcessGroup(GroupMethods):
         self.world: World = current()
         self.ranks: list[int] = list(range(self._size))
         self.group_ranks: dict[int, int] = {rank: rank for rank in self.ranks}
-        self.group_name = ""
-        self.group_desc = "undefined"
         self.timeout_s = 1800.0
         self.backend_config = "cpu:custom"
-        self.bound_device_id: object = None
         #: Its part of the parent's communicator on a device, until the engine has it.
         self.device_part: object = None
         #: How often its communicator was to be split: all ranks count alike.

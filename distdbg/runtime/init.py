@@ -25,7 +25,7 @@ from distdbg.runtime.backends.registry import (
 )
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
-from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
+from distdbg.runtime.departure import LINGER_S, ExitNote, tell_launcher_of_errors
 from distdbg.runtime.following import follow_launcher, unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.integers import to_ints, to_place
@@ -36,14 +36,11 @@ from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.stack_signal import install_stack_signal, remove_stack_signal
 from distdbg.runtime.stops import check_stops, end_stops, hold_on_error, start_stops
-from distdbg.runtime.store import PrefixStore, Store, TCPStore
+from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.torch_profiler import look_for_torch
 from distdbg.runtime.world import World, current
 
 default_pg_timeout = timedelta(minutes=30)
-
-#: How long the rank that serves the store stays for others that have not destroyed theirs yet.
-_LINGER_S = 5.0
 
 #: Without which no ranks can meet.
 _STORE_METHODS = ("set", "get", "add", "wait", "check", "compare_set", "delete_key")
@@ -289,8 +286,8 @@ def _leave(membership: Membership, is_own: bool) -> None:
     store = membership.base_store
     if isinstance(store, PrefixStore):  # ours alone, when we have made the connection below it
         store = store.underlying_store
-    if isinstance(store, TCPStore) and store.is_serving:
-        membership.await_others(_LINGER_S)
+    if membership.serves_others:
+        membership.await_others(LINGER_S)
     close = getattr(store, "close", None)
     if close is not None:
         close()

@@ -150,5 +150,20 @@ class Lives:
         """Return how a member ended, as whoever watched it while it lived knows best."""
         return next((w.how() for i, w in self._watched if i == index and w.is_dead()), otherwise)
 
+    def first_cause(self, index: int, how: str) -> tuple[int, str]:
+        """Who is to be named where this member is gone: one that was killed, if there is any.
+
+        The others may have ended because of it, and be seen first.
+        """
+        if not how.startswith("exited"):
+            return index, how
+        return next(
+            ((i, h) for i, h in self._all_dead() if not h.startswith("exited")), (index, how)
+        )
+
     def _find_dead(self) -> tuple[int, str] | None:
-        return next(((i, w.how()) for i, w in self._watched if w.is_dead()), None)
+        first = next(self._all_dead(), None)
+        return None if first is None else self.first_cause(*first)
+
+    def _all_dead(self) -> Iterator[tuple[int, str]]:
+        return ((i, w.how()) for i, w in self._watched if w.is_dead())

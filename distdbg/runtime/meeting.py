@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from distdbg.check.membership import DIFFER, Creation, is_compared
@@ -39,10 +39,12 @@ def meet(
     group_name: str,
     lives: Lives,
     creation: Creation | None = None,
+    find_left: Callable[[Sequence[int]], tuple[int, str] | None] = lambda _: None,
 ) -> None:
     """Return when all `ranks` (global) have called it; `rank` is this one's place among them.
 
-    With a `creation`, MismatchError when ranks turn out to make different groups.
+    With a `creation`, MismatchError when ranks turn out to make different groups, and RankLeft when
+    `find_left` knows of a rank that has left all groups in place of coming.
     """
     size = len(ranks)
     look = None
@@ -51,7 +53,12 @@ def meet(
 
         def look() -> None:
             here = [store.check([f"here/{index}"]) for index in range(size)]
-            waiting.look([r for r, is_here in zip(ranks, here, strict=True) if not is_here])
+            missing = [r for r, is_here in zip(ranks, here, strict=True) if not is_here]
+            waiting.look(missing)
+            left = find_left(missing)
+            # It may have come and gone since it was looked for: then the group was made.
+            if left is not None and not store.check(["all_here"]):
+                raise waiting.left(*left)
 
     store.set(f"here/{rank}", f"{socket.gethostname()} pid {os.getpid()}")
     if store.add("here", 1) >= size:

@@ -75,10 +75,14 @@ void bind_store(nb::module_& module) {
           nb::arg("host"), nb::arg("port"), nb::arg("token"), nb::arg("relay").none() = nb::none())
       .def(
           "connect",
-          [](StoreClient& client, std::int64_t deadline_ns) {
-            client.connect(Wait{deadline_ns, &python_interrupted});
+          [](StoreClient& client, std::int64_t deadline_ns, std::int64_t tries_until_ns,
+             const ControlHandle* control, bool ends_with_job) {
+            const Wait wait{deadline_ns, &python_interrupted, &control_of(control), ends_with_job};
+            ReleaseGil released;
+            return client.connect(wait, tries_until_ns);
           },
-          nb::arg("deadline_ns"), nb::call_guard<ReleaseGil>())
+          nb::arg("deadline_ns"), nb::arg("tries_until_ns") = no_deadline,
+          nb::arg("control").none() = nullptr, nb::arg("ends_with_job") = false)
       .def("call", &call, nb::arg("op"), nb::arg("number"), nb::arg("fields"),
            nb::arg("deadline_ns"), nb::arg("control").none() = nullptr,
            nb::arg("ends_with_job") = false)

@@ -136,14 +136,17 @@ void StoreClient::check_process() const {
 
 void StoreClient::throw_closed() const { throw Error(Fault::broken, "the store is closed"); }
 
-void StoreClient::connect(const Wait& wait) {
+bool StoreClient::connect(const Wait& wait, std::int64_t tries_until_ns) {
   check_process();
-  auto connection = open(wait, true);
+  auto connection = open(wait, true, tries_until_ns);
+  if (connection == nullptr) return false;
   limits_ = connection->limits;  // before other threads know of this client
   give_back(std::move(connection));
+  return true;
 }
 
-std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, bool is_patient) {
+std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, bool is_patient,
+                                                           std::int64_t tries_until_ns) {
   std::int64_t pause_ns = first_pause_ns;
   while (true) {
     int fd = -1;
@@ -173,6 +176,7 @@ std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, boo
       if (!is_patient || !may_pass(error) || wait.is_over()) throw;
       sleep_for(pause_ns, wait);
       if (wait.is_over()) throw;
+      if (now_ns() >= tries_until_ns) return nullptr;
     }
     pause_ns = std::min(2 * pause_ns, longest_pause_ns);
   }
@@ -188,7 +192,7 @@ std::unique_ptr<StoreClient::Connection> StoreClient::borrow(const Wait& wait) {
       return connection;
     }
   }
-  return open(wait, false);
+  return open(wait, false, no_deadline);
 }
 
 void StoreClient::give_back(std::unique_ptr<Connection> connection) {

@@ -37,7 +37,8 @@ class StoreClient {
   StoreClient& operator=(const StoreClient&) = delete;
 
   // Opens the first connection; tries again until the deadline, since the server may come later.
-  void connect(const Wait& wait);
+  // False: there was none when no further try was to begin, at `tries_until_ns` (monotonic).
+  bool connect(const Wait& wait, std::int64_t tries_until_ns = no_deadline);
 
   // Sends one request and waits for its reply. The deadline is the caller's patience with the server
   // itself; how long the server waits for keys is the request's number.
@@ -54,7 +55,8 @@ class StoreClient {
   struct Borrowed;
 
   void check_process() const;
-  std::unique_ptr<Connection> open(const Wait& wait, bool is_patient);
+  // Null: no further try was to begin.
+  std::unique_ptr<Connection> open(const Wait& wait, bool is_patient, std::int64_t tries_until_ns);
   std::unique_ptr<Connection> borrow(const Wait& wait);
   void give_back(std::unique_ptr<Connection> connection);
   [[noreturn]] void throw_closed() const;

@@ -23,6 +23,7 @@ from distdbg.errors import DistStoreError, JobAborted, OpTimeout, PeerLost
 from distdbg.record.host import host_name
 from distdbg.record.reader import read_record
 from distdbg.runtime.world import current
+from distdbg.testing.ports import free_port
 
 WORDS = AbortWords(
     what="rank 1 does not come",
@@ -411,3 +412,33 @@ def test_a_new_job_in_an_old_folder_is_not_ended_by_an_old_abort(tmp_path: Path)
             check=True,
             timeout=30,
         )
+
+
+def wait_for_others_in_an_aborted_job(folder: str) -> list[str]:
+    words = []
+    page = ControlPage.open(folder, host_name(), "job")
+    page.abort(WORDS)
+    # Nobody serves the store that rank 1 dials; at that of rank 0 nobody else comes.
+    for url, rank in (
+        (f"tcp://127.0.0.1:{free_port()}", 1),
+        (f"local://{folder}/spot", 1),
+        (f"local://{folder}/spot", 0),
+    ):
+        with pytest.raises(JobAborted) as caught:
+            dist.init_process_group(
+                init_method=url, rank=rank, world_size=2, timeout=timedelta(seconds=60)
+            )
+        words.append(caught.value.what)
+    page.close()
+    return words
+
+
+def test_who_waits_for_others_in_init_hears_an_abort(
+    ranks: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    env = {"DISTDBG_RUN": "job", "DISTDBG_RUN_DIR": str(folder)}
+    (words,) = ranks(wait_for_others_in_an_aborted_job, 1, folder=str(folder), env=env)
+    assert len(words) == 3
+    assert all("rank 1 does not come" in what for what in words)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,9 @@ import pytest
 import distdbg as dist
 from distdbg.errors import CollectiveError, PeerLost, RendezvousError
 from distdbg.runtime import creation
+from distdbg.runtime.rendezvous import seats
 from distdbg.runtime.rendezvous.assemble import Round
+from distdbg.runtime.rendezvous.process import identify_self
 
 #: Far below the group's own 60 s, and far above what it takes on a busy machine.
 SOON_S = 30.0
@@ -64,6 +67,29 @@ def die_after_the_announcement() -> dict[str, Any] | None:
     with pytest.raises(RendezvousError) as caught:
         dist.init_process_group(timeout=timedelta(seconds=60))
     return {"what": caught.value.what, "waited_s": time.monotonic() - start}
+
+
+def die_before_the_store(victim: int, folder: str) -> str | None:
+    rank = int(os.environ["RANK"])
+    wait_until_all_are_older_than_their_seats(rank, Path(folder))
+    if rank == victim:
+        # The package has a function of the name of this module.
+        patch.object(sys.modules["distdbg.runtime.rendezvous.join"], "reach", kill_self).start()
+    with pytest.raises(RendezvousError) as caught:
+        dist.init_process_group(timeout=timedelta(seconds=60))
+    return caught.value.what
+
+
+def wait_until_all_are_older_than_their_seats(rank: int, folder: Path) -> None:
+    """Of what is left before a rank was started it takes no notice, and the kernel counts in 10 ms."""
+    deadline = time.monotonic() + 30
+    born_ns = (identify_self().started + 1) * seats._TICK_NS
+    while time.clock_gettime_ns(time.CLOCK_BOOTTIME) < born_ns:
+        time.sleep(0.001)
+    (folder / f"here{rank}").touch()
+    while not all((folder / f"here{other}").exists() for other in range(3)):
+        assert time.monotonic() < deadline, "the other ranks did not start"
+        time.sleep(0.005)  # nothing tells about a file of another process
 
 
 def wait_until_it_stands_in_all_reduce(thread: int) -> None:
@@ -141,6 +167,18 @@ def test_a_death_in_the_making_of_a_group_is_named(
         words = {"died (signal 9, SIGKILL)"} | ({"is gone"} if where == "init" else set())
         assert results[rank]["how"] in words
         assert results[rank]["waited_s"] < SOON_S
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_death_before_the_store_is_reached_ends_the_rendezvous(
+    ranks: Callable[..., list[Any]], tmp_path: Path, victim: int
+) -> None:
+    killed = {victim: -signal.SIGKILL}
+    results = ranks(
+        die_before_the_store, 3, victim=victim, folder=str(tmp_path), expect_exit=killed
+    )
+    for rank in {0, 1, 2} - {victim}:
+        assert results[rank].startswith(f"rank {victim} died while the ranks were meeting")
 
 
 def test_a_death_after_the_announcement_ends_the_rendezvous(

@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +226,9 @@ def connect(
         group.join(deadline_ns, lives.identities)
         link = _link(group, shape, deadline_ns) if hosts else Link()
     except NativeError as error:
-        missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
+        facts = group.facts()
+        missing = [r for r, (has_joined, *_) in enumerate(facts) if not has_joined]
+        behind = [r for r, (_, gate, *_) in enumerate(facts) if gate < facts[rank][1]]
         if error.fault == "network":
             op = f"the creation of group '{group_name}'"
             corrupted = link_corrupted(
@@ -235,26 +238,48 @@ def connect(
             raise corrupted from None
         group.close()
         if error.fault == "peer_lost":
-            how = lives.how(error.peer, str(error))
+            peer, how = lives.first_cause(error.peer, lives.how(error.peer, str(error)))
             hint = REACH_HINT if error.detail else None
-            host = between.host_name(error.peer)
-            raise lives.lost(error.peer, how, host, error.detail, hint) from None
+            host = between.host_name(peer)
+            raise lives.lost(peer, how, host, error.detail, hint) from None
         if error.fault == "aborted":
             raise to_error(str(error), group=group_name) from None
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
             ) from error
-        raise RendezvousError(
-            f"{size - len(missing)} of {size} ranks joined group '{group_name}' in time; "
-            f"missing ranks {format_ranks(missing)}",
-            joined=[r for r in range(size) if r not in missing],
-            missing=missing,
-            expected=size,
-            details=["ranks are numbered within the group"],
-            hint="every member must call the function that makes the group, in the same order",
-        ) from None
+        raise too_late(group_name, size, missing, behind) from None
     return Joined(group, parse_overrides(shape.algo if shape is not None else ""), link)
+
+
+def too_late(
+    group_name: str, size: int, missing: Sequence[int], behind: Sequence[int]
+) -> RendezvousError:
+    """The error when the time is over: for ranks that have not come, or did not go on with the others.
+
+    Who was `missing` may have come while this rank gave up: then nobody is.
+    """
+    hint = "every member must call the function that makes the group, in the same order"
+    what = f"{size - len(missing)} of {size} ranks joined group '{group_name}' in time"
+    if missing:
+        what += f"; missing ranks {format_ranks(missing)}"
+    elif behind:
+        what = (
+            f"all {size} ranks joined group '{group_name}', but ranks {format_ranks(behind)} did not go on "
+            "with it in time"
+        )
+        hint = "are those processes stopped, or is the machine busy? raise timeout= if they are only slow"
+    else:
+        what = f"all {size} ranks joined group '{group_name}', but not in time"
+        hint = "raise timeout= if the last of them was only slow"
+    return RendezvousError(
+        what,
+        joined=[r for r in range(size) if r not in missing],
+        missing=list(missing or behind),
+        expected=size,
+        details=["ranks are numbered within the group"],
+        hint=hint,
+    )
 
 
 def _link(group: Group, shape: Shape | None, deadline_ns: int) -> Link:

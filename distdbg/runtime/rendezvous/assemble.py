@@ -4,6 +4,7 @@ Keys, below `distdbg/join`, in rounds. A round ends with its verdict, and the ne
 same store (init after destroy, or after a failure, or a later run on the same file) is the next.
 
     round                     number of rounds that ended
+    <n>/came/<rank>           JSON of a Member, who is about to announce itself
     <n>/arrived               how many have announced themselves in round n
     <n>/arrival/<k>           the k-th announcement: JSON of a Member
     <n>/claims/<rank>         how often a rank was announced; must stay 1
@@ -51,6 +52,10 @@ _LINGER_S = 2.0
 _FOLLOW_UP_S = 5.0
 #: How often a rank looks whether the one that it watches has died.
 _WATCH_NS = 500_000_000
+#: The same, of an announcement that is just being made.
+_LOOK_S = 0.5
+#: For what should be there already.
+_GLANCE_S = 0.001
 #: A store may round a timeout down; its error this close to the deadline is a timeout.
 _EARLY_NS = 20_000_000
 
@@ -75,6 +80,7 @@ def assemble(
     is_host: bool = False,
     is_exclusive: bool = False,
     on_decided: Callable[[], None] = lambda: None,
+    find_dead: Callable[[], Member | None] = lambda: None,
 ) -> Assembled:
     """Announce `me` and wait for all ranks of its world; RendezvousError on every rank otherwise.
 
@@ -82,11 +88,12 @@ def assemble(
     saying where a missing rank was expected. The rank that `is_host` keeps the store open until the
     others have read the verdict. `is_exclusive`: the store outlives its processes (a file), so a
     former run may have left traces and another one may use it now. `on_decided` is called on every
-    rank after the decision and before this rank tells that it knows it.
+    rank after the decision and before this rank tells that it knows it. `find_dead` knows of deaths
+    that the store does not; it is asked now and then.
     """
     started_ns = time.monotonic_ns() if started_ns is None else started_ns
     number = _find_round(store, me, where, is_exclusive, is_host)
-    arena = Round(store, number, me, hosts)
+    arena = Round(store, number, me, hosts, find_dead)
     try:
         arrival = arena.announce()
         if arena.claim() > 1:
@@ -99,6 +106,8 @@ def assemble(
             verdict = arena.wait(deadline_ns, arrival) or arena.decide(
                 "missing", waited_s=(time.monotonic_ns() - started_ns) / 1e9
             )
+    except _Died as death:
+        verdict = arena.decide("died", culprits=(death.rank.rank,), lost=death.rank)
     except (KeyboardInterrupt, SystemExit):
         # The others need not wait for the deadline to learn this.
         with suppress(DistError):
@@ -136,10 +145,13 @@ def _find_round(store: Store, me: Member, where: str, is_exclusive: bool, is_hos
         if not is_exclusive or store.add(f"{_PREFIX}/{number}/arrived", 0) == 0:
             return number
         arena = Round(store, number, me, ())
-        first = arena.arrival(1)
+        try:
+            first = arena.arrival(1)
+        except _Died as death:
+            first = death.rank
         if not is_gone(first.process, me.process):
             return number
-        arena.decide("died", culprits=(first.rank,))
+        arena.decide("died", culprits=(first.rank,), lost=first)
 
 
 def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> None:
@@ -184,17 +196,36 @@ def _check_failed(former: Round, me: Member, where: str) -> None:
     raise explain(verdict, me, where)
 
 
+class _Died(Exception):
+    """A rank died before it had announced itself."""
+
+    def __init__(self, rank: Member) -> None:
+        super().__init__(f"rank {rank.rank}")
+        self.rank = rank
+
+
 class Round:
     """One rank's view of one round."""
 
-    def __init__(self, store: Store, number: int, me: Member, hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        me: Member,
+        hosts: Sequence[str],
+        find_dead: Callable[[], Member | None] = lambda: None,
+    ) -> None:
         self._store = store
+        self._number = number
+        self._find_dead = find_dead
         self._prefix = f"{_PREFIX}/{number}"
         self._me = me
         self._hosts = hosts
 
     def announce(self) -> int:
         """Add this rank; returns how many there are now."""
+        # First, so that a death between the next two lines has a name.
+        self._store.set(f"{self._prefix}/came/{self._me.rank}", member_to_json(self._me))
         arrival = self._store.add(f"{self._prefix}/arrived", 1)
         self._store.set(f"{self._prefix}/arrival/{arrival}", member_to_json(self._me))
         return arrival
@@ -204,8 +235,17 @@ class Round:
         return self._store.add(f"{self._prefix}/claims/{self._me.rank}", 1)
 
     def arrival(self, index: int) -> Member:
-        """Return the announcement with a number that was seen to be taken."""
-        return member_from_json(self._read(f"{self._prefix}/arrival/{index}", _FOLLOW_UP_S))
+        """Return the announcement with a number that was seen to be taken; _Died without one."""
+        deadline = time.monotonic() + _FOLLOW_UP_S
+        while True:
+            try:
+                return member_from_json(self._read(f"{self._prefix}/arrival/{index}", _LOOK_S))
+            except DistError:
+                dead = self._find_gone()
+                if dead is not None:
+                    raise _Died(dead) from None
+                if time.monotonic() >= deadline:
+                    raise
 
     def complete(self) -> Verdict:
         """Decide as the last to arrive."""
@@ -238,22 +278,57 @@ class Round:
                     return None
             if not arrival:
                 continue
-            with suppress(DistError):  # it has counted itself and not said who it is
-                index = arrival - 1 or self._store.add(f"{self._prefix}/arrived", 0)
-                watched = member_from_json(self._read(f"{self._prefix}/arrival/{index}", 0.001))
-                if is_gone(watched.process, self._me.process):
-                    return self.decide("died", culprits=(watched.rank,))
+            index = arrival - 1 or self._store.add(f"{self._prefix}/arrived", 0)
+            dead = self._find_dead() or self._watch(index)
+            if dead is not None:
+                return self.decide("died", culprits=(dead.rank,), lost=dead)
+
+    def _watch(self, index: int) -> Member | None:
+        """The rank with this number of arrival, if it is gone."""
+        try:
+            watched = member_from_json(self._read(f"{self._prefix}/arrival/{index}", _GLANCE_S))
+        except DistError:
+            return self._find_gone()
+        return watched if is_gone(watched.process, self._me.process) else None
+
+    def _find_gone(self) -> Member | None:
+        """A rank that is gone, of those that came: also one that has not announced itself yet."""
+        for rank in range(self._me.world_size):
+            key = f"{self._prefix}/came/{rank}"
+            if self._store.check([key]):
+                member = member_from_json(self._store.get(key))
+                if is_gone(member.process, self._me.process):
+                    return member
+        return None
 
     def decide(
-        self, outcome: Outcome, *, culprits: tuple[int, ...] = (), waited_s: float = 0.0
+        self,
+        outcome: Outcome,
+        *,
+        culprits: tuple[int, ...] = (),
+        waited_s: float = 0.0,
+        lost: Member | None = None,
     ) -> Verdict:
         """End the round with this verdict, or return the one that another rank came to first."""
         if self._store.add(f"{self._prefix}/decided", 1) == 1:
-            verdict = self._judge(outcome, culprits, waited_s)
-            self._store.add(f"{_PREFIX}/round", 1)
-            self._store.set(f"{self._prefix}/verdict", verdict_to_json(verdict))
-            return verdict
-        return verdict_from_json(self._read(f"{self._prefix}/verdict", _FOLLOW_UP_S))
+            return self._end(self._judge(outcome, culprits, waited_s, lost))
+        deadline = time.monotonic() + _FOLLOW_UP_S
+        while True:
+            try:
+                return verdict_from_json(self._read(f"{self._prefix}/verdict", _LOOK_S))
+            except DistError:
+                # Who was first may have died before it wrote it down.
+                dead = self._find_dead() or self._find_gone()
+                if dead is not None:
+                    return self._end(self._judge("died", (dead.rank,), 0.0, dead))
+                if time.monotonic() >= deadline:
+                    raise
+
+    def _end(self, verdict: Verdict) -> Verdict:
+        """Make it the verdict, unless there is one; returns what holds for all."""
+        self._store.compare_set(f"{_PREFIX}/round", str(self._number), str(self._number + 1))
+        there = self._store.compare_set(f"{self._prefix}/verdict", "", verdict_to_json(verdict))
+        return verdict_from_json(there)
 
     def acknowledge(self, verdict: Verdict, *, is_host: bool) -> None:
         """Tell that this rank knows; the host of the store stays until all do, or for a moment."""
@@ -272,12 +347,18 @@ class Round:
         """Whether a rank of this round has left its group."""
         return self._store.check([f"{self._prefix}/left/{rank}"])
 
-    def _judge(self, outcome: Outcome, culprits: tuple[int, ...], waited_s: float) -> Verdict:
+    def _judge(
+        self,
+        outcome: Outcome,
+        culprits: tuple[int, ...],
+        waited_s: float,
+        lost: Member | None,
+    ) -> Verdict:
         arrived = self._store.add(f"{self._prefix}/arrived", 0)
         members = []
         for index in range(1, arrived + 1):
             # Whoever counted itself but did not get to say who it is has not joined.
-            with suppress(DistError):
+            with suppress(DistError, _Died):
                 members.append(self.arrival(index))
         dead = [m.rank for m in members if is_gone(m.process, self._me.process)]
         if outcome == "missing" and dead:
@@ -290,6 +371,7 @@ class Round:
             culprits=culprits,
             readers=len(members) - len(dead),
             plan=expect_hosts(self._me.world_size, members, self._hosts),
+            lost=(lost,) if lost is not None and lost not in members else (),
         )
 
     def _read(self, key: str, timeout_s: float) -> bytes:

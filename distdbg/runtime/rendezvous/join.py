@@ -15,10 +15,11 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError, UsageError
 from distdbg.runtime.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
-from distdbg.runtime.rendezvous.meeting import Meeting, find_place, plan_meeting
+from distdbg.runtime.rendezvous.meeting import AtAddress, Meeting, find_place, plan_meeting
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
-from distdbg.runtime.rendezvous.reach import Reached, add_refused, reach
-from distdbg.runtime.rendezvous.verdict import Member
+from distdbg.runtime.rendezvous.reach import Reached, add_hidden, add_refused, reach
+from distdbg.runtime.rendezvous.seats import Seats
+from distdbg.runtime.rendezvous.verdict import Member, died_before_the_store
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -59,6 +60,27 @@ class Membership:
         """
         with suppress(DistError):  # the store may have ended with rank 0 already
             leave(self.base_store, self.round, self.rank)
+
+    @property
+    def serves_others(self) -> bool:
+        """Whether the store where the ranks met ends with this process."""
+        store = self.base_store
+        # Ours alone, when we have made the connection below it.
+        store = getattr(store, "underlying_store", store)
+        return bool(getattr(store, "is_serving", False))
+
+    def end(self, timeout_s: float) -> None:
+        """At the end of the process: as after destroy, the store stays for those that still need it.
+
+        Also another rank tells that it needs it no more; on other hosts nobody sees that it has ended.
+        """
+        if self.members[self.rank].process.pid != os.getpid():
+            return  # a child that this rank has forked
+        with suppress(DistError):
+            self.base_store.set_timeout(timedelta(seconds=timeout_s))
+        self.leave()
+        if self.serves_others:
+            self.await_others(timeout_s)
 
     def await_others(self, timeout_s: float) -> None:
         """Wait until the other ranks have left, or are gone, or the time is over.
@@ -106,19 +128,11 @@ def join(
         url, rank, world_size, os.environ, find_launcher_process(_LAUNCHER_PROGRAMS)
     )
     me = _member(meeting)
-    while True:
-        reached = reach(meeting, deadline_ns, me.process)
-        try:
-            return _join_reached(reached, meeting, me, started_ns, deadline_ns)
-        except RendezvousError as error:
-            if reached.is_host:
-                add_refused(error, reached)
-            raise
-        except (DistNetworkError, DistStoreError):
-            # The store ended under us: it belonged to the group that is just being destroyed there.
-            if reached.is_host or reached.is_exclusive or time.monotonic_ns() > deadline_ns:
-                raise
-        time.sleep(_RETRY_S)
+    if isinstance(meeting.where, AtAddress) and meeting.where.by_launcher:
+        return _join_meeting(meeting, me, started_ns, deadline_ns, lambda: None)
+    seats = Seats(str(meeting.where), me)
+    with seats.taken():
+        return _join_meeting(meeting, me, started_ns, deadline_ns, seats.find_dead)
 
 
 def rendezvous(
@@ -159,8 +173,41 @@ def _once(
     raise UsageError(f"the ranks have met at {url} already; call rendezvous for another time")
 
 
+def _join_meeting(
+    meeting: Meeting,
+    me: Member,
+    started_ns: int,
+    deadline_ns: int,
+    find_dead: Callable[[], Member | None],
+) -> Membership:
+    def look() -> None:
+        dead = find_dead()
+        if dead is not None:
+            raise died_before_the_store(dead, me, str(meeting.where))
+
+    while True:
+        reached = reach(meeting, deadline_ns, me.process, look)
+        try:
+            return _join_reached(reached, meeting, me, started_ns, deadline_ns, find_dead)
+        except RendezvousError as error:
+            if reached.is_host:
+                add_hidden(error, reached)
+                add_refused(error, reached)
+            raise
+        except (DistNetworkError, DistStoreError):
+            # The store ended under us: it belonged to the group that is just being destroyed there.
+            if reached.is_host or reached.is_exclusive or time.monotonic_ns() > deadline_ns:
+                raise
+        time.sleep(_RETRY_S)
+
+
 def _join_reached(
-    reached: Reached, meeting: Meeting, me: Member, started_ns: int, deadline_ns: int
+    reached: Reached,
+    meeting: Meeting,
+    me: Member,
+    started_ns: int,
+    deadline_ns: int,
+    find_dead: Callable[[], Member | None],
 ) -> Membership:
     assembled = assemble(
         reached.store,
@@ -172,6 +219,7 @@ def _join_reached(
         is_host=reached.is_host,
         is_exclusive=reached.is_exclusive,
         on_decided=reached.release,
+        find_dead=find_dead,
     )
     return _seat(reached.store, me, assembled.members, assembled.round, str(meeting.where))
 

@@ -22,6 +22,7 @@ from distdbg.errors import (
 from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous import spot
 from distdbg.runtime.rendezvous.meeting import AtAddress, AtFile, AtSpot, Meeting
+from distdbg.runtime.world import current
 
 if TYPE_CHECKING:
     from distdbg.runtime.rendezvous.process import Process
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _NONCE_KEY = "distdbg/nonce"
 #: A published address is believed for this long per attempt; the file may be replaced meanwhile.
 _ATTEMPT_S = 2.0
+#: How often it is looked whether somebody has died while rank 0 is waited for.
+_LOOK_NS = 250_000_000
 _POLL_S = 0.002
 _POLL_LIMIT_S = 0.02
 
@@ -47,21 +50,28 @@ class Reached:
     """Take back what was published for finding the store; for when all have found it."""
 
 
-def reach(meeting: Meeting, deadline_ns: int, me: Process) -> Reached:
-    """Open the store; raises RendezvousError if that is impossible by the deadline."""
+def reach(
+    meeting: Meeting, deadline_ns: int, me: Process, look: Callable[[], None] = lambda: None
+) -> Reached:
+    """Open the store; raises RendezvousError if that is impossible by the deadline.
+
+    `look` is called now and then while nobody serves it, and may raise.
+    """
     match meeting.where:
         case AtAddress():
-            return _reach_address(meeting, meeting.where, deadline_ns)
+            return _reach_address(meeting, meeting.where, deadline_ns, look)
         case AtFile():
             return _reach_file(meeting, meeting.where)
         case AtSpot():
             path = meeting.where.path or spot.spot_path(meeting.where.key)
             if meeting.rank == 0:
                 return _open_spot(meeting, path, me, deadline_ns)
-            return _find_spot(meeting, path, me, deadline_ns)
+            return _find_spot(meeting, path, me, deadline_ns, look)
 
 
-def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reached:
+def _reach_address(
+    meeting: Meeting, where: AtAddress, deadline_ns: int, look: Callable[[], None]
+) -> Reached:
     from distdbg.runtime.store import PrefixStore, TCPStore
 
     is_host = meeting.rank == 0 and not where.by_launcher
@@ -74,6 +84,7 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
             is_master=is_host,
             timeout=_left(deadline_ns),
             multi_tenant=True,  # init again after destroy, while the old server is still ending
+            _look=look,
         )
     except (DistNetworkError, DistStoreError) as error:
         if is_host:
@@ -171,8 +182,11 @@ def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
     return Reached(store=store, is_host=True, release=lambda: spot.withdraw(path, published))
 
 
-def _find_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Reached:
+def _find_spot(
+    meeting: Meeting, path: str, me: Process, deadline_ns: int, look: Callable[[], None]
+) -> Reached:
     started_ns = time.monotonic_ns()
+    look_ns = started_ns + _LOOK_NS
     pause_s = _POLL_S
     trouble = "rank 0 has published no address"
     while time.monotonic_ns() < deadline_ns:
@@ -184,6 +198,10 @@ def _find_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
             except DistError as error:
                 # The run that wrote this is just ending, or its rank 0 is: look again.
                 trouble = str(error).splitlines()[0]
+        current().control.check(op="a wait for rank 0")
+        if time.monotonic_ns() >= look_ns:
+            look()
+            look_ns = time.monotonic_ns() + _LOOK_NS
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _POLL_LIMIT_S)
     raise _not_reached(meeting, started_ns, trouble)
@@ -229,7 +247,24 @@ def add_refused(error: RendezvousError, reached: Reached) -> None:
         error.hint = "give all ranks the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE)"
 
 
+def add_hidden(error: RendezvousError, reached: Reached) -> None:
+    """Say to the rank that serves the store, where ranks are missing, that other hosts cannot reach it."""
+    address = getattr(reached.store, "hidden_at", lambda: "")()
+    if not address or not error.missing:
+        return
+    host = getattr(reached.store, "host", "this host")
+    error.details.append(
+        f"the store listens on {address}, which is what {host!r} means on this host"
+    )
+    error.hint = (
+        f"{address} can be reached from this host alone: for ranks on other hosts give rank 0's address in "
+        f"place of its name, or take {host} off the line of {address} in /etc/hosts"
+    )
+
+
 def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousError:
+    from distdbg.runtime.store.listen import is_loopback
+
     waited_s = (time.monotonic_ns() - started_ns) / 1e9
     details = [trouble]
     place = meeting.place
@@ -245,6 +280,10 @@ def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousE
             )
         case AtAddress(host=host):
             details.append(f"rank 0 is expected on host {first_host or host}")
+            if "refused" in trouble.lower() and not is_loopback(host):
+                details.append(
+                    f"refused there also when {host!r} is 127.0.1.1 for rank 0 itself (/etc/hosts of Debian)"
+                )
         case _:
             details.append("rank 0 is expected on this host")
     return RendezvousError(

@@ -37,7 +37,7 @@ class Published:
 def spot_path(key: str) -> str:
     """Return the file for a key in the user's private folder, which is made if need be."""
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return os.path.join(_private_folder(), f"{name}.json")
+    return os.path.join(private_folder(), f"{name}.json")
 
 
 def new_nonce() -> str:
@@ -94,7 +94,8 @@ def read_living(path: str, me: Process) -> Published | None:
     return None if published is None or is_gone(published.writer, me) else published
 
 
-def _private_folder() -> str:
+def private_folder() -> str:
+    """Return the folder that only this user can enter; ConfigError where there can be none."""
     folder = os.path.join(tempfile.gettempdir(), f"distdbg-{os.getuid()}")
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)

@@ -49,6 +49,8 @@ class Verdict:
     """How many are there to read it."""
     plan: Mapping[int, str] = field(default_factory=dict)
     """Where missing ranks were expected, as far as known: rank to host."""
+    lost: tuple[Member, ...] = ()
+    """Who died before it had announced itself."""
 
     @property
     def joined(self) -> list[int]:
@@ -80,6 +82,7 @@ def verdict_from_json(text: str | bytes) -> Verdict:
     """Read a verdict."""
     fields = json.loads(text)
     fields["members"] = tuple(_member(member) for member in fields["members"])
+    fields["lost"] = tuple(_member(member) for member in fields["lost"])
     fields["culprits"] = tuple(fields["culprits"])
     fields["plan"] = {int(rank): host for rank, host in fields["plan"].items()}
     return Verdict(**fields)
@@ -139,7 +142,7 @@ def explain(verdict: Verdict, me: Member, where: str) -> RendezvousError:
             hint = "start all ranks with the same WORLD_SIZE or world_size="
         case "died":
             rank = verdict.culprits[0]
-            dead = next(m for m in verdict.members if m.rank == rank)
+            dead = next(m for m in (*verdict.lost, *verdict.members) if m.rank == rank)
             what = (
                 f"rank {rank} died while the ranks were meeting at {where} "
                 f"(pid {dead.process.pid} on {dead.host})"
@@ -159,6 +162,18 @@ def explain(verdict: Verdict, me: Member, where: str) -> RendezvousError:
         details=details,
         hint=hint,
     )
+
+
+def died_before_the_store(dead: Member, me: Member, where: str) -> RendezvousError:
+    """Return the error of a rank that has not reached the store when it sees that another died."""
+    verdict = Verdict(
+        outcome="died",
+        members=(me,),
+        world_size=me.world_size,
+        culprits=(dead.rank,),
+        lost=(dead,),
+    )
+    return explain(verdict, me, where)
 
 
 def describe_expected(missing: Iterable[int], plan: Mapping[int, str], here: str) -> list[str]:

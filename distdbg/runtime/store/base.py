@@ -164,6 +164,11 @@ class Store:
         """The values of all keys, in their order; waits for them."""
         return [self.get(key) for key in check_keys(keys)]
 
+    def await_values(self, keys: Sequence[str], timeout: Timeout) -> list[bytes]:
+        """As multi_get, with a timeout of its own: wait and multi_get in one."""
+        self.wait(keys, timeout)
+        return self.multi_get(keys)
+
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         """Set several keys; as many values as keys."""
         for key, value in check_pairs(keys, values):

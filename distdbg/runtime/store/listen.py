@@ -6,6 +6,7 @@ When the port is taken, the error names who holds it.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 from distdbg.errors import DistNetworkError, UsageError
@@ -78,6 +79,23 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int] | tuple[str
         raise DistNetworkError(f"host {host!r} is unknown here: {error.strerror}") from error
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return [(family, address) for family, _, _, _, address in found]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether this is an address, no name, and reaches this host alone."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def hidden_address(host: str, address: str) -> str:
+    """`address`, where the name of this host means one that other hosts cannot reach; else ''.
+
+    Debian gives a host its own name at 127.0.1.1 in /etc/hosts.
+    """
+    is_asked_for = is_loopback(host) or host.startswith(("localhost", "ip6-l"))
+    return address if is_loopback(address) and not is_asked_for else ""
 
 
 def port_taken(host: str, port: int, holder: str) -> DistNetworkError:

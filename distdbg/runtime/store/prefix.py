@@ -58,6 +58,9 @@ class PrefixStore(Store):
         start = f"{self._prefix}/"
         return [key[len(start) :] for key in self._store._list_with_prefix(start)]
 
+    def await_values(self, keys: Sequence[str], timeout: Timeout) -> list[bytes]:
+        return self._store.await_values(self._join_all(keys), timeout)
+
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         return self._store.multi_get(self._join_all(keys))
 

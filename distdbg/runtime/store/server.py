@@ -29,7 +29,8 @@ class SharedServer:
     ) -> None:
         served_as = read_served_as()
         self._guard = open_guard(token)
-        self.port = int(listener.getsockname()[1])
+        #: Where it listens.
+        self.address, self.port = str(listener.getsockname()[0]), int(listener.getsockname()[1])
         self._lock = threading.Lock()
         self._owners = 1
         try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import IntEnum
 from typing import Protocol, Self
 
 from distdbg.control.clock import FREE_CLOCK
 from distdbg.control.tokens import derive_token
+from distdbg.control.words import to_error
 from distdbg.errors import (
     DistStoreError,
     InternalError,
@@ -37,10 +38,17 @@ from distdbg.runtime.store.base import (
     missing_keys,
     to_bytes,
 )
+from distdbg.runtime.store.listen import hidden_address
 from distdbg.runtime.store.server import KEY_NBYTES, VALUE_NBYTES, SharedServer, serve
 from distdbg.runtime.store.table import not_a_number, out_of_range
 from distdbg.runtime.store.tcp_errors import call_error, connect_error, who_listens
-from distdbg.runtime.store.timeouts import Timeout, deadline_after, to_ns, to_seconds
+from distdbg.runtime.store.timeouts import (
+    NO_DEADLINE_NS,
+    Timeout,
+    deadline_after,
+    to_ns,
+    to_seconds,
+)
 from distdbg.runtime.world import current
 from distdbg.secure.guard import Guard, open_guard
 
@@ -50,6 +58,8 @@ _GRACE_S = 5.0
 _EARLY_S = 0.02
 #: How long the server is asked to wait at least, while the job is paused.
 _LOOK_S = 0.1
+#: How long a server is dialled before it is looked whether there will be one.
+_DIAL_NS = 250_000_000
 _FIELD_OVERHEAD_NBYTES = 8  # the lengths of a key and a value
 
 
@@ -91,7 +101,9 @@ class _Client(Protocol):
     @property
     def value_nbytes(self) -> int: ...
 
-    def connect(self, deadline_ns: int) -> None: ...
+    def connect(
+        self, deadline_ns: int, tries_until_ns: int, control: Control | None, ends_with_job: bool
+    ) -> bool: ...
 
     def call(
         self,
@@ -130,8 +142,11 @@ class TCPStore(Store):
         _token: bytes | None = None,
         _value_nbytes: int = VALUE_NBYTES,
         _is_attempt: bool = False,
+        _look: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
+        # Called now and then while nobody serves the store, and may raise; an abort ends that wait as well.
+        self._look = _look
         # Others follow, so it is not worth a look through all processes why this one has failed.
         self._is_attempt = _is_attempt
         self._timeout_s = to_seconds(timeout)
@@ -173,6 +188,10 @@ class TCPStore(Store):
         """The same: what the user is to change for the last of them, where that is known."""
         return "" if self._server is None else self._server.native.why_refused()
 
+    def hidden_at(self) -> str:
+        """Where it listens, if other hosts cannot reach that by the name of this host; else ''."""
+        return "" if self._server is None else hidden_address(self._host, self._server.address)
+
     # Coming and going --------------------------------------------------------------------------
 
     def _connect(self) -> None:
@@ -183,17 +202,34 @@ class TCPStore(Store):
             self._host, self._port, derive_token(self._token, "store"), native
         )
         try:
-            client.connect(deadline_after(self._timeout_s, FREE_CLOCK))
+            self._dial(client)
         except NativeError as error:
             waited_s = time.monotonic() - begin
             self._close_client(client)
+            if getattr(error, "fault", "") == "aborted":
+                raise to_error(str(error), op=f"a wait for {self._label()}") from None
             raise connect_error(
                 self._label(),
                 error,
                 waited_s,
                 details=[] if self._is_attempt else who_listens(self._host, self._port),
             ) from error
+        except BaseException:
+            self._close_client(client)
+            raise
         self._client = client
+
+    def _dial(self, client: _Client) -> None:
+        world = current()
+        look = self._look
+        if look is None:
+            client.connect(deadline_after(self._timeout_s, FREE_CLOCK), NO_DEADLINE_NS, None, False)
+            return
+        deadline_ns = deadline_after(self._timeout_s, world.control)
+        while not client.connect(
+            deadline_ns, time.monotonic_ns() + _DIAL_NS, world.native_control, True
+        ):
+            look()
 
     def _join(self, world_size: int, *, awaits: bool) -> None:
         begin = time.monotonic()
@@ -240,6 +276,8 @@ class TCPStore(Store):
         other._host, other._port, other._token = self._host, self._port, self._token
         other._client = None
         other._guard = None
+        other._look = None
+        other._is_attempt = False
         server = self._server
         other._server = server if server is not None and server.acquire() else None
         try:
@@ -308,9 +346,12 @@ class TCPStore(Store):
         return self._call(Op.NUM_KEYS, 0, b"")[1]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return self.await_values(keys, self._timeout_s)
+
+    def await_values(self, keys: Sequence[str], timeout: Timeout) -> list[bytes]:
         names = check_keys(keys)
         begin = current().control.now()
-        status, count, fields = self._await(Op.GET, self._timeout_s, *map(_encode, names))
+        status, count, fields = self._await(Op.GET, self._limit(timeout), *map(_encode, names))
         if status == Status.TOO_LARGE:  # together; one by one they fit
             return [self.get(key) for key in names]
         if status != Status.OK:

@@ -14,7 +14,7 @@ import pytest
 from distdbg.errors import RendezvousError
 from distdbg.runtime.rendezvous.assemble import Assembled, Round, assemble, leave
 from distdbg.runtime.rendezvous.process import Process, identify_self
-from distdbg.runtime.rendezvous.verdict import Member
+from distdbg.runtime.rendezvous.verdict import Member, member_to_json
 from distdbg.runtime.store import HashStore
 
 HERE = identify_self()
@@ -37,6 +37,7 @@ def meet(
     timeout_s: float = 60.0,
     is_exclusive: bool = False,
     hosts: Sequence[str] = (),
+    dead: Member | None = None,
 ) -> list[Assembled | RendezvousError]:
     def one(member: Member) -> Assembled | RendezvousError:
         try:
@@ -48,6 +49,7 @@ def meet(
                 is_exclusive=is_exclusive,
                 hosts=hosts,
                 is_host=member.rank == 0,
+                find_dead=lambda: dead,
             )
         except RendezvousError as error:
             return error
@@ -197,6 +199,35 @@ def test_a_rank_that_died_while_others_wait_is_named() -> None:
     announce_only(store, make_member(1, 3, GONE))
     (error,) = only_errors(meet(store, [make_member(0, 3)], timeout_s=0.1))
     assert error.what.startswith("rank 1 died while the ranks were meeting")
+
+
+def test_a_rank_that_died_before_it_reached_the_store_is_named_to_all() -> None:
+    errors = only_errors(
+        meet(HashStore(), [make_member(0, 3), make_member(1, 3)], dead=make_member(2, 3, GONE))
+    )
+    for error in errors:
+        assert error.what.startswith("rank 2 died while the ranks were meeting")
+        assert f"(pid {GONE.pid} on {GONE.host})" in error.what
+        assert error.missing == [2]
+
+
+def test_a_rank_that_died_between_counting_itself_and_its_announcement_is_named() -> None:
+    store = HashStore()
+    store.set("distdbg/join/0/came/1", member_to_json(make_member(1, 3, GONE)))
+    store.add("distdbg/join/0/arrived", 1)
+    (error,) = only_errors(meet(store, [make_member(0, 3)]))
+    assert error.what.startswith("rank 1 died while the ranks were meeting")
+
+
+def test_a_rank_that_died_before_it_wrote_the_verdict_is_named_and_the_round_is_over() -> None:
+    store = HashStore()
+    announce_only(store, make_member(1, 2, GONE))
+    store.add("distdbg/join/0/decided", 1)
+    (error,) = only_errors(meet(store, [make_member(0, 2)]))
+    assert error.what.startswith("rank 1 died while the ranks were meeting")
+    for result in meet(store, [make_member(rank, 2) for rank in range(2)]):
+        assert isinstance(result, Assembled)
+        assert result.round == 1
 
 
 def test_the_host_of_the_store_leaves_last() -> None:

@@ -8,9 +8,42 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.errors import DistBackendError, DistError, NoSharedMemoryError, RankLeft
+from distdbg.errors import (
+    DistBackendError,
+    DistError,
+    NoSharedMemoryError,
+    PeerLost,
+    RankLeft,
+)
+from distdbg.runtime.backends.shared_memory import too_late
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.rendezvous.process import identify_self, read_start
+
+
+def test_one_that_was_killed_is_named_before_those_that_ended_because_of_it() -> None:
+    me = identify_self()
+    words = ["import os; input(); os._exit(1)", "import os; input(); os.kill(os.getpid(), 9)"]
+    children = [subprocess.Popen([sys.executable, "-c", w], stdin=subprocess.PIPE) for w in words]
+    members = [
+        Life(replace(me, pid=child.pid, started=read_start(child.pid) or 0), me)
+        for child in children
+    ]
+    lives = Lives("0", range(2), members)
+    for child in children:
+        child.communicate(b"\n")
+    with pytest.raises(PeerLost, match=r"rank 1 died \(signal 9, SIGKILL\)"):
+        lives.check()
+    assert lives.first_cause(0, "exited (code 1)") == (1, "died (signal 9, SIGKILL)")
+
+
+def test_when_the_time_is_over_the_error_says_what_is_true_of_all_ranks() -> None:
+    late = too_late("1", 3, [2], [0, 2])
+    assert late.what == "2 of 3 ranks joined group '1' in time; missing ranks 2"
+    assert (late.joined, late.missing) == ([0, 1], [2])
+    stuck = too_late("1", 3, [], [2])
+    assert "all 3 ranks joined group '1', but ranks 2 did not go on" in stuck.what
+    assert (stuck.joined, stuck.missing) == ([0, 1, 2], [2])
+    assert too_late("1", 2, [], []).what == "all 2 ranks joined group '1', but not in time"
 
 
 def make_lives() -> Lives:

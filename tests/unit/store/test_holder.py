@@ -15,6 +15,7 @@ from distdbg.runtime.store.holder import (
     is_of_this_host,
     parse_sockets,
 )
+from distdbg.runtime.store.listen import hidden_address
 
 if TYPE_CHECKING:
     import pytest
@@ -105,3 +106,16 @@ def test_a_host_is_known_as_this_one() -> None:
     assert is_of_this_host("localhost")
     assert not is_of_this_host("192.0.2.1")  # of no host: for documentation
     assert not is_of_this_host("no.such.host.invalid")
+
+
+def test_a_name_that_other_hosts_do_not_mean_this_host_by_is_told() -> None:
+    assert hidden_address("n01", "127.0.1.1") == "127.0.1.1"
+    assert [
+        hidden_address(host, address)
+        for host, address in (
+            ("n01", "10.0.0.1"),
+            ("127.0.1.1", "127.0.1.1"),
+            ("localhost", "127.0.0.1"),
+            ("0.0.0.0", "0.0.0.0"),
+        )
+    ] == [""] * 4
