@@ -32,7 +32,7 @@ dist.barrier()
 def ask_until(
     client: AgentClient, method: str, is_it: Callable[[Any], bool], **arguments: Any
 ) -> Any:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         found = client.ask(method, **arguments)
         if is_it(found):

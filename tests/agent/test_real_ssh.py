@@ -68,7 +68,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
                     stderr=says,
                 )
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1).close()

@@ -68,7 +68,7 @@ def die_after_the_announcement() -> dict[str, Any] | None:
 
 def wait_until_it_stands_in_all_reduce(thread: int) -> None:
     """Return when a thread has been at the same place below all_reduce for a while."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     seen = 0
     last: object = None
     while seen < 40:
