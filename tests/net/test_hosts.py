@@ -102,7 +102,7 @@ def await_line(process: Popen[str], line: str) -> None:
     assert got == line + "\n", got + process.communicate(timeout=120)[1]
 
 
-def output(process: Popen[str], timeout_s: float = 60) -> str:
+def output(process: Popen[str], timeout_s: float = 180) -> str:
     try:
         out, err = process.communicate(timeout=timeout_s)
     except TimeoutExpired:
@@ -252,7 +252,7 @@ if dist.get_rank() in late:
     print("late", flush=True)
 else:
     try:
-        dist.all_reduce(x, group=group, timeout=2.0)
+        dist.all_reduce(x, group=group, timeout=10.0)
     except dist.OpTimeout as error:
         print(error.missing, error.details[0], flush=True)
     open(f"{sys.argv[3]}/told{dist.get_rank()}", "w").close()
