@@ -21,7 +21,7 @@ from tests.agent.conftest import ROOT, Job
 pytestmark = pytest.mark.slow
 
 FAKE = Path(__file__).with_name("fake_ssh.py")
-WAIT = "time.sleep(60)"
+WAIT = "time.sleep(600)"
 
 
 @pytest.fixture

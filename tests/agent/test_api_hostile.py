@@ -115,7 +115,7 @@ def test_a_client_that_does_not_read_is_dropped_and_others_are_served(serving: S
     with serving.raw() as sock:
         for number in range(8):
             sock.sendall(b'{"id":%d,"do":"big"}\n' % number)
-        with AgentClient.at(serving.path) as client:
+        with AgentClient.at(serving.path, timeout_s=120.0) as client:
             assert client.ask("echo", a=3) == {"a": 3}
         deadline = time.monotonic() + 120
         while serving.server.clients and time.monotonic() < deadline:

@@ -16,7 +16,7 @@ import pytest
 from distdbg.agent.live_runs import LiveRun
 from distdbg.cli.main import main
 
-WAITS = "if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n"
+WAITS = "if rank == 1:\n    time.sleep(600)\ndist.all_reduce(x)\n"
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_one_run_is_shown_of_several(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, second = (start_job("time.sleep(60)\n", 1) for _ in range(2))
+    first, second = (start_job("time.sleep(600)\n", 1) for _ in range(2))
     names = []
     for job in (first, second):
         with job.connect() as client:

@@ -27,7 +27,7 @@ if dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     time.sleep(0.5)
     os._exit(3)
 if dist.get_rank() == 1:
-    time.sleep(60)
+    time.sleep(600)
 dist.all_reduce(np.ones(1))
 """
 

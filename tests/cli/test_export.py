@@ -233,7 +233,7 @@ from distdbg.testing.rights import ordinary_rights
 def write(output):
     output.write(b"half")
     print("begun", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 write_file(Path(sys.argv[1]), write)
 """
