@@ -21,4 +21,4 @@ if [ $# -gt 2 ]; then
 fi
 cmake --build "$build" -- --quiet
 # --no-tests=error: no test at all must not look like success.
-ctest --test-dir "$build" --output-on-failure --no-tests=error
+ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from distdbg.record.folders import is_live_run, list_runs
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
@@ -143,15 +144,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
-    return partial(run_ranks, tmp_path=tmp_path, timeout=60.0)
+    return partial(run_ranks, tmp_path=tmp_path, timeout=120.0)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     fork_servers.warm_up()  # an earlier test that broke off has ended the one there was
     before = take_holdings()
+    temp = request.config.stash[_TEMP]
+    runs = set(list_runs(temp))
     yield
     leaks = find_leaks(before)
+    # Each start of a job looks at all runs that are kept: hundreds cost it more than to load the library.
+    for run in list_runs(temp):
+        if run not in runs and not is_live_run(run):
+            shutil.rmtree(run, ignore_errors=True)
     if leaks:
         pytest.fail("this test left behind\n  " + "\n  ".join(leaks), pytrace=False)
 

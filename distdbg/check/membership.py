@@ -36,7 +36,7 @@ from typing import Any
 
 from distdbg.check.explain import name_ranks
 from distdbg.check.sites import shorten
-from distdbg.errors import DistStoreError, MismatchError, RankLeft, format_ranks
+from distdbg.errors import MismatchError, RankLeft, format_ranks
 from distdbg.runtime.store import PrefixStore, Store
 
 #: What all_here holds where members differ.
@@ -48,6 +48,8 @@ _SETTLE_S = 0.3
 _STAY_S = 0.5
 _SLICE_S = 0.01
 _MOST_SIDES = 4
+#: JSON of what is not there.
+_NONE = "null"
 
 Words = Mapping[str, Any]
 
@@ -222,13 +224,8 @@ class Creation:
         return [words for rank in path if (words := waiting[rank]) is not None]
 
     def _waits(self, rank: int) -> Words | None:
-        key = f"waits/{rank}"
-        try:
-            if not self._root.check([key]):
-                return None
-            words: Words = json.loads(self._root.get(key))
-        except DistStoreError:  # deleted in between
-            return None
+        # Not `get`: the rank may go on and delete it at any time, and `get` would wait for the next one.
+        words: Words | None = json.loads(self._root.compare_set(f"waits/{rank}", _NONE, _NONE))
         return words
 
 

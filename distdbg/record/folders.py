@@ -99,7 +99,10 @@ def attempt_folder(run_folder: Path, number: int) -> Path:
 
 def attempt_number(folder: Path) -> int | None:
     """The number of the start that this folder is for; None when it is not for one."""
-    name = folder.name or folder.absolute().name
+    return _number_in(folder.name or folder.absolute().name)
+
+
+def _number_in(name: str) -> int | None:
     number = name.removeprefix(_ATTEMPT)
     return int(number) if number != name and number.isdecimal() else None
 
@@ -110,7 +113,7 @@ def attempts(run_folder: Path) -> list[Path]:
     try:
         with os.scandir(run_folder) as found:
             for entry in found:
-                number = attempt_number(Path(entry.name))
+                number = _number_in(entry.name)
                 if number is not None and entry.is_dir():
                     numbered.append((number, run_folder / entry.name))
     except OSError:
@@ -277,6 +280,8 @@ def prune_runs(
         is_over = most_days > 0 and _is_old(parent / run, wall_ns, most_days * _DAY_NS)
         if run in kept or (total <= most_nbytes and not is_old):
             continue  # this is each run of nearly each start of a job: nothing more is looked at
+        if total <= most_nbytes and not is_over and _has_records(parent / run):
+            continue  # and this each that is kept for longer
         records = _records(parent / run)
         is_due = is_over or total > most_nbytes if records else is_old
         is_live_run = is_due and (is_held(parent / run) or any(map(is_live, records)))
@@ -403,6 +408,17 @@ def _records(folder: Path) -> list[Path]:
         return sorted(path for at in attempts(folder) for path in at.glob(f"rank*{SUFFIX}*"))
     except OSError:
         return []
+
+
+def _has_records(folder: Path | str) -> bool:
+    """Whether `_records` finds any; of hundreds of folders, so until the first, and by names alone."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.startswith("rank") and SUFFIX in entry.name:
+                return True
+            if _number_in(entry.name) is not None and _has_records(entry.path):
+                return True
+    return False
 
 
 def _is_old(folder: Path, wall_ns: int, than_ns: int = _STARTING_NS) -> bool:

@@ -23,6 +23,8 @@ from pathlib import Path
 
 _VARIABLE = "LEFTOVERS_MARK"
 _SHARED_MEMORY = Path("/dev/shm")
+#: MPICH and Open MPI, of whoever runs beside.
+_OF_AN_MPI = ("mpich_shm_", "sm_segment.", "vader_segment.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def take_traces(mark: Mark, folders: Sequence[Path] = ()) -> Traces:
         mark=mark,
         folders=tuple(folders),
         processes=find_marked(mark),
-        segments=frozenset(_entries(_SHARED_MEMORY)),
+        segments=frozenset(_segments()),
         sockets=frozenset(_sockets()),
         files=frozenset(name for folder in folders for name in _entries(folder)),
     )
@@ -111,6 +113,12 @@ def find_marked(mark: Mark) -> dict[int, str]:
 
 def _entries(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob("*")] if folder.is_dir() else []
+
+
+def _segments() -> list[str]:
+    """Shared memory, but for an MPI's: its ranks that are killed leave it, and they are no job's of ours."""
+    found = _entries(_SHARED_MEMORY)
+    return [name for name in found if not Path(name).name.startswith(_OF_AN_MPI)]
 
 
 def _sockets() -> list[str]:

@@ -160,7 +160,7 @@ class Job:
     def output(self, rank: int) -> str:
         return (self.folder / f"rank{rank}.out").read_text(errors="replace")
 
-    def connect(self, timeout_s: float = 30.0) -> AgentClient:
+    def connect(self, timeout_s: float = 120.0) -> AgentClient:
         """The agent's client as soon as there is one."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -177,7 +177,7 @@ class Job:
         client: AgentClient,
         rank: int,
         is_it: Callable[[dict[str, Any]], bool],
-        timeout_s: float = 30.0,
+        timeout_s: float = 120.0,
     ) -> dict[str, Any]:
         """The rank's row as soon as it fits."""
         deadline = time.monotonic() + timeout_s
@@ -202,7 +202,7 @@ class Job:
 
     def await_no_agent(self) -> None:
         """Wait until the agent has left."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self.sockets:
             assert time.monotonic() < deadline, "the agent did not leave"
             time.sleep(0.02)  # nothing announces it

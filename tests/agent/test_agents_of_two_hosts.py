@@ -62,11 +62,11 @@ def launchers(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         process.send_signal(signal.SIGTERM)
     for process in started:
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while list(tmp_path.glob("distdbg-*/.agents/*.sock")) and time.monotonic() < deadline:
         time.sleep(0.02)  # the agents leave by themselves
 
@@ -81,7 +81,7 @@ def ranks_told(path: Path) -> dict[int, str]:
 def test_the_root_knows_both_hosts_a_pause_stops_both_and_the_clocks_are_written(
     launchers: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
 
     def output() -> str:
         return "\n".join(path.read_text() for path in sorted(tmp_path.glob("launcher*.out")))

@@ -115,9 +115,9 @@ def test_a_client_that_does_not_read_is_dropped_and_others_are_served(serving: S
     with serving.raw() as sock:
         for number in range(8):
             sock.sendall(b'{"id":%d,"do":"big"}\n' % number)
-        with AgentClient.at(serving.path) as client:
+        with AgentClient.at(serving.path, timeout_s=120.0) as client:
             assert client.ask("echo", a=3) == {"a": 3}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while serving.server.clients and time.monotonic() < deadline:
             time.sleep(0.01)  # the server says nothing when it drops somebody
         assert not serving.server.clients
@@ -129,7 +129,7 @@ def test_a_client_that_stops_reading_for_long_is_dropped(
     monkeypatch.setattr(api, "PATIENCE_S", 0.2)
     with serving.raw() as sock:
         sock.sendall(b'{"id":1,"do":"big"}\n')
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not serving.server.clients and time.monotonic() < deadline:
             time.sleep(0.01)
         while serving.server.clients and time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def test_more_clients_than_allowed_are_turned_away(serving: Serving) -> None:
     held.pop().close()
     for sock in held:
         sock.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while serving.server.clients and time.monotonic() < deadline:
         time.sleep(0.01)
     with AgentClient.at(serving.path) as client:

@@ -27,7 +27,7 @@ def shape(value: Any) -> Any:
 
 
 def test_an_agent_answers_as_the_page_says(start_job: Callable[..., Any]) -> None:
-    job = start_job("if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n")
+    job = start_job("if rank == 1:\n    time.sleep(600)\ndist.all_reduce(x)\n")
     with job.connect() as client:
         row = job.await_row(client, 0, lambda row: row["state"] == "waiting")
         assert row["state"] == "waiting"

@@ -16,7 +16,7 @@ import pytest
 from distdbg.agent.live_runs import LiveRun
 from distdbg.cli.main import main
 
-WAITS = "if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n"
+WAITS = "if rank == 1:\n    time.sleep(600)\ndist.all_reduce(x)\n"
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_job_is_shown_paused_resumed_and_ended(
     assert main(["resume"]) == 0
     assert main(["stop"]) == 2  # it asks, and there is nobody to answer
     assert main(["stop", "--yes"]) == 0
-    assert [process.wait(30) for process in job.processes] == [-15, -15]
+    assert [process.wait(120) for process in job.processes] == [-15, -15]
 
 
 def test_ranks_without_an_agent_are_shown_all_the_same(
@@ -66,7 +66,7 @@ def test_ranks_without_an_agent_are_shown_all_the_same(
     job = start_job(WAITS, DISTDBG_AGENT="0")
     monkeypatch.setattr(tempfile, "tempdir", str(job.folder))
     out = ""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while out.count("job.py:") < 2 and time.monotonic() < deadline:
         main(["ps"])
         out = capsys.readouterr().out
@@ -99,7 +99,7 @@ def test_one_run_is_shown_of_several(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, second = (start_job("time.sleep(60)\n", 1) for _ in range(2))
+    first, second = (start_job("time.sleep(600)\n", 1) for _ in range(2))
     names = []
     for job in (first, second):
         with job.connect() as client:

@@ -29,16 +29,15 @@ from distdbg.tui.feed import Action
 
 #: Rank 0 sits in a debugger before an op whose limit is 2 s; rank 1 waits for it there, once it is told to.
 STOPS = """
-from datetime import timedelta
 from distdbg.debugger.session import stop_here
-group = dist.new_group(timeout=timedelta(seconds=2))
+group = dist.new_group()
 
 def step():
     if rank == 0:
         print("outcome", stop_here("before all_reduce #1 on group 'dp'"), flush=True)
     while not os.path.exists(os.path.join(sys.path[0], "held")):
         time.sleep(0.02)
-    dist.all_reduce(x, group=group)
+    dist.all_reduce(x, group=group, timeout=2.0)
 
 step()
 print("done", flush=True)
@@ -46,15 +45,14 @@ dist.destroy_process_group()
 """
 #: Rank 1 comes to no op at all; rank 0 waits for it, and says for how long by the wall's clock.
 NOBODY_COMES = """
-from datetime import timedelta
-group = dist.new_group(timeout=timedelta(seconds=2))
+group = dist.new_group()
 if rank == 1:
     time.sleep(120)  # never arrives
 while not os.path.exists(os.path.join(sys.path[0], "held")):
     time.sleep(0.02)
 began = time.monotonic()
 try:
-    dist.all_reduce(x, group=group)
+    dist.all_reduce(x, group=group, timeout=2.0)
 except dist.OpTimeout as error:
     print("timed out after", time.monotonic() - began, flush=True)
 """
@@ -83,7 +81,7 @@ def stopped(
         yield job, client, row
 
 
-def await_that(condition: Callable[[], Any], limit_s: float = 30.0) -> bool:
+def await_that(condition: Callable[[], Any], limit_s: float = 120.0) -> bool:
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
@@ -127,7 +125,7 @@ def test_a_rank_in_the_debugger_is_shown_waited_for_and_told_to_go_on(
         f"rank 1 waits for rank 0, in the debugger at {row['site']}"
     )
     assert client.ask("continue")["ranks"] == [0]
-    assert [process.wait(30) for process in job.processes] == [0, 0]
+    assert [process.wait(120) for process in job.processes] == [0, 0]
     assert "outcome continued\ndone" in job.output(0)
     assert "done" in job.output(1)
 
@@ -145,7 +143,7 @@ def test_a_rank_killed_at_its_prompt_leaves_no_hold_and_is_told_of(
         assert row["why"].endswith("at the prompt of its debugger")
     finally:
         page.close()
-    assert job.processes[1].wait(20) == 1
+    assert job.processes[1].wait(120) == 1
     assert "PeerLost" in job.output(1)
     folder: Path = job.run_folder
     assert await_that(lambda: list(folder.glob("ended-*")) or list(folder.glob("*end*")))
@@ -194,7 +192,7 @@ def test_a_prompt_stays_when_another_rank_is_killed_and_shows_the_death(
                 answers.append(lines.readline())
             assert b'"value":"1"' in answers[-1]
             sock.sendall(b'{"line": "continue"}\n')
-        assert job.processes[1].wait(30) is not None
+        assert job.processes[1].wait(120) is not None
 
 
 def test_breakpoints_are_armed_listed_and_cleared_by_the_agent(
@@ -255,7 +253,7 @@ def test_without_an_agent_the_page_of_this_host_is_written(
     assert main(["break", "--clear", "1"]) == 0
     assert main(["break", "--continue", "all"]) == 0
     assert "rank 0 goes on" in capsys.readouterr().err
-    assert [process.wait(30) for process in job.processes] == [0, 0]
+    assert [process.wait(120) for process in job.processes] == [0, 0]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def connect(port: int) -> AgentClient:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with suppress(DistNetworkError):
             return AgentClient.over_tcp("127.0.0.1", port, TOKEN.encode())
@@ -61,10 +61,10 @@ def connect(port: int) -> AgentClient:
 def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    job = start(port, "import time\ntime.sleep(60)\n")
+    job = start(port, "import time\ntime.sleep(600)\n")
     with connect(port) as client:
         armed = {"id": 1, "rule": "kind=all_reduce"}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not client.ask("ranks")["ranks"]:  # it listens before its ranks are started
             assert time.monotonic() < deadline
             time.sleep(0.02)  # nothing announces them to who only asks
@@ -72,13 +72,13 @@ def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
         assert client.ask("about")["control"]["rules"] == {"rules": [armed]}
         assert client.ask("clear") == {"cleared": [1]}
         assert client.ask("stop") == {"launcher": job.pid}
-    assert job.wait(30) == 128 + 15
+    assert job.wait(120) == 128 + 15
 
 
 def test_an_address_with_a_port_leads_there_with_the_token(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    start(port, "import time\ntime.sleep(60)\n")
+    start(port, "import time\ntime.sleep(600)\n")
     connect(port).close()
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -94,12 +94,25 @@ def test_an_address_with_a_port_leads_there_with_the_token(start: Start, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_said_with_its_holder_and_the_job_runs(start: Start) -> None:
+def test_a_port_that_is_taken_is_said_with_its_holder_and_the_job_runs(
+    start: Start, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        job = start(port, "import time\ntime.sleep(2)\nprint('ran')\n")
-        out, err = job.communicate(timeout=30)
+        job = start(
+            port,
+            f"import os, time\nwhile not os.path.exists({os.fspath(go)!r}):\n"
+            "    time.sleep(0.01)  # a file announces nothing\nprint('ran')\n",
+        )
+        said = f"the agent cannot listen on 127.0.0.1:{port}: the port is held by "
+        assert job.stderr is not None
+        err = ""
+        while said not in err and (line := job.stderr.readline()):
+            err += line
+        go.touch()
+        out, rest = job.communicate(timeout=120)
     assert (job.returncode, out) == (0, "ran\n")
-    said = f"the agent cannot listen on 127.0.0.1:{port}: the port is held by "
+    err += rest
     assert said in err
     assert f"(pid {os.getpid()}, user " in err

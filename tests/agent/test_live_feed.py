@@ -41,7 +41,7 @@ dist.all_reduce(np.ones((3, 2), dtype=np.float32))
 
 
 def await_snapshot(
-    feed: LiveFeed, is_it: Callable[[Snapshot], bool], timeout_s: float = 30.0
+    feed: LiveFeed, is_it: Callable[[Snapshot], bool], timeout_s: float = 120.0
 ) -> Snapshot:
     deadline = time.monotonic() + timeout_s
     while True:
@@ -52,7 +52,7 @@ def await_snapshot(
         time.sleep(0.02)  # a feed never calls back
 
 
-def await_that(is_it: Callable[[], object], timeout_s: float = 30.0) -> None:
+def await_that(is_it: Callable[[], object], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_it():
         assert time.monotonic() < deadline
@@ -65,7 +65,7 @@ def open_feed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LiveFee
 
     def open_one(job: Any, **more: Any) -> LiveFeed:
         monkeypatch.setattr(tempfile, "tempdir", str(job.folder))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while (live := newest_run(find_live_runs(host_name()))) is None:
             assert time.monotonic() < deadline
             time.sleep(0.02)  # the ranks begin

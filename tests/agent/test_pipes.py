@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 WAIT = """
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

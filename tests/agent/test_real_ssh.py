@@ -68,7 +68,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
                     stderr=says,
                 )
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1).close()
@@ -100,7 +100,7 @@ def test_a_run_is_reached_through_sshd(
     serve: Callable[[str], dict[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    job = start_job("time.sleep(60)")
+    job = start_job("time.sleep(600)")
     job.connect().close()
     environ = serve("yes")
     monkeypatch.setenv("PATH", environ["PATH"])
@@ -116,7 +116,7 @@ def test_a_server_that_forwards_nothing_is_called_so(
     serve: Callable[[str], dict[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    job = start_job("time.sleep(60)")
+    job = start_job("time.sleep(600)")
     job.connect().close()
     environ = serve("no")
     monkeypatch.setenv("PATH", environ["PATH"])

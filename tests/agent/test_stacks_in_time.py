@@ -28,7 +28,7 @@ def start_target(tmp_path: Path) -> Iterator[StartTarget]:
     sleepers: list[subprocess.Popen[bytes]] = []
 
     def start() -> Target:
-        sleepers.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        sleepers.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
         return Target(len(sleepers) - 1, sleepers[-1].pid, 0, tmp_path)
 
     yield start

@@ -27,7 +27,7 @@ WHAT = "ranks 0-1 are deadlocked"
 def test_ranks_that_wait_for_each_other_raise_why(start_job: Callable[..., Any]) -> None:
     job = start_job(CYCLE)
     for rank, process in enumerate(job.processes):
-        assert process.wait(30) == 1
+        assert process.wait(120) == 1
         assert f"JobAborted: the job was aborted by the agent: {WHAT}" in job.output(rank)
         assert f"rank {rank} waits in recv from rank {1 - rank}" in job.output(rank)
     folder = job.run_folder
@@ -72,14 +72,14 @@ def test_who_waits_for_a_rank_that_computes_reads_so_and_is_left_alone(
     with job.connect() as client:
         job.await_row(client, 0, lambda row: row["state"] == "waiting")
         waits: list[dict[str, Any]] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not waits and time.monotonic() < deadline:
             waits = client.ask("waits")["waits"]
             time.sleep(0.02)  # the agent looks ten times a second
         assert [(wait["rank"], wait["on"], wait["can_go_on"]) for wait in waits] == [(0, [1], True)]
     (job.folder / "go").touch()
     folder = job.run_folder
-    assert [process.wait(30) for process in job.processes] == [0, 0]
+    assert [process.wait(120) for process in job.processes] == [0, 0]
     [log] = folder.glob("agent-*.log")
     assert "distdbg:" not in log.read_text()
     assert not (folder / "verdict.json").exists()
@@ -99,7 +99,7 @@ def _await_stall(job: Any) -> dict[str, Any]:
     """The verdict of the agent, as soon as it is about who waits now."""
     verdict: dict[str, Any] = {}
     with job.connect() as client:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             verdict = client.ask("verdict")["verdict"] or {}
             if [one["ranks"] for one in verdict.get("findings", ()) if one["kind"] == "stall"] == [
@@ -123,16 +123,16 @@ def test_a_mismatch_that_ranks_caught_is_not_why_they_wait_later(
     assert verdict["verdict"]["root"] == 0
     assert not (job.run_folder / "verdict.json").exists()
     (job.folder / "go").touch()
-    assert [process.wait(30) for process in job.processes] == [0, 0]
+    assert [process.wait(120) for process in job.processes] == [0, 0]
 
 
 def test_a_mismatch_of_which_ranks_die_after_they_had_caught_another_is_still_the_cause(
     start_job: Callable[..., Any],
 ) -> None:
     job = start_job(CAUGHT + "dist.all_reduce(np.ones(30 + rank))\n")
-    assert [process.wait(30) for process in job.processes] == [1, 1]
+    assert [process.wait(120) for process in job.processes] == [1, 1]
     folder = job.run_folder
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (folder / "verdict.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # the agent writes it when the last rank is gone
     verdict = json.loads((folder / "verdict.json").read_text())

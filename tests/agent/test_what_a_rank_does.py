@@ -15,7 +15,7 @@ STUCK = {
     "holds the GIL": "ctypes.PyDLL(None).usleep(60_000_000)",
     "busy": "while True:\n        rank += 0",
     # The parent of a vfork is uninterruptible until its child executes something, or ends.
-    "blocked in I/O": "ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) or time.sleep(60)",
+    "blocked in I/O": "ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) or time.sleep(600)",
     "asleep": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
 }
 
@@ -76,7 +76,7 @@ def test_a_rank_in_time_sleep_is_asleep(
     start_job: Callable[..., Any],
 ) -> None:
     job = start_job(
-        "def save_checkpoint():\n    time.sleep(60)\n"
+        "def save_checkpoint():\n    time.sleep(600)\n"
         "if rank == 1:\n    save_checkpoint()\ndist.all_reduce(x)\n"
     )
     with job.connect() as client:
@@ -102,7 +102,7 @@ def test_the_end_of_a_rank_is_told_with_its_cause(
     start_job: Callable[..., Any], how: str, state: str, why: str
 ) -> None:
     # The other rank stays, so that the agent does.
-    job = start_job(f"if rank == 1:\n    {how}\ntime.sleep(60)\n")
+    job = start_job(f"if rank == 1:\n    {how}\ntime.sleep(600)\n")
     with job.connect() as client:
         row = job.await_row(client, 1, lambda row: row["state"] in ("dead", "failed"))
         assert (row["state"], row["why"][: len(why)]) == (state, why), row
@@ -115,7 +115,7 @@ def test_the_agent_leaves_after_the_last_rank_and_not_before(
     start_job: Callable[..., Any],
 ) -> None:
     # The first rank, which has started it, is killed.
-    job = start_job("if rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)\n")
+    job = start_job("if rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(600)\n")
     with job.connect() as client:
         assert job.await_row(client, 0, lambda row: row["state"] == "dead")["state"] == "dead"
         assert job.await_row(client, 1, lambda row: row["state"] == "running")["pid"]
@@ -125,7 +125,7 @@ def test_the_agent_leaves_after_the_last_rank_and_not_before(
 
 @pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
 def test_stacks_of_ranks_at_one_place_are_said_once(start_job: Callable[..., Any]) -> None:
-    job = start_job("if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n", 3)
+    job = start_job("if rank == 1:\n    time.sleep(600)\ndist.all_reduce(x)\n", 3)
     with job.connect() as client:
         job.await_row(client, 2, lambda row: row["state"] == "waiting")
         job.await_row(client, 0, lambda row: row["state"] == "waiting")
@@ -134,7 +134,7 @@ def test_stacks_of_ranks_at_one_place_are_said_once(start_job: Callable[..., Any
 
 
 def test_an_abort_reaches_ranks_that_wait(start_job: Callable[..., Any]) -> None:
-    job = start_job("if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n")
+    job = start_job("if rank == 1:\n    time.sleep(600)\ndist.all_reduce(x)\n")
     with job.connect() as client:
         job.await_row(client, 0, lambda row: row["state"] == "waiting")
         client.ask("abort", what="enough", by="ada")
@@ -148,7 +148,7 @@ def test_a_rank_that_waits_where_the_dead_one_is_not_is_told_by_the_agent(
     job = start_job(
         "pair = dist.new_group([0, 1])\n"
         "if rank == 2:\n    time.sleep(0.5); os._exit(3)\n"
-        "if rank == 1:\n    time.sleep(60)\n"
+        "if rank == 1:\n    time.sleep(600)\n"
         "dist.all_reduce(x, group=pair)\n",
         3,
     )
@@ -161,7 +161,7 @@ def test_a_rank_that_waits_for_an_async_op_is_waiting_at_its_wait(
     start_job: Callable[..., Any],
 ) -> None:
     job = start_job(
-        "if rank == 1:\n    time.sleep(60)\n"
+        "if rank == 1:\n    time.sleep(600)\n"
         "works = [dist.all_reduce(x, async_op=True) for _ in range(3)]\n"
         "works[0].wait()\n"
     )
@@ -181,7 +181,7 @@ def test_a_message_race_is_found_while_the_job_runs(start_job: Callable[..., Any
         "else:\n"
         "    dist.recv(x)\n"
         "    dist.recv(x)\n"
-        "time.sleep(60)  # until the test ends it\n",
+        "time.sleep(600)  # until the test ends it\n",
         3,
         DISTDBG_DEBUG="DETAIL",
     )

@@ -80,7 +80,7 @@ class Browser:
     def close(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
+        self._process.wait(120)
         os.close(self._write)
         os.close(self._read)
 
@@ -159,7 +159,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def until(self, expression: str, limit_s: float = 30.0) -> None:
+    def until(self, expression: str, limit_s: float = 120.0) -> None:
         deadline = time.monotonic() + limit_s
         while not self.ask(f"!!({expression})"):
             assert time.monotonic() < deadline, f"never became true: {expression}"

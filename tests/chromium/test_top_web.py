@@ -45,12 +45,12 @@ def server(what: str) -> Iterator[tuple[subprocess.Popen[str], str, Callable[[],
     yield process, url, lambda: sorted(find_marked(mark))
     with suppress(ProcessLookupError):
         process.kill()
-    process.wait(30)
+    process.wait(120)
     process.stdout.close()
     poll(lambda: not find_marked(mark))
 
 
-def poll(is_so: Callable[[], bool], limit_s: float = 30.0) -> None:
+def poll(is_so: Callable[[], bool], limit_s: float = 120.0) -> None:
     deadline = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < deadline
@@ -147,7 +147,7 @@ def test_nothing_is_left_of_a_server_that_ends(browser: Browser, server, number:
     browser.until("document.body.classList.contains('-first-byte')")
     assert len(processes()) == 2
     process.send_signal(number)
-    assert process.wait(30) == (-number if number == signal.SIGKILL else 0)
+    assert process.wait(120) == (-number if number == signal.SIGKILL else 0)
     poll(lambda: bool(browser.ask("1")) and not processes())
     browser.until("document.body.classList.contains('-closed')")
     browser.go("about:blank")

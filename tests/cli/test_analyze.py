@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Path:
 def command(*argv: str, **how) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "distdbg", "analyze", *argv],
-        text=True, timeout=30, check=False, cwd=ROOT, **how,
+        text=True, timeout=120, check=False, cwd=ROOT, **how,
     )  # fmt: skip
 
 
@@ -259,6 +259,6 @@ def test_json_loads_neither_rich_nor_arrays(run: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "analyze", "--json", str(run)],
-        capture_output=True, text=True, timeout=30, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
     )  # fmt: skip
     assert done.stderr == ""

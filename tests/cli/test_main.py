@@ -22,7 +22,7 @@ ROOT = Path(distdbg.__file__).parents[1]
 
 def run_python(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *argv], capture_output=True, text=True, timeout=30, check=False, cwd=ROOT
+        [sys.executable, *argv], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
     )
 
 
@@ -119,7 +119,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         ["bash", "-c", f"{sys.executable} -m distdbg run --help | true; echo ${{PIPESTATUS[0]}}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         cwd=ROOT,
     )
@@ -165,7 +165,7 @@ def test_a_full_disk_under_the_output_is_no_bug_of_ours() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True,
-            timeout=30, check=False, cwd=ROOT,
+            timeout=120, check=False, cwd=ROOT,
         )  # fmt: skip
     said = "UsageError: the output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, said)
@@ -179,7 +179,7 @@ def test_an_output_that_is_closed_or_knows_no_such_letter_is_no_bug_of_ours(clos
     )
     done = subprocess.run(
         ["bash", "-c", f'"$0" -c "$1" {close}', sys.executable, script],
-        capture_output=True, text=True, timeout=30, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

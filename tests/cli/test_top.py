@@ -57,7 +57,7 @@ def test_a_job_that_has_just_begun_is_live_and_no_replay(tmp_path: Path) -> None
             env={**os.environ, "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=True,
         )
         assert done.stdout.splitlines()[0].endswith("live")
@@ -81,7 +81,7 @@ def test_the_folder_of_a_job_that_lives_shows_the_job(tmp_path: Path) -> None:
                 env={**os.environ, "TMPDIR": str(tmp_path)},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=120,
                 check=True,
             )
             heads.append(done.stdout.splitlines()[0])

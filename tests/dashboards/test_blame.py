@@ -66,7 +66,7 @@ def check(query: str, inputs: list[dict[str, str]], wanted: list[Any], folder: P
         ["promtool", "test", "rules", str(file)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

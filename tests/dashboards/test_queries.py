@@ -114,7 +114,7 @@ def test_prometheus_reads_every_query(queries: list[Any], tmp_path: Path) -> Non
         ["promtool", "check", "rules", str(file)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

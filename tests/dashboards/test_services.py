@@ -127,7 +127,7 @@ def test_prometheus_takes_its_configuration() -> None:
         cwd=DASHBOARDS / "prometheus",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

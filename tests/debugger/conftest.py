@@ -18,7 +18,7 @@ import distdbg
 from distdbg.debugger.serve import socket_name
 from distdbg.testing.terminals import ShownProgram, on_terminal
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 def poll_for(is_so: Callable[[], object], explain: Callable[[], str]) -> None:

@@ -65,7 +65,7 @@ STEPS = """
     print("sums", [int(step(n)) for n in range(5)], flush=True)
 """
 MEETS = """
-    import os, time
+    from datetime import timedelta
     import numpy as np
     import distdbg as dist
 
@@ -74,10 +74,8 @@ MEETS = """
         dist.breakpoint(rank=[0, 3], timeout_s=600)
         return mine
 
-    open(f"up{os.environ['RANK']}", "w").close()
-    while not all(os.path.exists(f"up{rank}") for rank in range(4)):
-        time.sleep(0.01)  # an interpreter may need longer to start than ops may take
-    dist.init_process_group(timeout=2.0)
+    dist.init_process_group()
+    dist.group.WORLD.set_timeout(timedelta(seconds=2))  # an interpreter may need longer to start
     x = np.full(2, step(), np.float64)
     dist.all_reduce(x)
     print("sum", x[0], flush=True)

@@ -144,7 +144,7 @@ def test_nobody_came_to_a_terminal_in_time(ranks_of: Any) -> None:
 @pytest.mark.slow
 def test_nobody_stayed_when_a_debugger_failed(ranks_of: Any) -> None:
     write(ranks_of, "own_debugger.py", "def set_trace():\n    raise OSError('no terminal')\n")
-    program = PROGRAM.replace('"a breakpoint"', '"a breakpoint", limit_s=2.0')
+    program = PROGRAM.replace('"a breakpoint"', '"a breakpoint", limit_s=15.0')
     ranks_of.start(program, DISTDBG_DEBUGGER="own_debugger")
     ranks_of.until_stopped()
     assert ranks_of.call("attach", str(ranks_of.run)).returncode == 0

@@ -96,12 +96,13 @@ def run(line: str, folder: Path, mark: Mark) -> subprocess.CompletedProcess[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=300,  # a busy machine imports torch for a minute
         check=False,
     )
 
 
 @pytest.mark.ranks
+@pytest.mark.timeout(900)  # a page starts up to six jobs of torch
 @pytest.mark.parametrize("name", list(runnable()))
 def test_a_page_does_what_it_says(name: str, tmp_path: Path, mark: Mark) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -29,7 +29,7 @@ NATIVE = {"distdbg._native", "distdbg.native"}
 def modules_after(statement: str) -> set[str]:
     script = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout))

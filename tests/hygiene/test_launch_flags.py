@@ -79,6 +79,6 @@ def test_the_module_that_torch_has_for_torchrun_is_here_as_well() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.stdout.startswith("usage: python -m distdbg.run ")

@@ -8,7 +8,7 @@ from distdbg.agent.client import AgentClient
 from distdbg.record import folders
 from distdbg.testing.hosts import Hosts
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def agent_of(hosts: Hosts, number: int) -> AgentClient:

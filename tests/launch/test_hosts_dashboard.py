@@ -45,7 +45,7 @@ dist.destroy_process_group()
 
 
 def await_snapshot(feed: LiveFeed, is_it: Callable[[Snapshot], object]) -> Snapshot:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not is_it(snapshot := feed.latest()):
         assert time.monotonic() < deadline, snapshot
         time.sleep(0.05)  # a feed never calls back
@@ -54,7 +54,7 @@ def await_snapshot(feed: LiveFeed, is_it: Callable[[Snapshot], object]) -> Snaps
 
 def await_agents(host: str, tempdir: str) -> list[LiveRun]:
     """The agents of both hosts: they begin to listen when ranks may be at work already."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         found = find_live_runs(host, tempdir=tempdir)
         if len({run.host for run in found}) == 2:

@@ -123,7 +123,7 @@ def test_a_place_that_is_taken_is_refused_and_the_job_goes_on(tmp_path: Path) ->
         script = hosts.script("import time; time.sleep(1)")
         first = hosts.launch(0, *hosts.static(3, 0), script)
         taken = [hosts.launch(n, *hosts.static(3, 1), script) for n in (1, 2)]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while all(one.process.poll() is None for one in taken) and time.monotonic() < deadline:
             time.sleep(0.02)  # whichever of them comes second
         [refused] = [one for one in taken if one.process.poll() is not None]

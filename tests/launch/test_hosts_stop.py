@@ -29,7 +29,7 @@ def test_a_stop_ends_all_hosts_of_a_job_that_would_go_on_without_one(tmp_path: P
         [run_folder] = hosts.run_folders
         tempdir = str(hosts.runs.parent)
         path = folders.agent_socket(run_folder.name, hosts.address(2), tempdir)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.02)  # nothing announces that an agent listens
         with AgentClient.at(path) as leaf:

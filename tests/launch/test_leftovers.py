@@ -36,11 +36,13 @@ def test_files_segments_and_sockets_are_found(tmp_path: Path) -> None:
     before = take_traces(new_mark(), [tmp_path])
     name = f"distdbg-{secrets.token_hex(4)}"
     segment = Path("/dev/shm", name)
+    of_another = Path("/dev/shm", f"mpich_shm_{name}")  # an MPI's, of whoever tests meanwhile
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(f"\0{name}")
             listener.listen()
             segment.touch()
+            of_another.touch()
             (tmp_path / "folder").mkdir()
             (tmp_path / "folder/file").touch()
             assert find_leftovers(before, 0.0) == [
@@ -51,3 +53,4 @@ def test_files_segments_and_sockets_are_found(tmp_path: Path) -> None:
             ]
         finally:
             segment.unlink()
+            of_another.unlink()

@@ -16,7 +16,7 @@ from distdbg.launch.memory import OomWatch, find_counter, read_kills
 from distdbg.launch.warden import Warden
 
 LIMIT_NBYTES = 64 << 20
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 #: Waits for a line, then fills memory or waits on.
 PROGRAM = """
 import sys

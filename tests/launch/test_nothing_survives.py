@@ -28,7 +28,7 @@ from distdbg.testing.leftovers import (
 
 PROGRAM = Path(__file__).with_name("launcher_program.py")
 #: A child that had to end by itself would be there for 300 s.
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 #: All is running after so long, on a quiet machine; it is ended at so many moments before.
 STARTED_S = 0.25
 MOMENTS = 20

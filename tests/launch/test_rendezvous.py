@@ -22,7 +22,7 @@ from distdbg.runtime.store import HashStore
 from distdbg.testing.ports import free_port
 
 QUICK = {"last_call_timeout": "0.3", "keep_alive_interval": "0.2", "keep_alive_max_attempt": "10"}
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import pytest
 from distdbg.testing.hosts import Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 #: A client for the tests of the terminal alone: says where it is, and does as it is told.
 CLIENT = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,13 @@ def analyze(run: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+def at_least(seconds: int, what: str) -> bool:
+    """Whether the ranks waited so long; a busy machine adds to it."""
+    found = re.match(r"ranks 0-1,3 waited (?:(\d+) min ?)?(?:(\d+) s)? for ", what)
+    assert found, what
+    return 60 * int(found[1] or 0) + int(found[2] or 0) >= seconds
+
+
 def root_of(document: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = document["findings"][document["verdict"]["root"]]
     return found
@@ -98,7 +106,7 @@ def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
         assert job.wait().code == 128 + number
         code, document = analyze(run)
         root = root_of(document)
-        assert root["what"].startswith("ranks 0-1,3 waited 3"), root["what"]
+        assert at_least(30, root["what"])
         assert root["what"].endswith(
             f" for rank 2, asleep in load() at slp.py:6; then the job was stopped by {told[number]}"
         )
@@ -128,6 +136,6 @@ def test_an_op_that_timed_out_says_where_the_rank_was(hang: Callable[..., Runnin
     assert job.wait().code == 1
     code, document = analyze(job.run_folder)
     root = root_of(document)
-    assert root["what"].startswith("ranks 0-1,3 waited 1"), root["what"]  # 10 s, or a little more
+    assert at_least(10, root["what"])
     assert root["what"].endswith(" for rank 2, asleep in load() at slp.py:6; then the op timed out")
     assert (root["ranks"], root["severity"], code) == ([2], "error", 1)

@@ -145,5 +145,5 @@ def test_a_console_that_nobody_reads_any_more_does_not_end_the_job(
 def test_standard_input_is_for_the_ranks(start_job: StartJob, write_script: WriteScript) -> None:
     script = write_script("import sys\nprint(sys.stdin.read())")
     job = start_job(script, stdin=subprocess.PIPE)
-    out, _ = job.process.communicate(b"from the user", timeout=60)
+    out, _ = job.process.communicate(b"from the user", timeout=120)
     assert out == b"from the user\n"

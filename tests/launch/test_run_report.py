@@ -20,21 +20,23 @@ StartJob = Callable[..., RunningJob]
 WriteScript = Callable[[str], str]
 
 SLEEPER = """
-import datetime, os, time
+import os, time
 import numpy as np
 import distdbg as dist
 
 def load():
     time.sleep(300)
 
-dist.init_process_group(timeout=datetime.timedelta(seconds=8))
+dist.init_process_group()
 x = np.zeros(4)
 for _ in range(3):
     dist.all_reduce(x)
 if os.environ["RANK"] == "2":
     load()
-dist.all_reduce(x)
+dist.all_reduce(x, timeout=8.0)
 """
+#: The limit of the op, and what a busy machine adds to it.
+EIGHT = r"waited (8\.\d|9\.\d|\d\d) s for rank 2"
 
 
 def test_each_traceback_is_one_block(start_job: StartJob, write_script: WriteScript) -> None:
@@ -87,12 +89,12 @@ def test_an_op_timeout_says_where_the_rank_is_that_did_not_come(
     done = job.wait()
     assert done.code == 1, done
     assert re.match(r"HUNG: rank 2 was asleep in load\(\) at \S+\.py:7$", done.report[0]), done.err
-    assert "waited 8.0 s for rank 2 of 0-3, asleep in load() at " in done.report[1], done.err
+    assert re.search(rf"{EIGHT} of 0-3, asleep in load\(\) at ", done.report[1]), done.err
     assert done.report[-1].startswith("  next: distdbg analyze "), done.err
     assert any(line.startswith("  hint: see why it sleeps there") for line in done.report), done.err
     victims = [line for line in done.err.splitlines() if line.startswith("[rank")]
     assert 1 <= len(victims) <= 3, done.err  # lines that come together are one
-    assert all("OpTimeout at " in line and "waited 8.0 s for rank 2" in line for line in victims)
+    assert all("OpTimeout at " in line and re.search(EIGHT, line) for line in victims), done.err
 
 
 #: A program, and how the launcher's report and the verdict of `distdbg analyze` start, for one cause.
@@ -118,7 +120,7 @@ LEAVERS = {
         "elif rank == 1:\n"
         "    dist.send(x, 0)\n"
         "elif rank == 2:\n"
-        "    time.sleep(2)  # its message comes too late\n"
+        "    time.sleep(600)  # its message comes too late\n"
         "    dist.send(x, 0)\n",
         "rank 0's recv from any rank at ",
         0,

@@ -118,7 +118,7 @@ def test_too_few_descriptors_are_said(start_job: StartJob, write_script: WriteSc
     job = start_job(
         "--nproc-per-node=300",
         "--tee=3",
-        write_script("import time; time.sleep(60)"),
+        write_script("import time; time.sleep(600)"),
         before_exec=limit,
     )
     done = job.wait()
@@ -167,7 +167,7 @@ def test_too_few_processes_are_said(
     def enter() -> None:
         (few_processes / "cgroup.procs").write_text(str(os.getpid()))
 
-    script = write_script("import time; time.sleep(60)")
+    script = write_script("import time; time.sleep(600)")
     done = start_job("--nproc-per-node=300", script, before_exec=enter).wait()
     assert done.code == 2, done.err
     assert "cannot start rank" in done.err

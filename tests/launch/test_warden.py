@@ -20,7 +20,7 @@ from distdbg.errors import UsageError
 from distdbg.launch.ended import Ended, to_rank_end
 from distdbg.launch.warden import Warden, WardenLost
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def value_of(text: str, name: str, **labels: str) -> float | None:
     return sum(fitting) if fitting else None
 
 
-def await_that(is_so: Callable[[], Any], what: str, limit_s: float = 30.0) -> Any:
+def await_that(is_so: Callable[[], Any], what: str, limit_s: float = 120.0) -> Any:
     """Wait until it is; what it then is. A server that is not there yet, or goes meanwhile, is not."""
     deadline = time.monotonic() + limit_s
     why: Exception | None = None

@@ -35,7 +35,7 @@ def command(folder: Path, *argv: str) -> tuple[list[str], dict[str, str]]:
 def once(folder: Path, *argv: str) -> str:
     words, environ = command(folder, "--once", "-", *argv)
     done = subprocess.run(
-        words, env=environ, capture_output=True, text=True, timeout=60, check=False
+        words, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -52,7 +52,7 @@ def exporting(folder: Path, port: int, *argv: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGINT)
-        code = process.wait(30)
+        code = process.wait(120)
         rest = process.stderr.read()
         process.stderr.close()
     assert (code, rest) == (0, "")
@@ -153,7 +153,7 @@ def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) 
     with exporting(job_folder, free_port):
         words, environ = command(job_folder, "--port", str(free_port))
         done = subprocess.run(
-            words, env=environ, capture_output=True, text=True, timeout=60, check=False
+            words, env=environ, capture_output=True, text=True, timeout=120, check=False
         )
     assert done.returncode != 0
     assert "is held by" in done.stderr
@@ -185,7 +185,7 @@ def test_a_folder_that_another_run_takes_is_read_anew(
 def test_a_folder_without_records_is_an_error_where_they_are_written_once(tmp_path: Path) -> None:
     words, environ = command(tmp_path, "--once", "run.prom", str(tmp_path))
     done = subprocess.run(
-        words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 7
     assert done.stderr.startswith(f"RecordError: {tmp_path}: there are no records")

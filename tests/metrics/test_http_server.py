@@ -35,7 +35,7 @@ class Served:
 
     def _metrics(self, accept: str) -> Answer:
         self.asked += 1
-        self.may_answer.wait(30)
+        self.may_answer.wait(120)
         return Answer(b"up 1\n")
 
     def _break(self, accept: str) -> Answer:

@@ -27,7 +27,7 @@ print([name for name in sys.modules if name.startswith(names)])
 
 def test_an_agent_loads_nothing_of_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "[]\n"
 

@@ -69,7 +69,7 @@ dist.destroy_process_group()
 """
 
 
-def over_tcp(*command: str, timeout: float = 250, **more: str) -> subprocess.CompletedProcess[str]:
+def over_tcp(*command: str, timeout: float = 550, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
         env={**os.environ, "DISTDBG_TRANSPORT": "tcp", **more},

@@ -75,7 +75,7 @@ class Taken:
             for metric in scope.metrics
         }
 
-    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_so():
             assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"

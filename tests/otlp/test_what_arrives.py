@@ -172,7 +172,7 @@ dist.all_reduce(x)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(30)
+    time.sleep(600)
 """
     with over_http() as (taken, port):
         assert run_job(text, variables(port), "--max-restarts=1", nproc=2).code == 0

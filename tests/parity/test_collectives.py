@@ -154,7 +154,7 @@ def test_an_asynchronous_barrier() -> None:
 
     def run(rank: int) -> None:
         if rank == 1:
-            may_come.wait(30)
+            may_come.wait(120)
         work = dist.barrier(async_op=True)
         assert work is not None
         if rank == 0:

@@ -52,7 +52,7 @@ def test_monitored_barrier_names_the_rank() -> None:
 
     def run(rank: int) -> None:
         if rank == 1:
-            is_over.wait(30)
+            is_over.wait(120)
             return
         with pytest.raises(RuntimeError, match="rank 1"):
             dist.monitored_barrier(timeout=timedelta(milliseconds=100))
@@ -72,7 +72,7 @@ def test_monitored_barrier_names_all(wait_all_ranks: bool) -> None:
 
     def run(rank: int) -> list[int]:
         if rank:
-            is_over.wait(30)
+            is_over.wait(120)
             return []
         with pytest.raises(dist.OpTimeout) as caught:
             dist.monitored_barrier(timeout=timedelta(seconds=0.1), wait_all_ranks=wait_all_ranks)
@@ -87,9 +87,10 @@ def test_monitored_barrier_of_a_group() -> None:
     is_over = threading.Event()
 
     def run(rank: int) -> None:
-        group = dist.new_group(timeout=timedelta(milliseconds=100))
+        group = dist.new_group()
+        group.set_timeout(timedelta(milliseconds=100))
         if rank == 1:
-            is_over.wait(30)
+            is_over.wait(120)
             return
         with pytest.raises(RuntimeError, match="rank 1"):
             dist.monitored_barrier(group)

@@ -86,7 +86,7 @@ def test_local_synchronization() -> None:
 @promise("`timeout` of `new_group` limits the ops of that group")
 def test_timeout_of_a_group() -> None:
     def run(rank: int) -> None:
-        group = dist.new_group(timeout=timedelta(seconds=1))  # also to make it in
+        group = dist.new_group(timeout=timedelta(seconds=3))  # also to make it in
         if rank == 0:
             with pytest.raises(RuntimeError, match="rank 1"):
                 dist.barrier(group)
@@ -320,7 +320,7 @@ def test_what_a_group_knows() -> None:
 def test_set_timeout_of_a_group() -> None:
     def run(rank: int) -> None:
         group = dist.new_group()
-        group.set_timeout(timedelta(seconds=1))  # also to make it in
+        group.set_timeout(timedelta(milliseconds=50))
         if rank == 0:
             with pytest.raises(RuntimeError, match="rank 1"):
                 dist.barrier(group)

@@ -49,7 +49,7 @@ def test_is_completed() -> None:
 
     def run(rank: int) -> None:
         if rank == 1:
-            may_come.wait(30)
+            may_come.wait(120)
         work = reduced(np.ones(1))
         if rank == 0:
             assert work.is_completed() is False
@@ -110,7 +110,7 @@ def test_wait_with_a_timeout() -> None:
 
     def run(rank: int) -> None:
         if rank == 1:
-            is_over.wait(30)
+            is_over.wait(120)
         work = reduced(np.ones(1))
         if rank == 0:
             begin = time.monotonic()
@@ -159,7 +159,7 @@ def test_add_done_callback() -> None:
     def run(rank: int) -> bool:
         called = threading.Event()
         reduced(np.ones(1)).get_future().add_done_callback(lambda _: called.set())
-        return called.wait(30)
+        return called.wait(120)
 
     assert on_ranks(run) == [True, True]
 

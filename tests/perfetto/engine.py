@@ -110,7 +110,7 @@ class _Engine:
             if pipe is not None:
                 pipe.close()
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(120)
         self._listener.join(30)
         if self._process.stderr is not None:
             self._process.stderr.close()

@@ -16,7 +16,7 @@ from runner.score import score
 from runner.truth import Truth, all_programs, read_truth
 
 # All programs run in the set-up of the first test.
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(1800)]
 
 TRUTHS = {truth.name: truth for truth in map(read_truth, all_programs())}
 

@@ -181,7 +181,7 @@ def quick_config(jobs: Jobs) -> str:
     return re.sub(r"scrape_timeout: \d+s", "scrape_timeout: 1s", made_quick(text, QUICKER))
 
 
-def _read(path: Path, timeout_s: float = 30.0) -> str:
+def _read(path: Path, timeout_s: float = 120.0) -> str:
     deadline = time.monotonic() + timeout_s
     while not path.exists():
         assert time.monotonic() < deadline, f"{path.name} did not come"
@@ -189,7 +189,7 @@ def _read(path: Path, timeout_s: float = 30.0) -> str:
     return path.read_text()
 
 
-def _address(job: RunningJob, timeout_s: float = 30.0) -> str:
+def _address(job: RunningJob, timeout_s: float = 120.0) -> str:
     """Where the agent says that its metrics are."""
     assert job.process.stderr is not None
     deadline = time.monotonic() + timeout_s

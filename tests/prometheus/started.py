@@ -55,10 +55,10 @@ def started(program: str, *flags: str, address: str, ready: str, folder: Path) -
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
 
 def get(url: str) -> str:

@@ -32,7 +32,7 @@ def promtool(*words: str | Path) -> None:
     if program is None:
         pytest.skip("promtool is not installed")
     done = subprocess.run(
-        [program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+        [program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout
 

@@ -13,7 +13,7 @@ from distdbg.errors import DivergedError
 
 
 def run(program: Callable[[int], Any], size: int = 2) -> list[Any]:
-    return dist.run_threads(lambda: program(dist.get_rank()), size, timeout_s=30.0)
+    return dist.run_threads(lambda: program(dist.get_rank()), size, timeout_s=120.0)
 
 
 def test_what_is_the_same_is_left_alone() -> None:

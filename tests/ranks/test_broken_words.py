@@ -20,7 +20,7 @@ from distdbg.errors import CollectiveError, OpTimeout, RankLeft
 
 
 def poll_for(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)  # who is polled for announces nothing

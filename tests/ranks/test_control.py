@@ -410,7 +410,7 @@ def test_a_new_job_in_an_old_folder_is_not_ended_by_an_old_abort(tmp_path: Path)
             [sys.executable, "-c", program, str(tmp_path / "run")],
             env=environ,
             check=True,
-            timeout=30,
+            timeout=120,
         )
 
 

@@ -94,7 +94,7 @@ def wait_until_all_are_older_than_their_seats(rank: int, folder: Path) -> None:
 
 def wait_until_it_stands_in_all_reduce(thread: int) -> None:
     """Return when a thread has been at the same place below all_reduce for a while."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     seen = 0
     last: object = None
     while seen < 40:

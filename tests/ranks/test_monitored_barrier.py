@@ -28,7 +28,7 @@ def fail_to_meet(group: dist.ProcessGroup, limit_s: float, came: Sequence[int]) 
     """Group ranks `came` are those that come in time, however slow they are."""
 
     def look(size: int, arity: int, is_complete: Is, is_here: Is) -> tuple[list[int], list[int]]:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not all(is_complete(rank) or is_here(rank) for rank in came):
             assert time.monotonic() < deadline, f"not all of {came} have come"
             time.sleep(0.005)  # a store tells nobody of a key

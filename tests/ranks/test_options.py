@@ -38,7 +38,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def run(program: Callable[[int], Any], size: int = 2) -> list[Any]:
-    return dist.run_threads(lambda: program(dist.get_rank()), size, timeout_s=30.0)
+    return dist.run_threads(lambda: program(dist.get_rank()), size, timeout_s=120.0)
 
 
 # ------------------------------------------------------------------------------- non-finite

@@ -32,7 +32,7 @@ WAITS: dict[str, Callable[[], object]] = {
 
 
 def wait_for_files(paths: Sequence[Path]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not all(path.exists() for path in paths):
         assert time.monotonic() < deadline, f"{paths} are not all there"
         time.sleep(0.005)  # nothing tells about a file of another process

@@ -104,7 +104,7 @@ def use_the_place_of_another(url: str) -> str:
 def wait_for(path: Path) -> None:
     import time
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not appear"
         time.sleep(0.005)  # nothing tells about a file of another process

@@ -52,7 +52,7 @@ def ends_soon(pid: int) -> bool:
         return True
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
-        ended = selector.select(timeout=30.0)
+        ended = selector.select(timeout=120.0)
     os.close(descriptor)
     return bool(ended)
 

@@ -44,7 +44,7 @@ def test_a_rank_goes_on_with_the_launchers_store_when_rank_0_is_gone() -> None:
         "MASTER_PORT": "1",  # nobody may listen there
     }
     ranks = [start(rank, environ) for rank in (0, 1)]
-    texts = [rank.communicate(timeout=60)[0] for rank in ranks]
+    texts = [rank.communicate(timeout=120)[0] for rank in ranks]
     store.close()
     assert [rank.returncode for rank in ranks] == [0, 0], texts
     assert texts == ["", "2 1\n"]

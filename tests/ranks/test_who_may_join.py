@@ -62,7 +62,7 @@ def start(
 
 def said(process: subprocess.Popen[str]) -> str:
     try:
-        return process.communicate(timeout=60)[0]
+        return process.communicate(timeout=120)[0]
     finally:
         process.kill()
         process.wait()

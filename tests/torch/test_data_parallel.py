@@ -22,7 +22,7 @@ from warm_ranks import run_warm_ranks  # noqa: E402
 if TYPE_CHECKING:
     from warm_python import WarmPython
 
-pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(

@@ -29,7 +29,7 @@ RunPython = Callable[..., subprocess.CompletedProcess[str]]
 def run_python(warm_python: WarmPython) -> RunPython:
     def run(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
         kept = {k: v for k, v in os.environ.items() if not k.endswith("ERROR_FILE")}
-        return warm_python.run(["-c", script], env=kept | environ, timeout=60)
+        return warm_python.run(["-c", script], env=kept | environ, timeout=120)
 
     return run
 

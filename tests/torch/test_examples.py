@@ -19,7 +19,7 @@ from warm_ranks import run_warm_ranks  # noqa: E402
 if TYPE_CHECKING:
     from warm_python import WarmPython
 
-pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WAYS = {"plain": "gloo", "info": "gloo", "detail": "gloo", "distdbg": "distdbg"}
 Found = dict[str, list[dict[str, str]]]

@@ -144,8 +144,9 @@ def job() -> dict[str, Any]:
         found["mixed"] = str(error)
 
     # One rank is late for it.
-    late = dist.new_group(timeout=timedelta(seconds=0.5))
+    late = dist.new_group()
     loss = F.all_gather(x, group=late).sum()
+    late.set_timeout(timedelta(seconds=0.5))
     if rank == 0:
         try:
             loss.backward()

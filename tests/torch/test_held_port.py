@@ -39,7 +39,7 @@ dist.destroy_process_group()
 
 
 def run(warm_python: WarmPython, program: str, *arguments: object) -> None:
-    done = warm_python.run(["-c", program, *map(str, arguments)], timeout=60)
+    done = warm_python.run(["-c", program, *map(str, arguments)], timeout=120)
     assert done.returncode == 0, done.stderr
 
 

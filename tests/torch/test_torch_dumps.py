@@ -79,7 +79,7 @@ def run(warm_python: WarmPython, folder: Path, how: str, world: int) -> None:
     ]
     try:
         for process in processes:
-            _, error = process.communicate(timeout=60)
+            _, error = process.communicate(timeout=120)
             assert process.returncode == 0, error.decode()
     finally:
         for process in processes:

@@ -84,7 +84,7 @@ class TorchGloo:
         del self.gloo
 
 
-def init(timeout_s: float = 10.0) -> int:
+def init(timeout_s: float = 120.0) -> int:
     """Make the default group on it; returns the rank."""
     torch.set_num_threads(1)
     dist.Backend.register_backend("torch_gloo", TorchGloo, devices="cpu")

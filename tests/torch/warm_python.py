@@ -158,7 +158,7 @@ class WarmPython:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
-        timeout: float = 90.0,
+        timeout: float = 240.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a script to its end, and to the end of its stdout and stderr."""
         process = self.start(argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

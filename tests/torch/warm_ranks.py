@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from warm_python import WarmPython
 
-LIMIT_S = 50
+LIMIT_S = 240
 #: Of the ranks' module, by its name: a test's file is on the path of its ranks.
 CALL = f"""
 import faulthandler, importlib, json, sys

@@ -27,7 +27,7 @@ from distdbg.tui.snapshot import (
 
 #: The moment at which every made-up job is looked at.
 NOW = 1_800_000_000.0
-SETTLE_S = 30.0
+SETTLE_S = 120.0
 
 
 def row(rank: int, state: RankState = RankState.RUNNING, **more: Any) -> RankRow:

@@ -64,7 +64,7 @@ class Terminal:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert words[0] not in _MUST_WORK or done.returncode == 0, done.stderr

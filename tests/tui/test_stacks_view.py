@@ -31,7 +31,7 @@ class SlowFeed(MadeUpFeed):
 
     def stacks(self, ranks: Sequence[int] | None, native: bool) -> Stacks:
         self.asked.append((ranks, native))
-        assert self.may_answer.wait(30)
+        assert self.may_answer.wait(120)
         if self.error is not None:
             raise self.error
         return self.all_stacks

@@ -119,7 +119,7 @@ def stop() -> None:
         say("pid", os.getpid())
         os.kill(os.getpid(), signal.SIGSTOP)
     dist.barrier()
-    go, until = Path(os.environ["DISTDBG_RUN_DIR"]) / "go", time.monotonic() + 30
+    go, until = Path(os.environ["DISTDBG_RUN_DIR"]) / "go", time.monotonic() + 300
     while not go.exists() and time.monotonic() < until:
         time.sleep(0.1)  # the rest of the program
 

@@ -32,7 +32,7 @@ def run_programs(
     *,
     subject: str = "distdbg",
     modules: Sequence[str] = (),
-    limit_s: float = 60.0,
+    limit_s: float = 240.0,
     side_by_side: int = 4,
     env: dict[str, str] | None = None,
     on_result: Callable[[Truth, list[Result]], None] = lambda truth, results: None,

@@ -21,7 +21,7 @@ def main():
     evaluation = dist.new_group(group_desc="evaluation")
     for step in range(2):
         if rank == 2 and step == 1:
-            time.sleep(0.3)  # the others have begun: a group that is broken refuses ops unnumbered
+            time.sleep(2)  # the others have begun: a group that is broken refuses ops unnumbered
             dist.destroy_process_group(evaluation)
             break
         dist.all_reduce(np.ones(2), group=evaluation)

@@ -20,7 +20,7 @@ def main():
     rank, size = dist.get_rank(), dist.get_world_size()
     dist.all_reduce(np.ones(2))
     if rank == 1:
-        time.sleep(0.3)  # the others have begun: a group that is broken refuses ops unnumbered
+        time.sleep(2)  # the others have begun: a group that is broken refuses ops unnumbered
         dist.destroy_process_group()
         return
     results = [np.zeros(2) for _ in range(size)] if rank == 0 else None

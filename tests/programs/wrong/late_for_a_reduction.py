@@ -22,7 +22,7 @@ def main():
     gradient = np.ones(4)
     for step in range(3):
         if dist.get_rank() == 1 and step == 1:
-            time.sleep(3)  # a huge batch
+            time.sleep(8)  # a huge batch
         dist.all_reduce(gradient)  # <- all
     dist.destroy_process_group()
 

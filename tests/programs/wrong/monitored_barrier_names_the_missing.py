@@ -18,7 +18,7 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
     dist.barrier()  # <- all
     if dist.get_rank() in (1, 2):
-        time.sleep(3)  # still loading
+        time.sleep(8)  # still loading
     dist.monitored_barrier(timeout=timedelta(seconds=2), wait_all_ranks=True)
 
 

@@ -21,7 +21,7 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=2))
     dist.barrier()  # <- all
     if dist.get_rank() == 0:
-        time.sleep(3)  # a slow disk
+        time.sleep(8)  # a slow disk
     dist.barrier()
     dist.destroy_process_group()
 

@@ -24,7 +24,7 @@ def main():
     elif rank == 2:
         dist.recv(message, 1)  # <- rank 2
     else:
-        time.sleep(3.5)  # a long computation, and no op before it
+        time.sleep(8)  # a long computation, and no op before it
 
 
 main()

@@ -24,7 +24,7 @@ def main():
     elif rank == 1:
         dist.send(message, 0)
     else:
-        time.sleep(1)
+        time.sleep(4)
         dist.send(message, 0)
     dist.destroy_process_group()
 

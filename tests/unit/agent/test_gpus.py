@@ -51,7 +51,7 @@ def build(folder: Path, gpus: int = 2, processes: int = 0) -> str:
 
 
 def wait_for(is_it: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not is_it():
         assert time.monotonic() < deadline
         time.sleep(0.005)  # the thread looks when it gets to it

@@ -47,7 +47,7 @@ def status(node: int, state: RankState = RankState.RUNNING) -> RankStatus:
     return RankStatus(rank=node, host=f"127.0.0.{node + 2}", pid=1, state=state)
 
 
-def poll_for(is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def poll_for(is_so: Callable[[], bool], timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline, "it did not come to be"

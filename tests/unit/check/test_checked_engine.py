@@ -221,7 +221,7 @@ def test_an_async_op_is_not_made_synchronous() -> None:
             called.set()
             assert work.wait()
         else:
-            called.wait(30)
+            called.wait(120)
             dist.all_reduce(x)
 
     run(rank_main, 2)
@@ -276,7 +276,7 @@ def test_at_info_a_root_does_not_wait_for_the_others() -> None:
             dist.broadcast(x, 0)
             has_sent.set()
         else:
-            assert has_sent.wait(30)
+            assert has_sent.wait(120)
             dist.broadcast(x, 0)
         assert x.tolist() == [0, 0]
 
@@ -288,7 +288,7 @@ def test_a_late_rank_is_named_though_the_backend_would_not() -> None:
 
     def rank_main(rank: int) -> None:
         if rank == 2:
-            is_over.wait(30)
+            is_over.wait(120)
             return
         error = caught(lambda: dist.barrier(dist.group.WORLD))
         is_over.set()
@@ -432,7 +432,7 @@ def test_abort_reaches_the_backend_and_the_other_ranks() -> None:
         pg = dist.group.WORLD
         assert pg is not None
         if rank == 0:
-            is_waiting.wait(30)
+            is_waiting.wait(120)
             pg.abort()
         else:
             is_waiting.set()

@@ -56,7 +56,7 @@ def run_program(folder: Path, **variables: str) -> list[str]:
         env={**environ, "DISTDBG_RUN_DIR": str(folder), **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -49,6 +50,31 @@ def test_a_circle_names_what_each_makes() -> None:
     error = explain_circle([words(1, [0, 1]), words(0, [0, 2])])
     assert "ranks 0-1 are deadlocked, each in another group" in error.what
     assert "rank 0 makes group 0,2, rank 1 makes group 0-1" in error.what
+
+
+class Fleeting(dist.HashStore):
+    """Rank 1 goes on as soon as somebody has seen that it waits."""
+
+    def check(self, keys: Sequence[str]) -> bool:
+        is_there = super().check(keys)
+        if list(keys) == ["waits/1"]:
+            self.delete_key("waits/1")
+        return is_there
+
+    def get(self, key: str) -> bytes:
+        assert super().check([key]), f"{key} is gone, and get would wait until rank 1 waits again"
+        return super().get(key)
+
+
+def test_a_rank_that_goes_on_while_another_looks_at_it_holds_nobody() -> None:
+    store = Fleeting()
+    store.set("waits/1", json.dumps(words(1, [0, 1]) | {"missing": [0]}))
+    creation = Creation(store, "3", 0, [0, 1], "new_group", "/a/train.py:8 (main)", set())
+    for _ in range(2):
+        creation.look([1])
+    store.delete_key("waits/1")
+    creation.look([1])
+    assert store.list_keys() == ["waits/0"]
 
 
 @pytest.fixture(autouse=True)

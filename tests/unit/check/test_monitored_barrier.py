@@ -73,7 +73,7 @@ class CountingStore(Store):
 
 
 def poll_for(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.001)  # a store tells nobody of a key

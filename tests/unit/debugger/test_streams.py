@@ -14,15 +14,15 @@ def test_each_thread_prints_to_its_own_and_the_rest_as_before() -> None:
 
     def work(number: int) -> None:
         with printing_to(outs[number]):
-            barrier.wait(30)
+            barrier.wait(120)
             print("thread", number)
-            barrier.wait(30)
+            barrier.wait(120)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
-    barrier.wait(30)
-    barrier.wait(30)
+    barrier.wait(120)
+    barrier.wait(120)
     for thread in threads:
         thread.join(30)
     assert [out.getvalue() for out in outs] == ["thread 0\n", "thread 1\n", ""]

@@ -27,7 +27,7 @@ from distdbg.launch.std import Std
 ALL = (Std.ALL,) * 4
 
 
-def soon(seconds: float = 30.0) -> int:
+def soon(seconds: float = 120.0) -> int:
     return time.monotonic_ns() + int(seconds * 1e9)
 
 

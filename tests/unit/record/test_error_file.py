@@ -303,7 +303,7 @@ import distdbg.record.reader
 assert distdbg.record.reader.RecordFile
 assert distdbg.record.__name__ == "distdbg.record"
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_a_limit_of_the_process_is_told_where_memory_ran_out(

@@ -269,7 +269,7 @@ def writer(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_record_is_read_while_it_is_written(writer: Path) -> None:
     newest = 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while newest < 1_001 and time.monotonic() < deadline:
         record = read_record(writer)
         numbers = [event.number for event in record.events]

@@ -262,7 +262,7 @@ def announce_only(store: HashStore, member: Member) -> None:
 
 
 def wait_until(predicate: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not predicate():
         assert time.monotonic() < deadline
         time.sleep(0.001)  # a store tells nobody when a key changes its value

@@ -92,7 +92,7 @@ ASYNC = [name for name in CALLS if "async_op" in signature(getattr(dist, name, o
 
 
 def poll_for(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)  # the other rank announces nothing to this one

@@ -101,7 +101,7 @@ def test_a_thread_that_raises_is_in_the_record(tmp_path: Path) -> None:
     script.write_text(code)
     environ = {**os.environ, "DISTDBG_RUN_DIR": str(tmp_path / "run"), "DISTDBG_AGENT": "0"}
     done = subprocess.run(
-        [sys.executable, str(script)], env=environ, capture_output=True, timeout=60, check=True
+        [sys.executable, str(script)], env=environ, capture_output=True, timeout=120, check=True
     )
     assert b"OSError: bad shard" in done.stderr
     [found] = load_run(tmp_path / "run").ranks[0].found
