@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from distdbg.testing.jobs import RunningJob
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 120.0
+IS_HELD = "no rank is terminated while one is in a debugger"
 #: Rank 1 fails and is held; then rank 0 leaves, with a code that is a failure.
 SCRIPT = """
 import os, sys, time
@@ -63,6 +66,21 @@ def held(job: RunningJob) -> DebugClient:
     raise AssertionError(f"rank 1 has not stopped: {job.wait()}")
 
 
+def err_until(job: RunningJob, words: str) -> str:
+    """What the launcher has printed when it has said that."""
+    stream, said = job.process.stderr, b""
+    assert stream is not None
+
+    def has_said() -> bool:
+        nonlocal said
+        if select.select([stream], [], [], 0)[0]:
+            said += os.read(stream.fileno(), 1 << 16)
+        return words.encode() in said
+
+    job.until(has_said, f"{words!r} of the launcher", PATIENCE_S)
+    return said.decode()
+
+
 def value_of(expression: str, client: DebugClient) -> str:
     """The value as soon as the rank stands where there is one."""
     deadline = time.monotonic() + PATIENCE_S
@@ -86,14 +104,13 @@ def test_no_rank_is_ended_for_anothers_failure_while_one_is_held(
         (tmp_path / "go").touch()
         folder = job.run_folder / "attempt_0"
         job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
-        time.sleep(1.0)  # long enough for the launcher to end rank 1 as well
+        err = err_until(job, IS_HELD)
         assert value_of("value + 2", client) == "43"
         assert job.process.poll() is None
         client.go_on()
     done = job.wait()
     assert done.code in (1, 3)
-    assert "no rank is terminated while one is in a debugger" in done.err
-    assert "ValueError: no data" in done.err
+    assert "ValueError: no data" in err + done.err
 
 
 def test_a_rank_at_the_prompt_of_a_rule_outlives_the_failure_of_another(
@@ -107,10 +124,9 @@ def test_a_rank_at_the_prompt_of_a_rule_outlives_the_failure_of_another(
         (tmp_path / "go").touch()
         folder = job.run_folder / "attempt_0"
         job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
-        time.sleep(1.0)  # long enough for the launcher to end rank 1 as well
+        err = err_until(job, IS_HELD)
         assert value_of("value + 1", client) == "42"
         client.go_on()
     done = job.wait()
     assert done.code in (1, 3, 4)
-    assert "no rank is terminated while one is in a debugger" in done.err
-    assert "OpTimeout" in done.err
+    assert "OpTimeout" in err + done.err
