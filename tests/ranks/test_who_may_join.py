@@ -89,7 +89,7 @@ def test_a_client_with_another_token_is_reported_on_both_sides() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_two_processes_of_one_rank_are_both_named(rank: int) -> None:
     port = free_port()
-    others = [start(port, 0, 6.0)] + ([start(port, 1, 30.0)] if rank else [])
+    others = [start(port, 0, 60.0)] + ([start(port, 1, 30.0)] if rank else [])
     pids = {process.pid for process in others[-1:]}
     try:
         if not rank:  # the second one would be the server, if it came first
