@@ -2,7 +2,7 @@
 
 Four ranks, no launcher but for "run". One of them is ended by the kernel (a timer, so no Python runs) at a
 random moment of init; each of the others says when it gave up, and whom it named. Without a launcher the
-moments begin with the seat that it takes 1 ms after its call: before, nobody can know of it. The target:
+moments begin with the file that it writes 1 ms after its call: before, nobody can know of it. The target:
 all within 2 s of the death. Ways to meet:
 
     tcp     ranks forked by this process, rank 0 serves the store at a port
@@ -34,7 +34,7 @@ import distdbg.runtime.init
 import distdbg.runtime.store  # before the forks: it is init that dies, not the import
 from benchmarks.machine import describe_machine
 from distdbg.errors import DistError
-from distdbg.runtime.rendezvous.seats import Seats
+from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.testing.ports import free_port
 
 _RANKS = 4
@@ -59,16 +59,16 @@ def die_later(after_s: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(after_s, 1e-6))
 
 
-def die_after_the_seat(after_s: float, note: Callable[[], object]) -> None:
+def die_after_it_is_known(after_s: float, note: Callable[[], object]) -> None:
     """The same, from the moment on at which others can know of this rank."""
-    take = Seats.take
+    announce = Presence.announce
 
-    def take_and_die(seats: Seats) -> None:
-        take(seats)
+    def announce_and_die(presence: Presence) -> None:
+        announce(presence)
         note()
         die_later(after_s)
 
-    setattr(Seats, "take", take_and_die)  # noqa: B010  # as the type checker wants it
+    setattr(Presence, "announce", announce_and_die)  # noqa: B010  # as the type checker wants it
 
 
 def be_a_rank(url: str, rank: int, victim: int, after_s: float, file: Path) -> None:
@@ -82,7 +82,7 @@ def be_a_rank(url: str, rank: int, victim: int, after_s: float, file: Path) -> N
     if rank == victim and url == "env://":
         die_later(after_s)
     elif rank == victim:
-        die_after_the_seat(after_s, note)
+        die_after_it_is_known(after_s, note)
     try:
         dist.init_process_group(
             init_method=url, rank=rank, world_size=_RANKS, timeout=timedelta(seconds=_TIMEOUT_S)

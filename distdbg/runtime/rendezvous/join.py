@@ -16,9 +16,9 @@ from distdbg.errors import DistError, DistNetworkError, DistStoreError, Rendezvo
 from distdbg.runtime.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
 from distdbg.runtime.rendezvous.meeting import AtAddress, Meeting, find_place, plan_meeting
+from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
 from distdbg.runtime.rendezvous.reach import Reached, add_hidden, add_refused, reach
-from distdbg.runtime.rendezvous.seats import Seats
 from distdbg.runtime.rendezvous.verdict import Member, died_before_the_store
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ def join(
     me = _member(meeting)
     if isinstance(meeting.where, AtAddress) and meeting.where.by_launcher:
         return _join_meeting(meeting, me, started_ns, deadline_ns, lambda: None)
-    seats = Seats(str(meeting.where), me)
-    with seats.taken():
-        return _join_meeting(meeting, me, started_ns, deadline_ns, seats.find_dead)
+    presence = Presence(str(meeting.where), me)
+    with presence.announced():
+        return _join_meeting(meeting, me, started_ns, deadline_ns, presence.find_dead)
 
 
 def rendezvous(

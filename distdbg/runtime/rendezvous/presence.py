@@ -1,12 +1,12 @@
-"""What each rank leaves on its host from the first moment of a meeting to its end: a seat.
+"""The file that each rank keeps on its host from the first moment of a meeting to its end.
 
 The store knows a rank only once it has reached it and announced itself. One that dies before would be
 missed until the timeout, so it writes down first who it is, in a file of a folder that only this user can
-enter, and the others of this host look now and then whether a seat is there whose process is gone.
+enter, and the others of this host look now and then whether there is one whose process is gone.
 
-A killed rank removes nothing. So a seat counts only when it was taken since this process started, and
-since the last meeting of this process ended: what an earlier run left is none of ours. Where a launcher
-serves the store it watches its ranks itself, and nobody takes a seat.
+A killed rank removes nothing. So a file counts only when it was written since this process started, and
+since the last meeting of this process ended: what an earlier run left is none of ours, and is removed by
+the next one. Where a launcher serves the store it watches its ranks itself, and nobody writes a file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,11 +26,14 @@ from distdbg.runtime.rendezvous.spot import private_folder
 from distdbg.runtime.rendezvous.verdict import Member, member_from_json, member_to_json
 
 _SIZE_LIMIT = 4096
+_NAME = re.compile(r"[0-9a-f]{32}\.rank\d+")
+#: So long ranks of the same meeting may look for those that died.
+_KEPT_NS = 600 * 1_000_000_000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
-class Seats:
-    """The seats of one meeting on this host, as one of its ranks sees them."""
+class Presence:
+    """The files of one meeting on this host, as one of its ranks sees them."""
 
     #: When the last meeting of this process ended, on the clock of the boot.
     _last_end_ns = 0
@@ -45,48 +49,61 @@ class Seats:
                 self._folder = private_folder()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def announced(self) -> Iterator[None]:
         """In this block the others can see that this rank is gone."""
-        self.take()
+        self.announce()
         try:
             yield
         finally:
-            self.leave()
-            Seats._last_end_ns = _now_ns()
+            self.withdraw()
+            Presence._last_end_ns = _now_ns()
 
-    def take(self) -> None:
+    def announce(self) -> None:
         """Write down that this process is a rank of the meeting."""
         if self._folder is not None:
             now_ns = _now_ns()
-            _write(str(self._path(self._me.rank)), _Seat(self._me, now_ns, now_ns))
+            self._clear(now_ns)
+            _write(str(self._path(self._me.rank)), _Entry(self._me, now_ns, now_ns))
 
-    def leave(self) -> None:
-        """Take it back, unless another process has taken the place meanwhile."""
+    def withdraw(self) -> None:
+        """Take it back, unless another process is that rank meanwhile."""
         path = self._path(self._me.rank)
         found = None if path is None else _read(path)
         if path is not None and found is not None and found.member.process == self._me.process:
             with suppress(OSError):
                 os.unlink(path)
 
-    def find_dead(self) -> Member | None:
-        """A rank of this host that came to this meeting and is gone."""
+    def _clear(self, now_ns: int) -> None:
+        """Remove what ranks of other meetings left that were killed long ago."""
+        for path in self._files(""):
+            found = _read(path)
+            is_old = found is not None and found.seen_ns < now_ns - _KEPT_NS
+            if found is not None and is_old and is_gone(found.member.process, self._me.process):
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _files(self, prefix: str) -> Iterator[str]:
+        """Those of the meetings whose names begin so."""
         try:
             names = sorted(os.listdir(self._folder)) if self._folder is not None else []
         except OSError:
-            return None
+            return
         for name in names:
-            if not name.startswith(self._prefix):
-                continue
-            path = os.path.join(str(self._folder), name)
+            if name.startswith(prefix) and _NAME.fullmatch(name):
+                yield os.path.join(str(self._folder), name)
+
+    def find_dead(self) -> Member | None:
+        """A rank of this host that came to this meeting and is gone."""
+        for path in self._files(self._prefix):
             found = _read(path)
             if (
                 found is not None
-                and found.told_ns >= self._born_ns
-                and found.taken_ns >= Seats._last_end_ns
+                and found.seen_ns >= self._born_ns
+                and found.written_ns >= Presence._last_end_ns
                 and is_gone(found.member.process, self._me.process)
             ):
-                # For ranks that were started after it was taken.
-                _write(path, replace(found, told_ns=_now_ns()))
+                # For ranks that were started after it was written.
+                _write(path, replace(found, seen_ns=_now_ns()))
                 return found.member
         return None
 
@@ -99,15 +116,15 @@ def _now_ns() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
+class _Entry:
     member: Member
-    taken_ns: int
-    told_ns: int
+    written_ns: int
+    seen_ns: int
     """When somebody last wrote it down: the rank itself, or another that saw its death."""
 
 
-def _write(path: str, seat: _Seat) -> None:
-    text = json.dumps([member_to_json(seat.member), seat.taken_ns, seat.told_ns])
+def _write(path: str, entry: _Entry) -> None:
+    text = json.dumps([member_to_json(entry.member), entry.written_ns, entry.seen_ns])
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError):
         descriptor = os.open(path, flags, 0o600)
@@ -117,7 +134,7 @@ def _write(path: str, seat: _Seat) -> None:
             os.close(descriptor)
 
 
-def _read(path: str) -> _Seat | None:
+def _read(path: str) -> _Entry | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -125,7 +142,7 @@ def _read(path: str) -> _Seat | None:
     with os.fdopen(descriptor, "rb") as file:
         content = file.read(_SIZE_LIMIT)
     try:
-        member, taken_ns, told_ns = json.loads(content)
-        return _Seat(member_from_json(member), int(taken_ns), int(told_ns))
+        member, written_ns, seen_ns = json.loads(content)
+        return _Entry(member_from_json(member), int(written_ns), int(seen_ns))
     except (ValueError, KeyError, TypeError, AssertionError):
         return None  # just being written, or by another version
