@@ -35,10 +35,14 @@ def hint_of(found: RootCause) -> str:
         return MORE_MEMORY
     if _NO_SPACE.match(first.reason):
         return "free space there; what a rank prints does not fail so with --tee, which shows it all the same"
-    if first.reason.startswith("FileNotFoundError") and found.ended:
-        who = "rank" if len(found.ended) == 1 else "ranks"
-        names = format_ranks(one.rank for one in found.ended)
-        return f"if {who} {names} had to write it first, put a barrier between writing and reading"
+    if first.reason.startswith("FileNotFoundError"):
+        others = (*found.ended, *found.victims)
+        names = format_ranks(one.rank for one in others)
+        who = f"rank{'s' * (len(others) > 1)} {names}" if others else "another rank"
+        return (
+            f"if {who} had to write it first, put a barrier between writing and reading; a file that "
+            "all use is removed by one rank"
+        )
     if _NO_WORK.match(first.reason):
         return "an op returns None without async_op=True, and on a rank that is not in its group"
     if first.crash:

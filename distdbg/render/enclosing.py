@@ -35,6 +35,8 @@ _PEERS: Final = {
 _GIVEN_SECOND: Final = ("all_gather", "all_to_all", "reduce_scatter")
 #: Calls that give their argument back in another form.
 _MODULES: Final = ("cp", "cupy", "np", "numpy", "torch")
+#: Decorators whose function does not run each time it is called.
+_CACHES: Final = ("cache", "cached_property", "lru_cache")
 _WRAPPERS: Final = ("list", "sorted", "tuple")
 #: Of a function, or it says too little.
 _MOST_RETURNS: Final = 3
@@ -82,6 +84,21 @@ def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[st
         if isinstance(block, _Block) and block.lineno < line and block.body[0].lineno <= line:
             found.append(_say_block(source, block, line))
     return found
+
+
+def cached(source: Source, line: int) -> str:
+    """'`@lru_cache` (line 20) skips this call for arguments that it knows'; '' without one."""
+    for block in reversed(path_to(source.tree, line)):
+        if not isinstance(block, Function):
+            continue
+        for one in block.decorator_list:
+            called = one.func if isinstance(one, ast.Call) else one
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in _CACHES:
+                text = line_text(source, one.lineno)
+                return f"`{text}` (line {one.lineno}) skips this call for arguments that it knows"
+        break
+    return ""
 
 
 def argument_origin(

@@ -18,6 +18,8 @@ from distdbg.render.where import place_of
 
 #: Keywords that say with whom and how: of calls on which ranks wait for each other.
 MEETING: Final = ("group", "tag", "dst", "src")
+#: Of ranks that all differ, that are compared.
+_MOST_RANKS: Final = 16
 _WAITED_FOR: Final = frozenset((Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
 
 
@@ -57,7 +59,7 @@ def wanted_of_others(
     if any(one[:1] == frames[:1] for one in cause):
         return None
     if root.kind is Kind.MISMATCH:
-        return Wanted(exits=True)
+        return Wanted(_what_differs(session, root), exits=True)
     if root.kind is Kind.MISSING_RANK and any(_has_gone(session, rank) for rank in root.ranks):
         return Wanted(origin=False, exits=True)
     if root.kind not in (Kind.DEADLOCK, Kind.MISSING_RANK):
@@ -67,14 +69,15 @@ def wanted_of_others(
 
 def _what_differs(session: Session, root: Finding) -> Sequence[str]:
     """The keywords of what a rank of the cause gave otherwise; () for its array, or another op."""
-    places = [place_of(session, ranks[0]) for ranks in (root.ranks, root.victims) if ranks]
+    some = (root.ranks[0], root.victims[0]) if root.ranks and root.victims else root.victims
+    places = [place_of(session, rank) for rank in some[:_MOST_RANKS]]
     ops = [place.op for place in places if place is not None]
-    if len(ops) != 2 or session.kind_of(ops[0]) != session.kind_of(ops[1]):
+    if len({session.kind_of(op) for op in ops}) != 1:
         return ()
-    mine, other = (session.forms[session.ranks[op.rank].ops.form[op.at]] for op in ops)
-    if mine.root != other.root:
+    forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in ops]
+    if len({form.root for form in forms}) > 1:
         return ("src", "dst", "root")
-    return ("op",) if mine.op != other.op else ()
+    return ("op",) if len({form.op for form in forms}) > 1 else ()
 
 
 def _has_gone(session: Session, rank: int) -> bool:

@@ -51,6 +51,10 @@ _BY_TIME: Final = (
     re.compile(r".*under (`[^`]*\.is_(?:completed|success)\(\)[^`]*` \(line \d+\)).*"),
     "{way} depends on time: ranks start different numbers of ops by it; wait() is the same on all",
 )
+_CACHED: Final = (
+    re.compile(r"(`@.*` \(line \d+\)) skips this call for arguments that it knows"),
+    "{way} decides which ranks make the ops in that function: call it on all ranks, or on none",
+)
 _ENDLESS: Final = (
     re.compile(r"in (`while .*` \(line \d+\))"),
     "see whether {way} ends on {who}; if it was at work, take its stacks twice (distdbg stacks)",
@@ -118,7 +122,7 @@ def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:
     if root.advice == NAME_STEPS:
         return _WAYS
     if root.kind is Kind.MISMATCH:
-        return (_BY_TIME,)
+        return (_BY_TIME, _CACHED)
     is_busy = root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
     return (_ENDLESS,) if is_busy else ()
 

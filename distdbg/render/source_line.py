@@ -22,7 +22,7 @@ from distdbg.diagnose.wording import short_site
 from distdbg.record.entries import Frame
 from distdbg.record.printable import printable, shorten
 from distdbg.record.regular_file import open_regular
-from distdbg.render.enclosing import Parameter, Source, argument_origin, enclosing, parse
+from distdbg.render.enclosing import Parameter, Source, argument_origin, cached, enclosing, parse
 from distdbg.render.loop_exits import loop_exits
 from distdbg.render.notes import Wanted
 
@@ -58,6 +58,7 @@ class SourceLines:
         if source is None:
             return []
         notes = enclosing(source, frames[at].line, 1 if at else 2)
+        notes += filter(None, [cached(source, frames[at].line)])
         if wanted.exits:
             notes += loop_exits(source, frames[at].line)
         if not wanted.origin:

@@ -15,6 +15,7 @@ from distdbg.diagnose.find.cycle_text import uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
+from distdbg.diagnose.find.not_sent_there import not_sent_there
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -96,6 +97,7 @@ class _Telling:
             or mixed_groups(session, edges, behind)
             or one_more_message(session, edges)
             or one_answer_more(session, edges)
+            or not_sent_there(session, edges)
         )
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:

@@ -14,6 +14,7 @@ from distdbg.render.enclosing import (
     Parameter,
     Source,
     argument_origin,
+    cached,
     enclosing,
     parse,
 )
@@ -204,6 +205,26 @@ def test_what_a_function_of_the_file_returns_is_the_origin() -> None:
     )
     for line in (10, 11, 12):  # a global, a function of another file, one of two
         assert argument_origin(source, line) is None
+
+
+CACHED = """\
+@functools.lru_cache(maxsize=None)
+def share(rows):
+    all_reduce(total)
+@timed
+def fit():
+    all_reduce(slope)
+"""
+
+
+def test_a_cache_around_a_call_is_told() -> None:
+    source = parse(CACHED.split("\n"))
+    assert source is not None
+    assert cached(source, 3) == (
+        "`@functools.lru_cache(maxsize=None)` (line 1) skips this call for arguments that it knows"
+    )
+    assert cached(source, 6) == ""
+    assert cached(source, 99) == ""
 
 
 def test_a_condition_in_the_line_of_the_call_is_not_told_again() -> None:
