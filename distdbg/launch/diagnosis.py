@@ -32,7 +32,6 @@ DDP_ERRORS: Final = (
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 5.0
 #: The kinds of findings about a rank that does not come.
-_LATE: Final = ("stuck rank", "stall")
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
@@ -101,7 +100,7 @@ def _of_finding(
         victims=tuple(map(int, finding["victims"])),
         evidence=tuple(str(one["text"]) for one in finding["evidence"])[:_MOST_EVIDENCE],
         advice=str(finding["advice"]),
-        source=tuple(_source_lines(stacks, is_late=finding["kind"] in _LATE))[:_MOST_LINES],
+        source=tuple(_source_lines(stacks))[:_MOST_LINES],
     )
 
 
@@ -109,14 +108,15 @@ def _say_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {format_ranks(map(int, ranks))}" if ranks else ""
 
 
-def _source_lines(stacks: Sequence[Mapping[str, Any]], *, is_late: bool = False) -> Iterator[str]:
+def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Of each stack the innermost line, and those around which there is something to be told; each once."""
     seen: set[str] = set()
+    has_cause = any(stack["is_cause"] for stack in stacks)
     for stack in stacks:
         for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
             site = os.path.basename(str(frame["site"]))
-            # Of a rank that is waited for, who called the function says on what it waits.
-            is_told = frame["notes"] or not at or (at == 1 and is_late and stack["is_cause"])
+            # Who called the function says on what a rank waits, and why it came there.
+            is_told = frame["notes"] or not at or (at == 1 and (stack["is_cause"] or not has_cause))
             if site in seen or not frame["text"] or not is_told:
                 continue
             seen.add(site)

@@ -21,6 +21,9 @@ _NO_WORK: Final = re.compile(
     r"AttributeError: 'NoneType' object has no attribute '(?:wait|is_completed|get_future|result)'"
 )
 
+#: What DDP says of a gradient that comes twice in one backward pass.
+_READY_TWICE: Final = "Expected to mark a variable ready only once"
+
 
 def hint_of(found: RootCause) -> str:
     """The hint for the first of those that failed; '' where nothing can be advised."""
@@ -45,6 +48,11 @@ def hint_of(found: RootCause) -> str:
         )
     if _NO_WORK.match(first.reason):
         return "an op returns None without async_op=True, and on a rank that is not in its group"
+    if _READY_TWICE in first.reason:
+        return (
+            "checkpoint(..., use_reentrant=False), or no find_unused_parameters=True; else a module that is "
+            "called twice in one forward pass"
+        )
     if first.crash:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"

@@ -86,6 +86,23 @@ def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[st
     return found
 
 
+def short_circuited(source: Source, line: int, name: str = "") -> str:
+    """'behind `or` in `if self.steep() or self.vote()` (line 31)'; '' where the call is made in any case.
+
+    Of the call of `name`, or of an op.
+    """
+    statement = path_to(source.tree, line)[-1]
+    for node in ast.walk(statement) if isinstance(statement, ast.stmt) else ():
+        if not isinstance(node, ast.BoolOp) or not node.lineno <= line <= node_line(node):
+            continue
+        behind = (one for value in node.values[1:] for one in ast.walk(value))
+        called = [_called(one) for one in behind if isinstance(one, ast.Call)]
+        if name in called if name else any(one.startswith(_OPS) for one in called):
+            word = "or" if isinstance(node.op, ast.Or) else "and"
+            return f"behind `{word}` in `{line_text(source, line).removesuffix(':')}` (line {line})"
+    return ""
+
+
 def cached(source: Source, line: int) -> str:
     """'`@lru_cache` (line 20) skips this call for arguments that it knows'; '' without one."""
     for block in reversed(path_to(source.tree, line)):

@@ -45,6 +45,8 @@ _GENERAL: Final = re.compile("^a branch|may depend on its own data|made one call
 _SKIPS: Final = re.compile(
     r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
 )
+#: A condition that is meant for some ranks.
+_OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
 _UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
 #: A condition that no two ranks see alike, around a call that all have to make.
 _BY_TIME: Final = (
@@ -54,6 +56,10 @@ _BY_TIME: Final = (
 _CACHED: Final = (
     re.compile(r"(`@.*` \(line \d+\)) skips this call for arguments that it knows"),
     "{way} decides which ranks make the ops in that function: call it on all ranks, or on none",
+)
+_SHORT: Final = (
+    re.compile(r"behind (`(?:or|and)` in `.*` \(line \d+\))"),
+    "a call behind {way} is left out where the part before it decides: all ranks have to make it",
 )
 _ENDLESS: Final = (
     re.compile(r"in (`while .*` \(line \d+\))"),
@@ -69,7 +75,7 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
     # What skips a call of the others may be what is wrong with all.
-    known = [stack for stack in told if stack.is_cause or _BY_TIME in ways]
+    known = [stack for stack in told if stack.is_cause or _SHORT in ways]
     notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
@@ -97,6 +103,11 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
             return f"see whether {say_ranks(odd, 3)} skipped {_site(stack)} by the {found}"
     for stack in [*mine, *others]:
         if found := _first_note(stack, _UNDER):
+            if _OF_RANK.search(found):
+                return (
+                    f"only {say_ranks(stack.ranks, 3)} came to {_site(stack)}, by {found}: all ranks of the "
+                    "group have to make that call, or none"
+                )
             return (
                 f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
                 f"{_site(stack)} by it"
@@ -122,7 +133,9 @@ def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:
     if root.advice == NAME_STEPS:
         return _WAYS
     if root.kind is Kind.MISMATCH:
-        return (_BY_TIME, _CACHED)
+        return (_BY_TIME, _CACHED, _SHORT)
+    if root.kind is Kind.DEADLOCK:
+        return (_SHORT,)
     is_busy = root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
     return (_ENDLESS,) if is_busy else ()
 

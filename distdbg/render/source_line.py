@@ -22,7 +22,15 @@ from distdbg.diagnose.wording import short_site
 from distdbg.record.entries import Frame
 from distdbg.record.printable import printable, shorten
 from distdbg.record.regular_file import open_regular
-from distdbg.render.enclosing import Parameter, Source, argument_origin, cached, enclosing, parse
+from distdbg.render.enclosing import (
+    Parameter,
+    Source,
+    argument_origin,
+    cached,
+    enclosing,
+    parse,
+    short_circuited,
+)
 from distdbg.render.loop_exits import loop_exits
 from distdbg.render.notes import Wanted
 
@@ -58,7 +66,9 @@ class SourceLines:
         if source is None:
             return []
         notes = enclosing(source, frames[at].line, 1 if at else 2)
-        notes += filter(None, [cached(source, frames[at].line)])
+        called = frames[at - 1].function.rpartition(".")[2] if at else ""
+        line = frames[at].line
+        notes += filter(None, [short_circuited(source, line, called), cached(source, line)])
         if wanted.exits:
             notes += loop_exits(source, frames[at].line)
         if not wanted.origin:

@@ -108,7 +108,7 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=_advice(first),
+        advice=_advice(first, is_alone=len(same) == 1),
     )
 
 
@@ -227,7 +227,7 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
     return found[:_MOST_VICTIMS_TOLD]
 
 
-def _advice(one: Ending) -> str:
+def _advice(one: Ending, *, is_alone: bool = True) -> str:
     end = one.end
     if one.reason.startswith("MemoryError"):
         return MORE_MEMORY
@@ -241,7 +241,7 @@ def _advice(one: Ending) -> str:
         why = f"either it calls itself without end, or the data of rank {one.rank} is too deep"
         return f"look at {one.where}: {why}"
     if one.where:
-        return f"look at {one.where} on {say_ranks([one.rank])}: the others only lost it"
+        return f"look at {one.where}" + (f" on {say_ranks([one.rank])}" if is_alone else "")
     return f"look at the last lines of stderr of rank {one.rank}"
 
 

@@ -144,8 +144,9 @@ class _Telling:
         cycle = uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""
         if cycle and len(self._groups) == 1 and self._has_one_tag():
             return head + cycle
-        for has_sites in (True, False):
-            whole = head + ", ".join(self._folded(has_sites=has_sites))
+        brief = f"ranks {format_ranks(core)} are deadlocked: "
+        for start, has_sites in ((head, True), (head, False), (brief, False)):
+            whole = start + ", ".join(self._folded(has_sites=has_sites))
             if len(whole) <= MOST_LINE:
                 return whole
         words = [self._short(edge) for edge in self._edges[:_MOST_SHOWN]]
@@ -195,7 +196,11 @@ class _Telling:
         if len(messages) < len(self._edges):
             return _MIXED
         kinds = {self._session.kind_of(edge.op) for edge in messages if edge.op is not None}
-        is_one_line = len({edge.site for edge in messages}) == 1
+        # A rank that has begun its recv and goes on to wait for it has sent before that, if it had to.
+        has_begun = any(
+            edge.op is not None and _begun_elsewhere(self._session, edge) for edge in messages
+        )
+        is_one_line = len({edge.site for edge in messages}) == 1 and not has_begun
         return _NOBODY_SENDS if kinds == {"recv"} and not is_one_line else _MESSAGES
 
 
@@ -237,6 +242,11 @@ def _evidence(session: Session, same: Sequence[Edge]) -> Evidence:
         site=edge.site,
         at_ns=edge.since_ns,
     )
+
+
+def _begun_elsewhere(session: Session, edge: Edge) -> bool:
+    begun = "" if edge.op is None else site_of(session, edge.op)
+    return bool(begun and edge.site and begun != edge.site)
 
 
 def _fitted(words: Sequence[str], count: int, width: int) -> str:

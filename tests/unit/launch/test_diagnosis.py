@@ -47,26 +47,27 @@ def test_the_source_of_its_stacks_is_read() -> None:
 
     cause = [
         frame("x.py:50 (fit)", "dist.all_reduce(a)", "in `for i in b` (line 45)"),
-        frame("x.py:61 (main)", "fit()"),  # nothing more is known of it
+        frame("x.py:61 (main)", "fit()"),  # why it came there may stand in who called it
+        frame("x.py:70 (<module>)", "main()"),  # nothing more is known of it
     ]
     others = [frame("x.py:50 (fit)", "dist.all_reduce(a)"), frame("x.py:62 (g)", "h()", "noted")]
     whole = json.loads(document(0, FINDING))
     whole["stacks"] = [
-        {"ranks": [1], "what": "did not call all_reduce here", "frames": cause},
-        {"ranks": [0, 2, 3], "what": "in barrier #2", "frames": others},
-        {"ranks": [4], "what": "", "frames": [frame("y.py:1 (f)", "")]},
+        {"ranks": [1], "what": "did not call all_reduce here", "is_cause": True, "frames": cause},
+        {"ranks": [0, 2, 3], "what": "in barrier #2", "is_cause": False, "frames": others},
+        {"ranks": [4], "what": "", "is_cause": False, "frames": [frame("y.py:1 (f)", "")]},
     ]
     found = read_diagnosis(json.dumps(whole).encode())
     assert found is not None
     assert found.source == (
         "rank 1 did not call all_reduce at x.py:50 (fit): dist.all_reduce(a)",
         "  in `for i in b` (line 45)",
+        "rank 1 did not call all_reduce at x.py:61 (main): fit()",
         "ranks 0,2-3 at x.py:62 (g): h()",
         "  noted",
     )
-    # Of a rank that sleeps, who called the function may say what for.
-    whole = json.loads(document(0, FINDING | {"kind": "stuck rank"}))
-    whole["stacks"] = [{"ranks": [1], "what": "asleep", "is_cause": True, "frames": cause}]
+    # Where no rank is the cause, each may be.
+    whole["stacks"] = [{"ranks": [1], "what": "", "is_cause": False, "frames": cause}]
     found = read_diagnosis(json.dumps(whole).encode())
     assert found is not None
     assert found.source[-1] == "rank 1 at x.py:61 (main): fit()"

@@ -46,6 +46,12 @@ def test_who_may_have_had_to_write_a_missing_file_is_named() -> None:
     assert hint.format("another rank") in told(mine)
 
 
+def test_what_ddp_says_of_a_gradient_that_comes_twice_is_explained() -> None:
+    said = error("RuntimeError: Expected to mark a variable ready only once. This error is ...")
+    text = told(Evidence(end=ended(3, cause="exited", exit_code=1), error=said))
+    assert "hint: checkpoint(..., use_reentrant=False), or no find_unused_parameters=True" in text
+
+
 def test_a_work_that_is_none_is_explained() -> None:
     said = error("AttributeError: 'NoneType' object has no attribute 'wait'")
     text = told(Evidence(end=ended(3, cause="exited", exit_code=1), error=said))

@@ -17,6 +17,7 @@ from distdbg.render.enclosing import (
     cached,
     enclosing,
     parse,
+    short_circuited,
 )
 from distdbg.render.html import to_html
 from distdbg.render.loop_exits import loop_exits
@@ -215,6 +216,27 @@ def share(rows):
 def fit():
     all_reduce(slope)
 """
+
+
+SHORT = """\
+if self.steep() or self.vote():
+    shrink()
+while busy and not (late or all_reduce(x)):
+    pass
+vote(steep() or other())
+"""
+
+
+def test_a_call_that_another_part_of_a_condition_may_leave_out_is_told() -> None:
+    source = parse(SHORT.split("\n"))
+    assert source is not None
+    said = "behind `or` in `if self.steep() or self.vote()` (line 1)"
+    assert short_circuited(source, 1, "vote") == said
+    assert short_circuited(source, 1, "steep") == ""  # made in any case
+    assert short_circuited(source, 3).startswith("behind `and` in ")
+    assert short_circuited(source, 5, "vote") == ""
+    assert short_circuited(source, 5, "other") != ""
+    assert short_circuited(source, 99, "vote") == ""
 
 
 def test_a_cache_around_a_call_is_told() -> None:

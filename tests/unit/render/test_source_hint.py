@@ -135,6 +135,9 @@ def average(w):
 def main():
     if rank == 0:
         gather(w)
+    wait()
+    if pending > 3:
+        scatter(w)
 """
 
 
@@ -150,8 +153,14 @@ def main():
         (
             ("gather", 11, "main"),
             ("all_reduce", 8, "average"),
-            "see whether all ranks decide `if rank == 0` (line 10 of save.py) alike: rank 0 came to "
-            "save.py:11 by it",
+            "only rank 0 came to save.py:11, by `if rank == 0` (line 10 of save.py): all ranks of the group "
+            "have to make that call, or none",
+        ),
+        (
+            ("scatter", 14, "main"),
+            ("all_reduce", 8, "average"),
+            "see whether all ranks decide `if pending > 3` (line 13 of save.py) alike: rank 0 came to "
+            "save.py:14 by it",
         ),
     ],
 )
