@@ -31,7 +31,6 @@ DDP_ERRORS: Final = (
 )
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 5.0
-#: The kinds of findings about a rank that does not come.
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
