@@ -19,7 +19,7 @@ import pytest
 import distdbg as dist
 from distdbg.errors import CollectiveError, PeerLost, RendezvousError
 from distdbg.runtime import creation
-from distdbg.runtime.rendezvous import seats
+from distdbg.runtime.rendezvous import presence
 from distdbg.runtime.rendezvous.assemble import Round
 from distdbg.runtime.rendezvous.process import identify_self
 
@@ -71,7 +71,7 @@ def die_after_the_announcement() -> dict[str, Any] | None:
 
 def die_before_the_store(victim: int, folder: str) -> str | None:
     rank = int(os.environ["RANK"])
-    wait_until_all_are_older_than_their_seats(rank, Path(folder))
+    wait_until_all_are_older_than_their_files(rank, Path(folder))
     if rank == victim:
         # The package has a function of the name of this module.
         patch.object(sys.modules["distdbg.runtime.rendezvous.join"], "reach", kill_self).start()
@@ -80,10 +80,10 @@ def die_before_the_store(victim: int, folder: str) -> str | None:
     return caught.value.what
 
 
-def wait_until_all_are_older_than_their_seats(rank: int, folder: Path) -> None:
+def wait_until_all_are_older_than_their_files(rank: int, folder: Path) -> None:
     """Of what is left before a rank was started it takes no notice, and the kernel counts in 10 ms."""
     deadline = time.monotonic() + 30
-    born_ns = (identify_self().started + 1) * seats._TICK_NS
+    born_ns = (identify_self().started + 1) * presence._TICK_NS
     while time.clock_gettime_ns(time.CLOCK_BOOTTIME) < born_ns:
         time.sleep(0.001)
     (folder / f"here{rank}").touch()

@@ -15,7 +15,7 @@ import pytest
 import distdbg as dist
 from distdbg.check import membership
 from distdbg.check.membership import Creation, explain_circle, explain_groups
-from distdbg.errors import MismatchError, RankLeft
+from distdbg.errors import MismatchError
 
 
 def words(rank: int, ranks: list[int], line: int = 8) -> dict[str, Any]:
@@ -248,20 +248,3 @@ def test_a_rank_that_is_only_late_is_waited_for() -> None:
         return dist.new_group(timeout=timedelta(seconds=60)).size() + first.size()
 
     assert dist.run_threads(run, 2, timeout_s=60.0) == [4, 4]
-
-
-def test_who_makes_one_group_more_than_others_that_have_left_is_told_at_once() -> None:
-    def one_more() -> str | None:
-        dist.barrier()
-        if dist.get_rank() != 1:
-            dist.destroy_process_group()
-            return None
-        with pytest.raises(RankLeft) as caught:
-            dist.new_group([1, 2])
-        assert (caught.value.peer, caught.value.kind) == (2, "new_group")
-        return str(caught.value)
-
-    text = dist.run_threads(one_more, 3)[1]
-    assert text is not None
-    assert "; this rank needed it in new_group for group 1-2\n" in text
-    assert "\n  rank 1 called new_group for group 1-2 at test_membership.py:" in text
