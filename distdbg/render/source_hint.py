@@ -103,7 +103,7 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
             return f"see whether {say_ranks(odd, 3)} skipped {_site(stack)} by the {found}"
     for stack in [*mine, *others]:
         if found := _first_note(stack, _UNDER):
-            if _OF_RANK.search(found):
+            if _OF_RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
                 return (
                     f"only {say_ranks(stack.ranks, 3)} came to {_site(stack)}, by {found}: all ranks of the "
                     "group have to make that call, or none"

@@ -147,27 +147,27 @@ def main():
         (
             ("all_reduce", 8, "average"),
             ("barrier", 6, "save"),
-            "see whether rank 0 skipped save.py:6 by the `return` under `except OSError` "
-            "(line 4 of save.py)",
+            "see whether rank 0 skipped save_rank.py:6 by the `return` under `except OSError` "
+            "(line 4 of save_rank.py)",
         ),
         (
             ("gather", 11, "main"),
             ("all_reduce", 8, "average"),
-            "only rank 0 came to save.py:11, by `if rank == 0` (line 10 of save.py): all ranks of the group "
-            "have to make that call, or none",
+            "only rank 0 came to save_rank.py:11, by `if rank == 0` (line 10 of save_rank.py): all ranks of "
+            "the group have to make that call, or none",
         ),
         (
             ("scatter", 14, "main"),
             ("all_reduce", 8, "average"),
-            "see whether all ranks decide `if pending > 3` (line 13 of save.py) alike: rank 0 came to "
-            "save.py:14 by it",
+            "see whether all ranks decide `if pending > 3` (line 13 of save_rank.py) alike: rank 0 came to "
+            "save_rank.py:14 by it",
         ),
     ],
 )
 def test_a_branch_that_takes_ranks_to_other_calls_is_the_hint(
     tmp_path: Path, odd: tuple[str, int, str], usual: tuple[str, int, str], hint: str
 ) -> None:
-    path = tmp_path / "save.py"
+    path = tmp_path / "save_rank.py"
     path.write_text(SAVE)
     build = SessionBuilder(4)
     for rank in range(4):
