@@ -56,7 +56,20 @@ class Patience {
   // Runs `ready` until it is true or patience is used up; returns the last answer.
   template <class Ready>
   bool stay_awake(Ready&& ready) const {
-    for (std::uint32_t i = 0; i < spins_; ++i) {
+    return stay(ready, spins_);
+  }
+
+  // The same where each look is a system call: a rank that is waited for may need this very core, so that as
+  // many of them would cost it fifty microseconds each time.
+  template <class Ready>
+  bool stay_awake_by_calls(Ready&& ready) const {
+    return stay(ready, (spins_ + rounds_of_a_call - 1) / rounds_of_a_call);
+  }
+
+ private:
+  template <class Ready>
+  bool stay(Ready&& ready, std::uint32_t spins) const {
+    for (std::uint32_t i = 0; i < spins; ++i) {
       if (ready()) return true;
       cpu_relax();
     }
@@ -78,7 +91,8 @@ class Patience {
     return ready();
   }
 
- private:
+  // A call that finds nothing takes about as long as so many rounds.
+  static constexpr std::uint32_t rounds_of_a_call = 25;
   static constexpr std::int64_t stranger_ns = 400'000;
   std::uint32_t spins_;    // rounds of cpu_relax
   std::int64_t yield_ns_;  // then sched_yield for this long

@@ -21,7 +21,7 @@ void Links::wait_until(const Wait& wait, bool in_background, const Ready& ready,
   std::int64_t next_look = now_ns() + Group::slice_ns;
   while (!ready()) {
     // As long as something moves, the peer is at work: patience begins anew.
-    if (in_background ? has_moved() : group_.patience().stay_awake(has_moved)) {
+    if (in_background ? has_moved() : group_.patience().stay_awake_by_calls(has_moved)) {
       if (now_ns() < next_look && !has_heard_timeout_) continue;
     } else {
       transport_->wait(wait.nap_ns(Group::slice_ns), has_moved);

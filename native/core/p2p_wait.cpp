@@ -84,7 +84,9 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
   try {
     while (!message->done()) {
       // As long as something moves, the peer is at work: patience begins anew.
-      if (group_.patience().stay_awake(is_worth_a_look)) {
+      const Patience& patience = group_.patience();
+      if (net_ ? patience.stay_awake_by_calls(is_worth_a_look)
+               : patience.stay_awake(is_worth_a_look)) {
         if (now_ns() < next_look) continue;
       } else {
         sleep(&message->is_done, wait.nap_ns(Group::slice_ns));
