@@ -1,7 +1,9 @@
 """`python -m benchmarks.limited`: all_reduce on 2 hosts with 2 ranks each, over a link of limited rate.
 
 Beside torch gloo and the bound: what a host has to send of n bytes in an all_reduce over 2 hosts is n bytes,
-and no algorithm sends less. The hosts are namespaces, the link is a thread (distdbg/testing/network.py).
+and no algorithm sends less. The hosts are namespaces (distdbg/testing/network.py). The link is a pair of veth that
+the kernel's token bucket holds to the rate where this may be made, which wants root; else a thread of this process
+carries the packets, and takes part of a core for that.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,9 +19,10 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cases import format_size, parse_size
-from distdbg.testing.network import Network, why_not
+from distdbg.testing.network import Host, Network, why_not
 
 HOSTS, EACH = 2, 2
+LINKS = ("kernel", "thread")
 PROGRAM = """
 import json, sys, time
 library, nbytes, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -49,21 +53,61 @@ dist.destroy_process_group()
 """
 
 
-def measure(library: str, nbytes: int, rate: float, rounds: int) -> list[float]:
+def link_in_kernel(hosts: Sequence[Host], rate: float) -> list[str]:
+    """Join two hosts by a cable of that rate each way; their addresses on it. OSError where that is not allowed."""
+    one, other = (f"netns {host.pid}" for host in hosts)
+    addresses = [f"10.78.0.{number + 1}" for number in range(len(hosts))]
+    _ip(f"link add v0 {one} type veth peer name v0 {other}")
+    for host, address in zip(hosts, addresses, strict=True):
+        bucket = f"tbf rate {round(rate * 8)}bit burst 16kb latency 400ms"
+        for command in (
+            f"ip addr add {address}/24 dev v0",
+            "ip link set v0 up",
+            f"tc qdisc add dev v0 root {bucket}",
+        ):
+            done = host.start(command.split())
+            if done.communicate()[1] or done.returncode:
+                raise OSError(f"{command}: exit code {done.returncode}")
+    return addresses
+
+
+def _ip(words: str) -> None:
+    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(done.stderr.strip())
+
+
+def why_no_kernel() -> str | None:
+    """Why the kernel cannot be the link here; None if it can."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, Network(HOSTS, folder) as network:
+            link_in_kernel(network.hosts, 1e6)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def measure(
+    library: str, nbytes: int, rate: float, rounds: int, link: str = "thread"
+) -> list[float]:
     """Seconds of each all_reduce, of the slowest rank."""
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS, folder) as network:
         ranks = []
+        interface, addresses = "t0", [host.address for host in network.hosts]
+        if link == "kernel":
+            interface, addresses = "v0", link_in_kernel(network.hosts, rate)
         for rank in range(HOSTS * EACH):
             host = network.hosts[rank // EACH]
             env = {
                 "PYTHONPATH": str(Path(__file__).parents[1]),
-                "MASTER_ADDR": network.hosts[0].address,
+                "MASTER_ADDR": addresses[0],
                 "MASTER_PORT": "29500",
                 "WORLD_SIZE": str(HOSTS * EACH),
                 "RANK": str(rank),
                 "DISTDBG_TOKEN": "benchmark",
                 "DISTDBG_AGENT": "0",
-                "GLOO_SOCKET_IFNAME": "t0",
+                "GLOO_SOCKET_IFNAME": interface,
+                "DISTDBG_SOCKET_IFNAME": interface,
             }
             command = [sys.executable, "-c", PROGRAM, library, str(nbytes), str(rounds)]
             ranks.append(host.start(command, env))
@@ -81,6 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", default="1MiB,8MiB")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--libraries", default="distdbg,gloo")
+    parser.add_argument("--link", choices=LINKS, help="the kernel's, or a thread's")
     args = parser.parse_args(argv)
     reason = why_not()
     if reason is not None:
@@ -88,13 +133,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     rate = args.mbit * 1e6 / 8
-    print(f"{HOSTS} hosts x {EACH} ranks, {args.mbit:g} Mb/s each way")
+    link = args.link or ("thread" if why_no_kernel() else "kernel")
+    load = os.getloadavg()[0]
+    print(
+        f"{HOSTS} hosts x {EACH} ranks, {args.mbit:g} Mb/s each way by a {link}'s link, load {load:.1f}"
+    )
     for size in args.sizes.split(","):
         nbytes = parse_size(size)
         bound = nbytes / rate
         line = f"all_reduce {format_size(nbytes):>8}  bound {bound * 1e3:8.1f} ms"
         for library in args.libraries.split(","):
-            seconds = median(measure(library, nbytes, rate, args.rounds))
+            seconds = median(measure(library, nbytes, rate, args.rounds, link))
             line += f"  {library} {seconds * 1e3:8.1f} ms ({seconds / bound:.2f} x)"
         print(line, flush=True)
     return 0
