@@ -58,6 +58,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes in each")
     parser.add_argument("--case-seconds", type=float, default=0.25, help="blocks of one case")
     parser.add_argument("--pin", action="store_true", help="rank r of every library to core r")
+    parser.add_argument(
+        "--most-others",
+        type=float,
+        metavar="CORES",
+        help="a round does not count in which other processes used more",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
 
 
@@ -77,6 +83,7 @@ def run(args: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
             rounds=args.rounds,
             cores=len(os.sched_getaffinity(0)),
             pin=args.pin,
+            most_others=args.most_others,
         )
     except KeyboardInterrupt:
         print("interrupted; every rank was ended", file=sys.stderr)
@@ -103,6 +110,9 @@ def format_report(machine: dict[str, str], peers: Sequence[Peer], result: Compar
         format_table(measured, [peer.name for peer in peers]) if measured else "no results"
     )
     lines += ["", *_format_seats(measured)]
+    for place, cores in result.others.items():
+        said = ", ".join(f"{each:.1f}" for each in cores)
+        lines.append(f"others: {place}: processes of others used {said} cores in the rounds")
     lines += [f"gap: {place}: {reason}" for place, reason in result.gaps.items()]
     met, total = count_targets(measured)
     lines.append(f"targets: {met} of {total} met; took {result.took_s:.0f} s")

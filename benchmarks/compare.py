@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.cases import Case
 from benchmarks.launch import run_ranks
+from benchmarks.machine import read_usage
 from benchmarks.measure import Limits
 from benchmarks.peers import Peer
 from benchmarks.table import Row
@@ -25,6 +26,8 @@ class Comparison:
     """Library, or 'library, n ranks' -> why there is no number, or not every number."""
     settings: dict[str, str] = field(default_factory=dict)
     """'library, n ranks' -> how it was started."""
+    others: dict[str, list[float]] = field(default_factory=dict)
+    """'library, n ranks' -> for each round, how many cores other processes used meanwhile."""
     took_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -43,6 +46,7 @@ class Comparison:
             "rows": rows,
             "gaps": self.gaps,
             "settings": self.settings,
+            "others_cores": self.others,
             "took_s": self.took_s,
         }
 
@@ -56,8 +60,12 @@ def compare(
     rounds: int,
     cores: int,
     pin: bool = False,
+    most_others: float | None = None,
 ) -> Comparison:
-    """Measure all; libraries take turns within a round, so that a drift hits all of them."""
+    """Measure all; libraries take turns within a round, so that a drift hits all of them.
+
+    Of a round in which other processes used more than `most_others` cores nothing is kept.
+    """
     began = time.monotonic()
     rows = {(case, size): Row(case, size) for size in world_sizes for case in cases}
     result = Comparison(list(rows.values()))
@@ -71,13 +79,18 @@ def compare(
                 _say(f"round {round_number}/{rounds}: {place}")
                 start = peer.start(world_size, cores)
                 result.settings[place] = start.settings
+                before = read_usage()
                 outcome = run_ranks(peer.name, start, world_size, cases, limits, pin=pin)
+                others = read_usage().others_since(before)
+                result.others.setdefault(place, []).append(others)
+                if outcome.error is not None:
+                    result.gaps[place] = outcome.error
+                if most_others is not None and others > most_others:
+                    continue
                 for line in outcome.lines:
                     row = rows[Case(line["kind"], line["nbytes"]), world_size]
                     row.rounds.setdefault(peer.name, []).append(median(line["times_s"]))
                     row.cpus.setdefault(peer.name, []).append(line["cpus"])
-                if outcome.error is not None:
-                    result.gaps[place] = outcome.error
     _say("")
     result.took_s = time.monotonic() - began
     return result

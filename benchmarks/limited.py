@@ -1,9 +1,9 @@
 """`python -m benchmarks.limited`: all_reduce on 2 hosts with 2 ranks each, over a link of limited rate.
 
 Beside torch gloo and the bound: what a host has to send of n bytes in an all_reduce over 2 hosts is n bytes,
-and no algorithm sends less. The hosts are namespaces (distdbg/testing/network.py). The link is a pair of veth that
-the kernel's token bucket holds to the rate where this may be made, which wants root; else a thread of this process
-carries the packets, and takes part of a core for that.
+and no algorithm sends less. The hosts are namespaces (distdbg/testing/network.py). The link is a pair of veth
+that the kernel holds to the rate where that is allowed, which wants root; else a thread here carries
+the packets, and takes part of a core for that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ dist.destroy_process_group()
 
 
 def link_in_kernel(hosts: Sequence[Host], rate: float) -> list[str]:
-    """Join two hosts by a cable of that rate each way; their addresses on it. OSError where that is not allowed."""
+    """Join two hosts by a cable of that rate each way; their addresses on it. OSError: it is not allowed."""
     one, other = (f"netns {host.pid}" for host in hosts)
     addresses = [f"10.78.0.{number + 1}" for number in range(len(hosts))]
     _ip(f"link add v0 {one} type veth peer name v0 {other}")
@@ -72,9 +72,19 @@ def link_in_kernel(hosts: Sequence[Host], rate: float) -> list[str]:
 
 
 def _ip(words: str) -> None:
-    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
+    _run("ip", *words.split())
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip())
+
+
+def set_congestion(host: Host, algorithm: str) -> None:
+    """How TCP on that host controls congestion; of all but reno the system has to allow it."""
+    setting = f"net.ipv4.tcp_congestion_control={algorithm}"
+    _run("nsenter", "--net", f"--target={host.pid}", "sysctl", "--quiet", "--write", setting)
 
 
 def why_no_kernel() -> str | None:
@@ -88,10 +98,13 @@ def why_no_kernel() -> str | None:
 
 
 def measure(
-    library: str, nbytes: int, rate: float, rounds: int, link: str = "thread"
+    library: str, nbytes: int, rate: float, rounds: int, link: str, congestion: str | None
 ) -> list[float]:
     """Seconds of each all_reduce, of the slowest rank."""
     with tempfile.TemporaryDirectory() as folder, Network(HOSTS, folder) as network:
+        for host in network.hosts:
+            if congestion is not None:
+                set_congestion(host, congestion)
         ranks = []
         interface, addresses = "t0", [host.address for host in network.hosts]
         if link == "kernel":
@@ -126,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--libraries", default="distdbg,gloo")
     parser.add_argument("--link", choices=LINKS, help="the kernel's, or a thread's")
+    parser.add_argument("--congestion", metavar="NAME", help="as reno; not given: the system's")
     args = parser.parse_args(argv)
     reason = why_not()
     if reason is not None:
@@ -136,14 +150,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     link = args.link or ("thread" if why_no_kernel() else "kernel")
     load = os.getloadavg()[0]
     print(
-        f"{HOSTS} hosts x {EACH} ranks, {args.mbit:g} Mb/s each way by a {link}'s link, load {load:.1f}"
+        f"{HOSTS} hosts x {EACH} ranks, {args.mbit:g} Mb/s each way by a {link}'s link, "
+        f"congestion control {args.congestion or 'of the system'}, load {load:.1f}"
     )
     for size in args.sizes.split(","):
         nbytes = parse_size(size)
         bound = nbytes / rate
         line = f"all_reduce {format_size(nbytes):>8}  bound {bound * 1e3:8.1f} ms"
         for library in args.libraries.split(","):
-            seconds = median(measure(library, nbytes, rate, args.rounds, link))
+            times = measure(library, nbytes, rate, args.rounds, link, args.congestion)
+            seconds = median(times)
             line += f"  {library} {seconds * 1e3:8.1f} ms ({seconds / bound:.2f} x)"
         print(line, flush=True)
     return 0

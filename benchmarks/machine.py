@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 import signal
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -46,6 +49,32 @@ def can_read_other_processes() -> bool:
 
 class _IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds of all cores so far: of everybody, and of this process and those it has waited for."""
+
+    at_s: float
+    everybody_s: float
+    own_s: float
+
+    def others_since(self, before: Usage) -> float:
+        """How many cores others have used in the meantime."""
+        others_s = (self.everybody_s - before.everybody_s) - (self.own_s - before.own_s)
+        return max(0.0, others_s / (self.at_s - before.at_s))
+
+
+def read_usage() -> Usage:
+    """As of now."""
+    first = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq = (int(ticks) for ticks in first[:7])
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return Usage(
+        time.monotonic(),
+        (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK"),
+        sum(each.ru_utime + each.ru_stime for each in used),
+    )
 
 
 def cpu_model() -> str:

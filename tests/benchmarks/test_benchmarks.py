@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import compare as comparing
 from benchmarks.buffers import make_buffers
 from benchmarks.cases import KINDS, Case, format_seconds, format_size, make_cases, parse_size
-from benchmarks.launch import run_commands
+from benchmarks.launch import Outcome, run_commands
+from benchmarks.machine import Usage
 from benchmarks.measure import Limits, measure
+from benchmarks.peers import Peer
 from benchmarks.planted import measure as measure_planted
 from benchmarks.scale import format_growth
 from benchmarks.table import Row, count_targets, format_table, judge
@@ -159,3 +162,34 @@ def test_a_planted_fault_is_measured_with_whether_it_was_found(fault: str) -> No
     assert found["is_found"]
     assert found["took_s"] > 0
     assert found["peak_nbytes"] > 0
+
+
+def test_what_others_use_is_what_is_left_of_all() -> None:
+    before = Usage(at_s=100.0, everybody_s=50.0, own_s=20.0)
+    assert Usage(at_s=110.0, everybody_s=65.0, own_s=25.0).others_since(before) == 1.0
+    # Clocks with ticks: own seconds may be ahead.
+    assert Usage(at_s=110.0, everybody_s=54.9, own_s=25.0).others_since(before) == 0.0
+
+
+def test_of_a_round_beside_others_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter([0.0, 15.0, 20.0, 21.0])  # the cores of everybody before and after each round
+    times = iter([10.0, 20.0, 30.0, 40.0])
+    monkeypatch.setattr(comparing, "read_usage", lambda: Usage(next(times), next(used), 0.0))
+    monkeypatch.setattr(
+        comparing,
+        "run_ranks",
+        lambda *_, **__: Outcome(
+            [{"kind": "barrier", "nbytes": 0, "times_s": [1e-6], "cpus": [0, 1]}], None
+        ),
+    )
+    result = comparing.compare(
+        [Peer("distdbg")],
+        [Case("barrier", 0)],
+        [2],
+        Limits(),
+        rounds=2,
+        cores=2,
+        most_others=0.5,
+    )
+    assert result.others == {"distdbg, 2 ranks": [1.5, 0.1]}
+    assert [row.rounds for row in result.rows] == [{"distdbg": [1e-6]}]
