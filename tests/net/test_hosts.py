@@ -123,7 +123,7 @@ def failures(ranks: list[Popen[str]]) -> list[tuple[str, float, str]]:
     return found
 
 
-@pytest.mark.parametrize("network", [2, 3], indirect=True)
+@pytest.mark.parametrize("network", [2, 3, 4], indirect=True)
 def test_all_ops_of_all_sizes(network: Network) -> None:
     for process in start(network, PROGRAM):
         assert output(process, 120) == "right\n"

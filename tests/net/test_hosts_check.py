@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
@@ -74,3 +75,60 @@ def test_monitored_barrier_names_a_rank_that_was_killed(network: Network, tmp_pa
     for kind, _, text in failures(ranks[:4] + ranks[5:]):
         assert kind in ("PeerLost", "OpTimeout")
         assert "rank 4 on host node2" in text, text
+
+
+#: Knows torch only, and is watched: right ops, one that differs, one that a rank does not make.
+ON_GLOO = """
+import time
+from datetime import timedelta
+from distdbg.torch_bridge.hook import install
+
+install()
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+rank, world = dist.get_rank(), dist.get_world_size()
+x = torch.ones(4)
+dist.all_reduce(x)
+assert x.tolist() == [world] * 4
+dist.monitored_barrier(timeout=timedelta(seconds=60))
+print("ready", flush=True)
+try:
+    dist.all_reduce(torch.ones(4 + rank // 3))
+except RuntimeError as error:
+    print(type(error).__name__, str(error).splitlines()[0], flush=True)
+    print("end", flush=True)
+try:
+    if rank != 2:
+        dist.monitored_barrier(timeout=timedelta(seconds=3))
+except RuntimeError as error:
+    print(type(error).__name__, error, flush=True)
+    print("end", flush=True)
+time.sleep(600 if rank == 2 else 0)
+"""
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
+def test_ops_of_torch_on_gloo_are_compared_between_hosts(network: Network) -> None:
+    pytest.importorskip("torch")
+    ranks = start(network, ON_GLOO, GLOO_SOCKET_IFNAME="t0", OMP_NUM_THREADS="1")
+    for process in ranks:
+        await_line(process, "ready")
+    for rank, process in enumerate(ranks):
+        first = "".join(lines_until(process, "end"))
+        assert first.startswith("MismatchError all_reduce #2 on group 'world' differs"), first
+        assert "float32[4] on ranks 0-2" in first, first
+        assert "float32[5] on rank 3" in first, first
+        if rank != 2:
+            text = "".join(lines_until(process, "end"))
+            assert text.startswith("OpTimeout"), text
+            assert "rank 2 on host node1" in text, text
+
+
+def lines_until(process: Popen[str], last: str) -> Iterator[str]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == last + "\n":
+            return
+        yield line

@@ -30,6 +30,9 @@ class Link:
     rank_byte_s: float = 1 / 5e9
     fold_byte_s: float = 1 / 8e9
     copy_byte_s: float = 1 / 10e9
+    #: The same where slots carry the data, which stay in the cache.
+    slot_fold_byte_s: float = 1 / 16e9
+    slot_copy_byte_s: float = 1 / 25e9
     #: A gate among the ranks of a host.
     host_gate_s: float = 0.5e-6
     #: The header of a slot, which every gate between hosts hands on.

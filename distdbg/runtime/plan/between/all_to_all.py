@@ -24,6 +24,8 @@ from distdbg.runtime.plan.steps import Plan, StepKind
 
 #: Blocks in a slot begin at multiples of this.
 _ALIGN = 64
+#: Longer ones do not stay in the cache.
+_MOST_SHORT_NBYTES = 256 << 10
 
 
 def plan_all_to_all(problem: Problem, topology: Topology, name: str) -> Plan:
@@ -85,9 +87,13 @@ def short_nbytes(seat: Seat) -> int:
     if not seat.is_alone or size < 2:
         return 0
     gain_s = link.latency_s + 2 * link.message_s
-    copies_s = 2 * (size - 1) * link.copy_byte_s
+    copies_s = 2 * (size - 1) * link.slot_copy_byte_s
     others_s = (size - 1) * (size - 2) * link.byte_s
-    most = min(int(gain_s / (copies_s + others_s)), seat.topology.slot_nbytes // (size - 1))
+    most = min(
+        int(gain_s / (copies_s + others_s)),
+        seat.topology.slot_nbytes // (size - 1),
+        _MOST_SHORT_NBYTES,
+    )
     return most // _ALIGN * _ALIGN
 
 

@@ -167,7 +167,9 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
     link, layout = topology.link, topology.layout
     if name == "slots":
         published = nbytes * layout.size if kind in _FOLDS else nbytes
-        fold_s = published * link.fold_byte_s if kind in _FOLDS else nbytes * link.copy_byte_s
+        fold_s = (
+            published * link.slot_fold_byte_s if kind in _FOLDS else nbytes * link.slot_copy_byte_s
+        )
         alone = kind in (Kind.BROADCAST, Kind.SCATTER)
         largest = published if alone else published / layout.size
         return gate_s(topology, max(published, 1.0), largest) + fold_s
