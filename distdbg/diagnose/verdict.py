@@ -231,6 +231,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         stop,
         what=fit(stop.what, f"; {state}"),
         evidence=(*longest.evidence, *stop.evidence),
+        ranks=longest.ranks,
         victims=longest.victims,
         advice=f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
     )

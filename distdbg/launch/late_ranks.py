@@ -42,6 +42,14 @@ def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
             yield fact
 
 
+def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
+    """What the records show of waits that a signal ended, beyond who waited for whom."""
+    if headline.of_kind(diagnosis.kind, diagnosis.what) in (headline.HUNG, headline.STOPPED):
+        yield from facts_of_late(diagnosis, told)
+    else:
+        yield diagnosis.what
+
+
 def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:
     """What to do about a rank that is waited for, by what it was seen doing."""
     if found.part is not Part.SUSPECT:

@@ -24,7 +24,13 @@ from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late, shown_of_late
+from distdbg.launch.late_ranks import (
+    facts_of_interrupted,
+    facts_of_late,
+    hint_of_late,
+    known_of_late,
+    shown_of_late,
+)
 from distdbg.launch.report_details import (
     MOST_DETAILS,
     all_details,
@@ -152,6 +158,8 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
             lines.append(f"when it was ended {outcome.waited}")
         elif not outcome.hang:
             lines += outcome.doing
+        if outcome.diagnosis is not None:
+            lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -183,8 +191,10 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
 
 def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
     """The diagnosis that the lines are by; None: they are by how processes ended alone."""
-    if found is None or outcome.interrupted is not None:
+    if found is None:
         return None
+    if outcome.interrupted is not None:
+        return None if _had_failed(outcome, found) else outcome.diagnosis
     if _has_verdict(outcome, found):
         return _better(outcome)
     if found.part is Part.ENDED or _was_elsewhere(outcome, found):

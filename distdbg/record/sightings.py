@@ -90,6 +90,12 @@ def other_thread_of(seen: Sighting) -> str:
     return found + tail
 
 
+def threads_in(why: str) -> list[tuple[str, str]]:
+    """The name of each such thread, and where it is: [("'saver'", 'b.py:3 (save)')]."""
+    told = (one.partition(" is at ") for one in why.split(OTHER_THREAD)[1:])
+    return [(name, site) for name, found, site in told if found]
+
+
 def waits_for_lock(state: RankState, why: str) -> bool:
     """Whether it waits for a lock at a line of its own: not in a queue, an event, or a library's call."""
     where = why.partition(OTHER_THREAD)[0]

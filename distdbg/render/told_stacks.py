@@ -16,8 +16,10 @@ from distdbg.record.entries import Frame
 from distdbg.render.left_values import say_left_values
 from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
 from distdbg.render.source_line import SourceLines
-from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+from distdbg.render.stacks import FoldedStack, fold_stacks, other_threads, own_frames
 
+#: Of another thread of a rank that waits for a lock.
+_THREAD: Final = Wanted(origin=False)
 #: Of a document for programs; and of which more than the lines is looked at.
 _MOST_STACKS: Final = 4
 _MOST_LETTERS: Final = 160
@@ -65,6 +67,7 @@ def tell_stacks(
         (one, LEFT_OUT) for one in _left_out(session, root)
     ]
     told += [(one, noted) for one in cause]
+    told += [(one, _THREAD) for rank in root.ranks for one in other_threads(session, rank)]
     count = len(told)
     told += [
         (one, wanted_of_others(session, root, one.frames, at_cause))

@@ -177,6 +177,7 @@ def test_waits_shorter_than_the_table_asks_for_are_no_hang() -> None:
     assert not verdict.has_faults
     (stop,) = verdict.findings
     assert (stop.kind, stop.severity, stop.follows) == (Kind.STOPPED, Severity.NOTE, ())
+    assert (stop.ranks, stop.victims) == ((2,), (0, 1, 3))
     assert stop.evidence[0].rank == 2
     assert "see what rank 2 did there" in stop.advice
 
