@@ -23,6 +23,7 @@ from distdbg.diagnose.find import (
     deadlock,
     diverged,
     failed_op,
+    handled,
     latent,
     leaks,
     lost,
@@ -135,6 +136,7 @@ def diagnose(session: Session) -> Verdict:
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     found = [thread_error.tell_thread_error(finding, session) for finding in found]
+    found = [handled.tell_handled(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)
     root = _root(tops)

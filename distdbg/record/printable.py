@@ -26,7 +26,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def shorten_middle(text: str, most: int) -> str:
-    """At most `most` letters; the last third of them is the end of the text, where libraries say what is wrong."""
+    """At most `most` letters; the last third is the end of the text, where libraries say what is wrong."""
     if len(text) <= most:
         return text
     tail = text[len(text) - most // 3 :]

@@ -29,6 +29,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
+from distdbg.record.handled_error import say_handled
 from distdbg.record.host import host_name
 from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.record.libraries import is_library
@@ -149,6 +150,8 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
         if cause := first_cause(error):
             what += f" (caused by {shorten_middle(cause, 250)})"
         facts: dict[str, object] = {"what": what, "where": where}
+        if handled := say_handled(error):
+            facts["handled"] = handled
         if hint := hint_of_error(error):
             facts["hint"] = hint[:500]
         text = recorder.add_text(bounded_json(facts))
