@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 import distdbg
-from distdbg.agent.processes import read_main_thread, read_stat
+from distdbg.agent.blockers import dead_child, lock_holder, read_locks
+from distdbg.agent.processes import command_name, read_main_thread, read_stat
 from distdbg.agent.roster import Roster
 from distdbg.agent.seat import Seat
-from distdbg.agent.stuck import Look, judge
+from distdbg.agent.stuck import FILE_LOCKS, Look, judge
 from distdbg.agent.take_stacks import Target, take_one
 from distdbg.record.rank_state import RankState
 
@@ -87,6 +88,7 @@ class CloserLook:
         target = Target(seat.rank, seat.pid, started, roster.folder)
         is_needed = is_anybody_waiting(roster)
         has_holder = case.first is not None and _has_gil_holder(case.first)
+        ranks = {seat.pid: seat.rank for seat in roster.seats.values()}
 
         def then(done: Future[Any]) -> None:
             case.is_busy = False
@@ -94,7 +96,8 @@ class CloserLook:
                 self._on_look(seat, case, done.result())
 
         self._work(
-            lambda: take_look(target, native=is_needed and has_holder, softly=not is_needed), then
+            lambda: take_look(target, ranks, native=is_needed and has_holder, softly=not is_needed),
+            then,
         )
 
     def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
@@ -152,8 +155,10 @@ def is_anybody_waiting(roster: Roster) -> bool:
     return any(seat.state is RankState.WAITING for seat in roster.seats.values())
 
 
-def take_look(target: Target, *, native: bool, softly: bool) -> Look | None:
-    """Look at a process now; None when it is gone."""
+def take_look(
+    target: Target, ranks: Mapping[int, int], *, native: bool, softly: bool
+) -> Look | None:
+    """Look at a process now; None when it is gone. `ranks` by their pids, for who keeps a file lock."""
     began_ns = time.monotonic_ns()
     stat = read_stat(target.pid)
     thread = read_main_thread(target.pid)
@@ -163,7 +168,18 @@ def take_look(target: Target, *, native: bool, softly: bool) -> Look | None:
     stacks = None
     if stat.state != "D":
         stacks = take_one(target, began_ns + _STACKS_NS, native=native, softly=softly)
-    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks)
+    holder = child = ""
+    if stat.state == "S":
+        child = dead_child(target.pid)
+        if thread is not None and thread.wchan in FILE_LOCKS:
+            holder = _say_process(lock_holder(read_locks(), target.pid), ranks)
+    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks, holder, child)
+
+
+def _say_process(pid: int, ranks: Mapping[int, int]) -> str:
+    if pid in ranks:
+        return f"rank {ranks[pid]}"
+    return f"pid {pid} ({command_name(pid)})" if pid else ""
 
 
 def _has_gil_holder(look: Look) -> bool:

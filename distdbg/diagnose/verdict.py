@@ -20,6 +20,7 @@ from distdbg.diagnose.endings import endings_of, swept_away
 from distdbg.diagnose.failures import failures_of
 from distdbg.diagnose.find import (
     dead,
+    dead_child,
     deadlock,
     diverged,
     failed_op,
@@ -136,6 +137,7 @@ def diagnose(session: Session) -> Verdict:
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     found = [thread_error.tell_thread_error(finding, session) for finding in found]
+    found = [dead_child.tell_dead_child(finding, session) for finding in found]
     found = [handled.tell_handled(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)
@@ -235,7 +237,8 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         evidence=(*longest.evidence, *stop.evidence),
         ranks=longest.ranks,
         victims=longest.victims,
-        advice=f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
+        advice=longest.advice
+        or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
     )
     return [told, *(f for f in waits if f is not longest)]
 
