@@ -22,7 +22,7 @@ from distdbg.agent.blockers import dead_child, lock_holder, read_locks
 from distdbg.agent.processes import command_name, read_main_thread, read_stat
 from distdbg.agent.roster import Roster
 from distdbg.agent.seat import Seat
-from distdbg.agent.stuck import FILE_LOCKS, Look, judge
+from distdbg.agent.stuck import FILE_LOCKS, Judgement, Look, judge
 from distdbg.agent.take_stacks import Target, take_one
 from distdbg.record.rank_state import RankState
 
@@ -32,6 +32,9 @@ _AGAIN_NS: Final = 1_000_000_000
 _MOST_AGAIN_NS: Final = 30_000_000_000
 #: So often the pause does not grow after a judgement that is unsure.
 _MOST_UNSURE: Final = 8
+#: Looks in a row that find a rank which burns its core in C, before it counts as one call; and between them.
+_HELD_LOOKS: Final = 6
+_HELD_NS: Final = 60_000_000
 #: How long the stacks of one look may take.
 _STACKS_NS: Final = 2_000_000_000
 #: At once; the others have their turn later.
@@ -52,6 +55,8 @@ class _Case:
     unsure: int = 0
     first: Look | None = None
     is_busy: bool = False
+    held: int = 0
+    """In how many looks, one after the other, it seemed to hold the GIL."""
     doubted: RankState | None = None
     """Another state than the one it is in, which it was found in once."""
 
@@ -111,6 +116,10 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
+            case.held = case.held + 1 if found.state is RankState.HOLDS_GIL else 0
+            if is_by_chance(seat.state, found, case.held):
+                case.first, case.next_ns = look, now_ns + _HELD_NS
+                return
             if is_doubtful(seat.state, found.state, case.doubted):
                 case.doubted, case.first, case.next_ns = found.state, None, now_ns + _AGAIN_NS
                 return
@@ -132,6 +141,15 @@ def is_doubtful(state: RankState, found: RankState, before: RankState | None) ->
     What it is in is shown to people; it must not flip with each look at a loop that sleeps now and then.
     """
     return state.is_stuck and found is not state and found is not before
+
+
+def is_by_chance(state: RankState, found: Judgement, held: int) -> bool:
+    """Whether a loop of short calls, such as time.time(), may look like one call that does not return.
+
+    A look finds such a loop in C about every other time; a call that does not return, each time.
+    """
+    is_new = found.state is RankState.HOLDS_GIL and state is not RankState.HOLDS_GIL
+    return is_new and found.is_busy and held < _HELD_LOOKS
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
