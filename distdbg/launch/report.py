@@ -123,16 +123,17 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         return ""
     if outcome.interrupted is not None and _had_failed(outcome, found):
         lines += [*_interrupted(outcome, outcome.interrupted)]
+    restarts = _restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))
+    later = [line for line in lines[1:] if isinstance(line, Later)]
+    lines = [line for line in lines if line not in later]
+    if hint:  # before what is long
+        lines.append(f"hint: {hint}")
     used = _used(outcome, found)
     if used is not None:
         lines += [line for line in used.source if line not in lines]
-    lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
+    lines += restarts
     if outcome.losses:
         lines.append(outcome.losses)
-    later = [line for line in lines[1:] if isinstance(line, Later)]
-    lines = [line for line in lines if line not in later]
-    if hint:
-        lines.append(f"hint: {hint}")
     lines += later
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")

@@ -136,7 +136,7 @@ def test_the_report_is_headed_by_it() -> None:
         f"MISMATCH: {FINDING['what']}",
         "  ranks 0,2 made 5 barriers",
         "  rank 1 failed because of it: RankLeft",
+        "  hint: look at how often rank 1 calls it",
         "  at x.py:50 (fit): a()",
         "    noted",
-        "  hint: look at how often rank 1 calls it",
     ]
