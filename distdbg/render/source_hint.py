@@ -47,6 +47,9 @@ _SKIPS: Final = re.compile(
 )
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
+#: A finding about a loop that some ranks left before the others.
+_LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
+_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
 _UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
 #: A condition that no two ranks see alike, around a call that all have to make.
 _BY_TIME: Final = (
@@ -80,7 +83,7 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     who = say_ranks(root.ranks, 3)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
     if not advice and root.kind is Kind.MISMATCH and _GENERAL.search(root.advice):
-        advice = _by_branch(told, root.ranks)
+        advice = _by_branch(told, root.ranks, root.what)
     if not advice:
         return verdict
     better = replace(root, advice=advice)
@@ -91,7 +94,7 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     )
 
 
-def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
+def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
     """By what the ranks came to other calls: an exit that skips the call of the others, or a condition."""
     stacks = [stack for stack in told if stack.frames and not stack.what.startswith("did not call")]
     if len({stack.frames[0].frame[:2] for stack in stacks}) < 2:
@@ -101,6 +104,8 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
     for stack in others if odd else ():
         if found := _first_note(stack, _SKIPS):
             return f"see whether {say_ranks(odd, 3)} skipped {_site(stack)} by the {found}"
+    if (left := _LEFT.search(what)) and (loop := _loop_of(others, left[1])):
+        return f"see whether {loop} makes as many rounds on {say_ranks(odd, 3)} as on the others"
     for stack in [*mine, *others]:
         if found := _first_note(stack, _UNDER):
             if _OF_RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
@@ -112,6 +117,15 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
                 f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
                 f"{_site(stack)} by it"
             )
+    return ""
+
+
+def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
+    """'`for x in xs` (line 55 of a.py)': the loop of a function that is on these stacks; ''."""
+    for one in (frame for stack in stacks for frame in stack.frames):
+        for note in one.notes if one.frame.function.rpartition(".")[2] == function else ():
+            if found := _LOOP.fullmatch(note):
+                return f"{found[1]} ({found[2]} of {os.path.basename(one.frame.file)})"
     return ""
 
 

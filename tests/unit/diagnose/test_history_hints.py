@@ -83,7 +83,7 @@ def test_a_call_further_down_may_be_one_too_many_as_well_as_one_skipped() -> Non
 def test_a_rank_that_left_a_loop_before_the_others_is_told_with_its_count() -> None:
     root = mismatch({0: [TRAIN] * 11, 1: [TRAIN] * 11, 2: [*[TRAIN] * 10, VALIDATE]}, 2)
     assert root.what == (
-        "rank 2 left train() after 10 calls at x.py:34; ranks 0-1 began one more, and it went on to x.py:58"
+        "rank 2 left train() for x.py:58 after 10 calls at x.py:34; ranks 0-1 began one more"
     )
     assert (root.ranks, root.victims) == ((2,), (0, 1))
     assert "fewer" in root.advice
