@@ -47,6 +47,9 @@ _SKIPS: Final = re.compile(
 )
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
+#: A hint at arrays that differ in size; and a number that differs just so.
+_SIZES: Final = re.compile("^see what sets the size|^arrays of several sizes")
+_PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
 #: A finding about a loop that some ranks left before the others.
 _LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 _LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
@@ -82,6 +85,8 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
+    if not advice and root.kind is Kind.MISMATCH and _SIZES.search(root.advice):
+        advice = _by_values(told)
     if not advice and root.kind is Kind.MISMATCH and _GENERAL.search(root.advice):
         advice = _by_branch(told, root.ranks, root.what)
     if not advice:
@@ -117,6 +122,15 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
                 f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
                 f"{_site(stack)} by it"
             )
+    return ""
+
+
+def _by_values(told: Sequence[ToldStack]) -> str:
+    """By a number that differs as the calls do, of the outermost caller that has one."""
+    for one in reversed(told[0].frames if told else ()):
+        for note in one.notes:
+            if found := _PARTED.fullmatch(note):
+                return f"see why {found[1]} differs between ranks (at {short_site(str(one.frame))})"
     return ""
 
 

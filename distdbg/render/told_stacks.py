@@ -15,6 +15,7 @@ from distdbg.diagnose.session import Session
 from distdbg.record.entries import Frame
 from distdbg.render.left_values import say_left_values
 from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
+from distdbg.render.parting_values import Sides, parting_values, sides_of
 from distdbg.render.source_line import SourceLines
 from distdbg.render.stacks import FoldedStack, fold_stacks, other_threads, own_frames
 
@@ -62,7 +63,7 @@ def tell_stacks(
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     cause = fold_stacks(session, root.ranks)
     at_cause = [one.frames for one in cause]
-    noted = wanted_of_cause(session, root)
+    noted, sides = wanted_of_cause(session, root), sides_of(session, root)
     told: list[tuple[FoldedStack, Wanted | None]] = [
         (one, LEFT_OUT) for one in _left_out(session, root)
     ]
@@ -87,6 +88,7 @@ def tell_stacks(
                     letters,
                     is_whole=is_whole,
                     is_raised=root.kind is Kind.DEAD_RANK and at < count,
+                    sides=sides if at == 0 else (),
                 )
             ),
         )
@@ -115,6 +117,7 @@ def _frames(
     *,
     is_whole: bool,
     is_raised: bool,
+    sides: Sides,
 ) -> Iterator[ToldFrame]:
     frames = stack.frames if is_whole else own_frames(stack.frames)
     at = 0
@@ -127,6 +130,8 @@ def _frames(
             of_line = is_raised and not at
             values = say_left_values(session, stack.ranks, frame, parsed, of_line=of_line)
             notes = (*notes, values) if values else notes
+        if at < _MOST_VALUED:
+            notes = (*notes, *parting_values(session, sides, frame, notes))
         if frame in inner:
             notes = (*notes, "called by itself, again and again")
         at += count
