@@ -36,6 +36,8 @@ _MOST_EVIDENCE: Final = 6
 _MOST_FRAMES: Final = 4
 #: How a stack is headed whose line was left out.
 _DID_NOT: Final = "did not call "
+#: ... and that of a call that the others did not make.
+_CALLED: Final = "called "
 #: ... and that of a thread which may hold a lock.
 _THREAD: Final = "thread "
 _MOST_LINES: Final = 10
@@ -125,7 +127,7 @@ def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             who = _say_ranks(stack["ranks"])
             what = (
                 str(stack["what"]).removesuffix(" here")
-                if stack["what"].startswith((_DID_NOT, _THREAD))
+                if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD))
                 else ""
             )
             yield f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}"

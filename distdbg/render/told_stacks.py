@@ -97,9 +97,14 @@ def tell_stacks(
 
 
 def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
-    """From where a rank of the cause did not call what it, or the others, called otherwise."""
+    """From where a rank of the cause did not call what the others did, or called what they did not."""
     for fact in root.evidence:
-        if fact.is_left_out and fact.op is not None:
+        if fact.is_extra and fact.op is not None:
+            ops = session.ranks[fact.op.rank].ops
+            what = f"called {session.kind_of(fact.op)} here"
+            frames = session.stacks[ops.stack[fact.op.at]]
+            yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
+        elif fact.is_left_out and fact.op is not None:
             ops = session.ranks[fact.op.rank].ops
             what = f"did not call {session.kind_of(fact.op)} here"
             if fact.op.rank not in fact.ranks:
