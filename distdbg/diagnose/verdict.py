@@ -37,6 +37,7 @@ from distdbg.diagnose.find import (
     order_inversion,
     out_of_batches,
     slow_link,
+    stale_receive,
     stall,
     stopped,
     straggler,
@@ -137,6 +138,7 @@ def diagnose(session: Session) -> Verdict:
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     found = [thread_error.tell_thread_error(finding, session) for finding in found]
+    found = stale_receive.tell_stale_receive(found)
     found = [dead_child.tell_dead_child(finding, session) for finding in found]
     found = [handled.tell_handled(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)
