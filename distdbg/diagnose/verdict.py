@@ -240,7 +240,8 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         ranks=longest.ranks,
         victims=longest.victims,
         advice=longest.advice
-        or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
+        or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there"
+        + (f"; {stop.advice}" if stop.advice else ""),
     )
     return [told, *(f for f in waits if f is not longest)]
 

@@ -31,6 +31,10 @@ from distdbg.render.told_stacks import ToldStack, tell_stacks
 #: As `loop_exits` and `enclosing` say it: what ends the loop early tells more than its head.
 _WAYS: Final = (
     (
+        re.compile(r"a (`continue` under .*) skips this call"),
+        "see whether {who} skipped the call by the {way}",
+    ),
+    (
         re.compile(r"a (`(?:break|return)` under .*) ends the loop \(line \d+\)"),
         "see whether {who} left the loop by the {way}: all ranks have to decide that alike",
     ),

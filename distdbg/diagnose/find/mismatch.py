@@ -445,8 +445,8 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
         label = session.groups[group].label
         lines = [
             Evidence(
-                text=f"rank {p.sender} sends {p.sends} elements to rank {p.receiver}, "
-                f"which expects {p.expects}",
+                text=f"rank {p.sender} sends {p.sends} element{'' if p.sends == 1 else 's'} to rank "
+                f"{p.receiver}, which expects {p.expects}",
                 rank=p.sender,
             )
             for p in pairs[:_MOST_PAIRS]

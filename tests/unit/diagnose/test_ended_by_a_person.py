@@ -178,7 +178,10 @@ def test_a_job_that_was_ended_while_nothing_was_wrong_says_just_that() -> None:
     assert verdict.what == "the job was stopped by SIGTERM; no rank waited for a late one"
     build.session.stopped_by = "anna"
     what = "the job was stopped by anna (distdbg stop); no rank waited for a late one"
-    assert diagnose(build.session).what == what
+    again = diagnose(build.session)
+    assert again.what == what
+    assert again.root is not None
+    assert "scheduler" not in again.root.advice
     assert verdict.root is not None
     assert (verdict.root.kind, verdict.root.severity) == (Kind.STOPPED, Severity.NOTE)
     assert not verdict.has_faults
