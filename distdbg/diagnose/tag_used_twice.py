@@ -1,10 +1,10 @@
-"""A message that another receive of the same tag took than the one that takes the messages of that line. Pure.
+"""A message that was taken by another receive of its tag than takes the messages of that line else. Pure.
 
     put:20 -> get:24      tags 0, 1, 2 ... 179      rank 0 -> rank 1
     put:20 -> expect:29   tag 180                   and get:24 waits for tag 180
 
-The order of sends and receives of one tag between two ranks pairs them; their lines show that the pair was not
-meant.
+The order of sends and receives of one tag between two ranks pairs them; their lines show that the pair was
+not meant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Lines = tuple[Frame | None, Frame | None]
 
 
 def taken_by_same_tag(session: Session, recv: OpRef) -> tuple[OpRef, OpRef] | None:
-    """The receive that took the message which `recv` waits for, and its send; None where that does not show."""
+    """The receive that took the message which `recv` waits for, and its send; None: it does not show."""
     ops = session.ranks[recv.rank].ops
     peer, group, tag = ops.peer[recv.at], ops.group[recv.at], ops.tag[recv.at]
     if peer == NONE or peer not in session.ranks:

@@ -153,15 +153,8 @@ def _of_same_tag(session: Session, recv: OpRef) -> list[Miss]:
     )
     evidence = Evidence(text=text, rank=recv.rank, op=taker, site=sites[0])
     own = (recv.rank,)
-    return [
-        Miss(
-            evidence,
-            f"tag {tag} is used twice: give each kind of message tags of its own",
-            cause,
-            own,
-            own,
-        )
-    ]
+    advice = f"tag {tag} is used twice: give each kind of message tags of its own"
+    return [Miss(evidence, advice, cause, own, own)]
 
 
 def _somebody_is_left(session: Session, recv: OpRef) -> bool:
