@@ -53,6 +53,27 @@ def test_a_condition_that_ends_the_loop_of_one_rank_is_the_hint(tmp_path: Path) 
     assert told.roles == verdict.roles
 
 
+def test_a_condition_that_skips_the_call_is_the_hint_before_the_loop(tmp_path: Path) -> None:
+    session = left_early(tmp_path).session
+    path = tmp_path / "fit.py"
+    lines = [
+        "def fit():",
+        "    for number in range(rounds):",
+        "        w -= average(w)",
+        "    barrier()",
+    ]
+    skipping = ["        if number == 3:", "            continue"]
+    path.write_text("\n".join([lines[0], "", lines[1], *skipping, lines[2], lines[3]]))
+    for at, stack in enumerate(session.stacks):
+        session.stacks[at] = tuple(frame._replace(line=6) for frame in stack)
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(session, diagnose(session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "see whether rank 0 skipped the call by the `continue` under `if number == 3` (line 4)"
+    )
+
+
 def test_the_loop_is_the_hint_where_nothing_ends_it(tmp_path: Path) -> None:
     session = left_early(tmp_path).session
     path = tmp_path / "fit.py"
@@ -138,6 +159,11 @@ def main():
     wait()
     if pending > 3:
         scatter(w)
+def fit(w):
+    while True:
+        reduce(w)
+        if limit.left() <= 0:
+            break
 """
 
 
@@ -161,6 +187,12 @@ def main():
             ("all_reduce", 8, "average"),
             "see whether all ranks decide `if pending > 3` (line 13 of save_rank.py) alike: rank 0 came to "
             "save_rank.py:14 by it",
+        ),
+        (
+            ("all_reduce", 8, "average"),
+            ("reduce", 17, "fit"),
+            "see whether rank 0 left the loop by the `break` under `if limit.left() <= 0` (line 18 of "
+            "save_rank.py): all ranks have to decide that alike",
         ),
     ],
 )
