@@ -112,8 +112,9 @@ fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=60
 	$(PY) tests/fuzz/fuzz_record.py $(ARGS)
 	@for name in $(FUZZERS); do $(PY) -m tests.fuzz.fuzz_$$name $(ARGS) || exit 1; done
 	$(PY) tests/fuzz/legal_ops.py --ops=1000000
-	sh scripts/sanitize.sh $(VENV) address,undefined test_tcp_hub \
-	  $(or $(patsubst --seconds=%,%,$(filter --seconds=%,$(ARGS))),60)
+	for program in test_tcp_hub test_fuzz_frames; do \
+	  sh scripts/sanitize.sh $(VENV) address,undefined $$program \
+	    $(or $(patsubst --seconds=%,%,$(filter --seconds=%,$(ARGS))),60) || exit 1; done
 
 TORCH_VERSIONS := 2.4.1 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1
 

@@ -1,0 +1,249 @@
+// Bytes of strangers through the parser of frames and both halves of the handshake, guided by coverage: an
+// input that reaches code which none before it has reached is kept, and changed further. No socket and no
+// thread, so that some ten thousand are tried in a second; an argument is for how many seconds.
+//
+// The compiler reports every branch of this file, and of tcp_wire.cpp and the headers compiled into it
+// (-fsanitize-coverage=trace-pc, see CMakeLists.txt).
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check.hpp"
+#include "clock.hpp"
+#include "error.hpp"
+#include "messages.hpp"
+#include "store_wire.hpp"
+#include "tcp_lanes.hpp"
+#include "tcp_wire.hpp"
+
+#if defined(__clang__)
+#define NOT_COVERED __attribute__((no_sanitize("coverage")))
+#else
+#define NOT_COVERED __attribute__((no_sanitize_coverage))
+#endif
+
+namespace {
+
+// No std::array: at -O0 a call of its operator would be reported, from within the report.
+constexpr std::size_t places = 1 << 16;
+bool reached[places];
+std::size_t reached_count = 0;
+
+}  // namespace
+
+extern "C" NOT_COVERED void __sanitizer_cov_trace_pc() {
+  const auto at = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
+  bool& is_reached = reached[(at ^ (at >> 16)) % places];
+  if (!is_reached) ++reached_count;
+  is_reached = true;
+}
+
+namespace distdbg {
+namespace {
+
+using Bytes = std::string;
+
+constexpr std::uint64_t most_nbytes = 1 << 20;  // what this receiver takes; the rest is thrown away
+const std::string token = "token";
+const std::string nonce(store_nonce_nbytes, 'n');
+const std::string hub_address = "a hub";
+const std::string own_address = "a rank";
+const TcpWay way{77, 0, 1, 0, 0};
+
+// What has come, a little at a time.
+class Arriving {
+ public:
+  explicit Arriving(std::string_view bytes) : bytes_(bytes) {}
+  void more(std::size_t nbytes) { until_ = std::min(bytes_.size(), until_ + nbytes); }
+  bool is_over() const { return at_ == bytes_.size(); }
+  bool has_all() const { return until_ == bytes_.size(); }
+  std::size_t read(std::byte* into, std::size_t nbytes) {
+    const std::size_t n = std::min(nbytes, until_ - at_);
+    if (into != nullptr) std::memcpy(into, bytes_.data() + at_, n);
+    at_ += n;
+    return n;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::size_t at_ = 0;
+  std::size_t until_ = 0;
+};
+
+class Owner final : public Receiver {
+ public:
+  bool place(std::uint32_t, const Envelope& envelope, Payload& into) override {
+    if (envelope.words[6] == 1) return false;  // not now
+    ++placed_;
+    memory_.resize(std::min(envelope.nbytes, most_nbytes));
+    const bool fits = envelope.nbytes <= most_nbytes;
+    const std::uint64_t first = fits ? envelope.nbytes / 3 : 0;
+    into.pieces[0] = {fits ? memory_.data() : nullptr, first};
+    into.pieces[1] = {fits ? memory_.data() + first : nullptr, envelope.nbytes - first};
+    return true;
+  }
+  void arrived(std::uint32_t, const Envelope&) override { CHECK(++arrived_ <= placed_); }
+  void lost(std::uint32_t, const std::string&) override {}
+
+ private:
+  std::vector<std::byte> memory_;
+  std::uint64_t placed_ = 0;
+  std::uint64_t arrived_ = 0;
+};
+
+// A connection and a lane beside it, the bytes of each behind one another.
+void read_frames(std::string_view bytes, std::uint8_t options) {
+  const bool has_sums = (options & 1) != 0;
+  const std::size_t lane_begin = (options & 2) != 0 ? bytes.size() / 2 : bytes.size();
+  Arriving stream(bytes.substr(0, lane_begin));
+  Arriving lane_stream(bytes.substr(lane_begin));
+  Inbox<Arriving> inbox(has_sums);
+  Inbox<Arriving> lane_inbox(has_sums);
+  Owner owner;
+  JointMessage joint;
+  std::uint64_t done = 0;
+  JointReceiver whole(joint, owner);
+  ShareReceiver share(joint, owner, done);
+  const std::size_t step = std::size_t{1} << (options >> 4);
+  try {
+    bool has_moved = true;
+    while (has_moved || !stream.has_all() || !lane_stream.has_all()) {
+      stream.more(step);
+      lane_stream.more(step);
+      has_moved = inbox.read(stream, 1, whole);
+      if (joint.is_open()) has_moved |= lane_inbox.read(lane_stream, 1, share);
+      if (inbox.has_ended()) return;
+    }
+  } catch (const WrongSum&) {
+    CHECK(has_sums);
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::system);
+  }
+}
+
+Bytes good_request() {
+  return encode_tcp_request(way, Bytes(store_nonce_nbytes, 'm'), hub_address, own_address);
+}
+Bytes good_proof() { return prove_tcp_role(TcpRole::dialler, token, nonce, good_request()); }
+
+void knock(std::string_view bytes) {
+  TcpDoor door(token, nonce, hub_address, own_address);
+  std::string reply;
+  auto state = TcpDoor::State::listens;
+  std::size_t at = 0;
+  while (state == TcpDoor::State::listens && at < bytes.size()) {
+    const std::size_t n = std::min(door.wants(), bytes.size() - at);
+    CHECK(n > 0 && n <= tcp_request_nbytes + tcp_proof_nbytes);
+    state = door.take(bytes.substr(at, n), reply);
+    at += n;
+  }
+  CHECK(reply.size() < 4096);
+  // Nobody gets in but by these bytes.
+  if (state == TcpDoor::State::open) CHECK(bytes.substr(0, at) == good_request() + good_proof());
+}
+
+// All that the hub says is read before it is looked at.
+void dial(std::string_view bytes) {
+  const std::size_t hello_nbytes = encode_tcp_hello(nonce).size();
+  const std::size_t verdict_nbytes = encode_tcp_verdict(TcpVerdict::proven, good_proof()).size();
+  if (bytes.size() < hello_nbytes + verdict_nbytes) return;
+  TcpDialler dialler(way, token);
+  try {
+    dialler.take_hello(bytes.substr(0, hello_nbytes), hub_address, own_address);
+    dialler.take_verdict(bytes.substr(hello_nbytes, verdict_nbytes));
+    CHECK(false);  // it takes a proof of this very request, which has a nonce of its own
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::network);
+  }
+}
+
+void try_one(const Bytes& input) {
+  if (input.size() < 2) return;
+  const std::string_view rest = std::string_view(input).substr(2);
+  switch (static_cast<std::uint8_t>(input[0]) % 3) {
+    case 0: read_frames(rest, static_cast<std::uint8_t>(input[1])); break;
+    case 1: knock(rest); break;
+    default: dial(rest); break;
+  }
+}
+
+Bytes frame(const Envelope& envelope, std::size_t nbytes) {
+  Bytes bytes(reinterpret_cast<const char*>(&envelope), sizeof envelope);
+  return bytes.append(nbytes, 'x');
+}
+
+std::vector<Bytes> seeds() {
+  const std::uint64_t large = split_nbytes;
+  const Bytes share = frame({large / 2, {large / 2, large}}, 64);
+  return {
+      Bytes("\0\x40", 2) + frame({8, {}}, 8) + frame({0, {}}, 0) + frame(last_envelope(2), 0),
+      Bytes("\0\x41", 2) + frame({8, {}}, 16),
+      Bytes("\0\xa2", 2) + frame({large | std::uint64_t{1} << lanes_shift, {}}, 64) + share,
+      Bytes("\x01\0", 2) + good_request() + good_proof(),
+      Bytes("\x02\0", 2) + encode_tcp_hello(nonce) +
+          encode_tcp_verdict(TcpVerdict::proven, Bytes(tcp_proof_nbytes, 'p')),
+  };
+}
+
+Bytes change(Bytes bytes, const std::vector<Bytes>& corpus, std::mt19937_64& chance) {
+  constexpr std::uint64_t telling[] = {0,          1,          2,       63,      64,
+                                       4096,       1 << 19,    1 << 20, 1 << 21, 1u << 31,
+                                       1ull << 56, 1ull << 63, ~0ull,   ~1ull};
+  for (std::uint64_t i = 1 + chance() % 4; i > 0; --i) {
+    const std::size_t at = bytes.empty() ? 0 : chance() % bytes.size();
+    switch (chance() % 6) {
+      case 0:
+        if (!bytes.empty()) bytes[at] = static_cast<char>(bytes[at] ^ (1 << chance() % 8));
+        break;
+      case 1: bytes.insert(at, 1 + chance() % 64, static_cast<char>(chance())); break;
+      case 2: bytes.erase(at, 1 + chance() % 64); break;
+      case 3: {
+        const std::uint64_t value = telling[chance() % std::size(telling)];
+        const std::size_t word = 2 + (at & ~std::size_t{7});
+        if (word + sizeof value <= bytes.size()) std::memcpy(&bytes[word], &value, sizeof value);
+        break;
+      }
+      case 4: {
+        const Bytes& other = corpus[chance() % corpus.size()];
+        bytes.insert(at, other.substr(chance() % other.size(), 1 + chance() % 128));
+        break;
+      }
+      default: bytes.resize(at); break;
+    }
+  }
+  bytes.resize(std::min<std::size_t>(bytes.size(), 4096));
+  return bytes;
+}
+
+}  // namespace
+}  // namespace distdbg
+
+int main(int argc, char** argv) {
+  using namespace distdbg;
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 1.0;
+  std::mt19937_64 chance(argc > 1 ? static_cast<std::uint64_t>(now_ns()) : 1);
+  std::vector<Bytes> corpus = seeds();
+  for (const Bytes& input : corpus) try_one(input);
+  const std::size_t reached_by_seeds = reached_count;
+  CHECK(reached_by_seeds > 50);  // else nothing reports
+  std::uint64_t tried = 0;
+  const std::int64_t end = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
+  while (now_ns() < end) {
+    const Bytes input = change(corpus[chance() % corpus.size()], corpus, chance);
+    const std::size_t before = reached_count;
+    try_one(input);
+    if (reached_count != before && !input.empty()) corpus.push_back(input);
+    ++tried;
+  }
+  CHECK(reached_count > reached_by_seeds);
+  std::printf("%llu inputs, %zu kept, %zu branches, %zu of them by what is right\n",
+              static_cast<unsigned long long>(tried), corpus.size(), reached_count,
+              reached_by_seeds);
+}
