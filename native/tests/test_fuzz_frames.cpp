@@ -53,8 +53,8 @@ using Bytes = std::string;
 constexpr std::uint64_t most_nbytes = 1 << 20;  // what this receiver takes; the rest is thrown away
 const std::string token = "token";
 const std::string nonce(store_nonce_nbytes, 'n');
-const std::string hub_address = "a hub";
-const std::string own_address = "a rank";
+const std::string hub_address(store_address_nbytes, 'h');
+const std::string own_address(store_address_nbytes, 'r');
 const TcpWay way{77, 0, 1, 0, 0};
 
 // What has come, a little at a time.
@@ -133,7 +133,8 @@ Bytes good_request() {
 }
 Bytes good_proof() { return prove_tcp_role(TcpRole::dialler, token, nonce, good_request()); }
 
-void knock(std::string_view bytes) {
+// Whether it is let in.
+bool knock(std::string_view bytes) {
   TcpDoor door(token, nonce, hub_address, own_address);
   std::string reply;
   auto state = TcpDoor::State::listens;
@@ -146,7 +147,9 @@ void knock(std::string_view bytes) {
   }
   CHECK(reply.size() < 4096);
   // Nobody gets in but by these bytes.
-  if (state == TcpDoor::State::open) CHECK(bytes.substr(0, at) == good_request() + good_proof());
+  const bool is_open = state == TcpDoor::State::open;
+  if (is_open) CHECK(bytes.substr(0, at) == good_request() + good_proof());
+  return is_open;
 }
 
 // All that the hub says is read before it is looked at.
@@ -230,6 +233,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 1.0;
   std::mt19937_64 chance(argc > 1 ? static_cast<std::uint64_t>(now_ns()) : 1);
   std::vector<Bytes> corpus = seeds();
+  CHECK(knock(good_request() + good_proof()));
   for (const Bytes& input : corpus) try_one(input);
   const std::size_t reached_by_seeds = reached_count;
   CHECK(reached_by_seeds > 50);  // else nothing reports
