@@ -13,5 +13,5 @@ ending.py                       how a group is given up
 calling.py                      queues one op
 engine.py making.py             all of it as an Engine
 beside_host.py                  that with the check around it, and the engine of the host beside it
-queued.py                       the record of ops that end after their call has returned
+queued.py events.py             the record of ops that end after their call has returned, and who reads when
 """

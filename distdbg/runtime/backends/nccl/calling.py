@@ -75,6 +75,7 @@ class Calling:
                 if buffer.finish is not None:
                     streams.carry_out(buffer.finish)
             pending.ended = streams.event()
+            pending.side.queued(pending.ended)
 
     def _call_nccl(
         self, steps: Sequence[Step], streams: Streams, comm: Any, is_in_block: bool

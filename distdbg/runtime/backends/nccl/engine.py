@@ -63,6 +63,7 @@ class NcclEngine:
         self.options: Final = options
         #: How it is given up.
         self.ending: Final = Ending(library.nccl)
+        self.ending.on_give_up = self._break_off
         self._rank = rank
         self._calling = Calling(library, self.ending, rank, size)
         self._open = open_communicator
@@ -266,6 +267,11 @@ class NcclEngine:
             comm.check_async_error()
         except Exception as error:
             raise self.failed_later(error, what) from error
+
+    def _break_off(self) -> None:
+        """What the device is about to let go of has not ended well."""
+        for pending in list(self._in_flight):
+            pending.side.break_off()
 
     def forget(self, pending: NcclPending) -> None:
         """It is over."""

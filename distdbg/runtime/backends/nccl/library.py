@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from distdbg.errors import BackendMissingError
 
 INSTALL: Final = "pip install distdbg[gpu]"
+DRIVER: Final = "libcuda.so.1"
 
 
 class Extra(Protocol):
@@ -35,12 +36,14 @@ class Extra(Protocol):
 class Library:
     """The modules that all groups of this process use."""
 
-    def __init__(self, cupy: Any, nccl: Any, extra: Extra) -> None:
+    def __init__(self, cupy: Any, nccl: Any, extra: Extra, driver: str | None = None) -> None:
         #: The module cupy, of which `cuda` and `zeros` are used.
         self.cupy: Final = cupy
         #: The module cupy.cuda.nccl.
         self.nccl: Final = nccl
         self.extra: Final = extra
+        #: The file of CUDA's driver that knows the events of `cupy`; None: only `cupy` does.
+        self.driver: Final = driver
         #: 22703 for 2.27.3.
         self.version = int(nccl.get_version())
 
@@ -80,7 +83,7 @@ def load() -> Library:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 nccl = importlib.import_module("cupy.cuda.nccl")
-            _library = Library(importlib.import_module("cupy"), nccl, Unbound())
+            _library = Library(importlib.import_module("cupy"), nccl, Unbound(), DRIVER)
         return _library
 
 
