@@ -341,7 +341,7 @@ def _make_host(
         from distdbg.check.out_of_batches import tell_out_of_batches
         from distdbg.runtime.backends.cpu import CpuEngine
         from distdbg.runtime.backends.gpu.beside_host import OnGpu
-        from distdbg.runtime.backends.gpu.likeness import announce
+        from distdbg.runtime.backends.gpu.capabilities import announce
 
         announce(store, group.rank(), group.size())
         engine = CpuEngine(

@@ -117,7 +117,7 @@ def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine, way: s
             engine: Any = dist.group.WORLD.engine
             while not hasattr(engine, "on_gpu"):
                 engine = engine.inner
-            engine.on_gpu._engine.inner._meeting.clock = Clock(machine)
+            engine.on_gpu._engine.inner._control.clock = Clock(machine)
             getattr(machine, way).add(0)
         work = dist.all_reduce(machine.array([1.0]), async_op=True)
         assert work is not None

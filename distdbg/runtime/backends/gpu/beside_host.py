@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.native import Group, RecordedOp
-from distdbg.runtime.backends.gpu import driver, likeness
+from distdbg.runtime.backends.gpu import capabilities, driver
 from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Call
@@ -91,9 +91,9 @@ class OnGpu:
         if self._best is None:
             # What looks into arrays or compares outputs does it on the host.
             looks = self._host.options != 0
-            best = likeness.best_way(self._store, size, is_one_host=self._is_one_host)
+            best = capabilities.best_way(self._store, size, is_one_host=self._is_one_host)
             best = min(best, Way.CHUNKS) if size > MOST_RANKS else best
-            self._is_small_too = likeness.takes_small_too()
+            self._is_small_too = capabilities.takes_small_too()
             self._best = Way.WHOLE if looks else best
         return choose(call, self._best, size, is_small_too=self._is_small_too)
 

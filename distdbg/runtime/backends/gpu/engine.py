@@ -25,9 +25,9 @@ from distdbg.errors import (
 )
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.gpu.control_group import ControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.ipc import Ipc, Order
-from distdbg.runtime.backends.gpu.meeting import Meeting, Topic, not_all_came
 from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import Way
 from distdbg.runtime.backends.nccl.streams import current_stream
@@ -75,7 +75,7 @@ class GpuEngine:
         self._lane = Lane(f"{group.label} (gpu)")
         #: One op at a time; also protects what follows.
         self._order = threading.RLock()
-        self._meeting: Meeting | None = None
+        self._control: ControlGroup | None = None
         self._pipeline: Pipeline | None = None
         self._ipc: Ipc | None = None
         self._device: int | None = None
@@ -106,19 +106,19 @@ class GpuEngine:
 
     def set_level(self, level: int) -> None:
         """Hand it on."""
-        if self._meeting is not None:
-            self._meeting.set_level(level)
+        if self._control is not None:
+            self._control.set_level(level)
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank is about to leave."""
-        if self._meeting is not None:
-            self._meeting.leave_because(why, at_once)
+        if self._control is not None:
+            self._control.leave_because(why, at_once)
 
     def abort(self, reason: str) -> None:
         """Break the group: ops in flight end with an error on every rank."""
         self._cause = self._cause or reason
-        if self._meeting is not None:
-            self._meeting.abort(reason)
+        if self._control is not None:
+            self._control.abort(reason)
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave nothing open."""
@@ -134,8 +134,8 @@ class GpuEngine:
                         self._ipc.close()
                     if self._pipeline is not None:
                         self._pipeline.close()
-            if self._meeting is not None:
-                self._meeting.close()
+            if self._control is not None:
+                self._control.close()
 
     # ------------------------------------------------------------------------------- one op
 
@@ -214,17 +214,17 @@ class GpuEngine:
 
     def _carry_out(self, one: _Prepared) -> None:
         what = f"{one.call.name or one.call.kind.label} on group '{self._group.label}'"
-        if self._cause is not None and self._meeting is None:
+        if self._cause is not None and self._control is None:
             raise DistBackendError(f"{what} cannot run: {self._cause}")
         try:
             with self._driver.on_device(one.device):
-                meeting = self._open(one)
+                control = self._open(one)
                 self._seq += 1
-                topic = Topic(one.call, meeting.names, self._seq, meeting.sayings)
-                topic.started_ns, topic.deadline_ns = one.started_ns, one.deadline_ns
-                topic.on_start = one.call.side if callable(one.call.side) else None
-                self._move(one, meeting, topic)
-                self._finish(one, partial(self._await, meeting, topic))
+                header = OpHeader(one.call, control.names, self._seq, control.descriptions)
+                header.started_ns, header.deadline_ns = one.started_ns, one.deadline_ns
+                header.on_start = one.call.side if callable(one.call.side) else None
+                self._move(one, control, header)
+                self._finish(one, partial(self._await, control, header))
         except MismatchError as error:
             if isinstance(error, PeerLost):
                 self._give_up(error.what)
@@ -237,22 +237,22 @@ class GpuEngine:
             self._give_up(told)
             raise DistBackendError(told) from error
 
-    def _move(self, one: _Prepared, meeting: Meeting, topic: Topic) -> None:
+    def _move(self, one: _Prepared, control: ControlGroup, header: OpHeader) -> None:
         job = one.job
-        wait = partial(self._await, meeting, topic)
+        wait = partial(self._await, control, header)
         if one.way is Way.IPC:
             if self._ipc is None:
-                self._ipc = Ipc(self._driver, meeting, self._stream)
-            if self._ipc.is_on and self._ipc.run(Order(topic, job, one.call.op, one.ready), wait):
+                self._ipc = Ipc(self._driver, control, self._stream)
+            if self._ipc.is_on and self._ipc.run(Order(header, job, one.call.op, one.ready), wait):
                 return
 
         def move(inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
             op = ReduceOp.SUM if job.factor is not None else one.call.op
-            meeting.move(topic, job.kind, inputs, outputs, job.dtype, 0 if op is None else op.code)
+            control.move(header, job.kind, inputs, outputs, job.dtype, 0 if op is None else op.code)
 
         if self._pipeline is None:
             self._pipeline = Pipeline(self._driver)
-        self._pipeline.run(job, meeting.size, one.ready, move, wait)
+        self._pipeline.run(job, control.size, one.ready, move, wait)
 
     def _finish(self, one: _Prepared, wait: Callable[[Any], None]) -> None:
         """Copy into arrays that are not in one piece what was written for them."""
@@ -263,28 +263,28 @@ class GpuEngine:
                     finish()
             wait(self._driver.event(self._stream))
 
-    def _open(self, one: _Prepared) -> Meeting:
-        if self._meeting is None:
+    def _open(self, one: _Prepared) -> ControlGroup:
+        if self._control is None:
             try:
-                meeting = Meeting(self._store, self._group, one.deadline_ns)
+                control = ControlGroup(self._store, self._group, one.deadline_ns)
             except RendezvousError as error:
                 waited_s = (self._clock.now_ns() - one.started_ns) / 1e9
                 raise not_all_came(error, one.call, self._group, waited_s) from error
-            self._meeting = meeting
-            meeting.set_level(level_of(self._group.world).value)
+            self._control = control
+            control.set_level(level_of(self._group.world).value)
             self._device, self._stream = one.device, self._driver.stream()
             if self._cause is not None:
-                meeting.abort(self._cause)
-        return self._meeting
+                control.abort(self._cause)
+        return self._control
 
-    def _await(self, meeting: Meeting, topic: Topic, event: Any) -> None:
+    def _await(self, control: ControlGroup, header: OpHeader, event: Any) -> None:
         """Block until the device has come to the event, and look after the peers meanwhile."""
         started_ns = looked_ns = time.monotonic_ns()
         while not self._driver.has_passed(event):
             now_ns = time.monotonic_ns()
             if now_ns - looked_ns > _LOOK_NS:
                 looked_ns = now_ns
-                meeting.look(topic)
+                control.look(header)
             time.sleep(
                 0.0 if now_ns - started_ns < _AWAKE_NS else _PAUSE_S
             )  # the device wakes nobody
@@ -293,8 +293,8 @@ class GpuEngine:
         if self._cause is None:
             self._cause = reason
             with suppress(Exception):  # why it is given up says more
-                if self._meeting is not None:
-                    self._meeting.abort(reason)
+                if self._control is not None:
+                    self._control.abort(reason)
             self._on_break(reason)
 
 

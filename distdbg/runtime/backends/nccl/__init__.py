@@ -1,6 +1,6 @@
 """Groups over NCCL: `backend="nccl"`. The only place that imports CuPy, and only when it is asked for.
 
-library.py unbound.py           CuPy and NCCL of this process, and what CuPy does not bind
+library.py nccl_functions.py    CuPy and NCCL of this process, and what CuPy does not bind
 options.py                      what a program may choose
 wire.py reductions.py           what NCCL has of dtypes and reduce ops, and how the rest travels
 steps.py                        from a Call to calls of NCCL: plain data

@@ -18,7 +18,7 @@ DRIVER: Final = "libcuda.so.1"
 
 
 class Extra(Protocol):
-    """What CuPy does not bind; see unbound.py."""
+    """What CuPy does not bind; see nccl_functions.py."""
 
     def last_error(self, comm: int) -> str:
         """What NCCL says of the last error."""
@@ -78,12 +78,12 @@ def load() -> Library:
                 raise BackendMissingError(
                     f"backend 'nccl' is not available here: {reason}", hint=INSTALL
                 )
-            from distdbg.runtime.backends.nccl.unbound import Unbound
+            from distdbg.runtime.backends.nccl.nccl_functions import NcclFunctions
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 nccl = importlib.import_module("cupy.cuda.nccl")
-            _library = Library(importlib.import_module("cupy"), nccl, Unbound(), DRIVER)
+            _library = Library(importlib.import_module("cupy"), nccl, NcclFunctions(), DRIVER)
         return _library
 
 
