@@ -46,8 +46,10 @@ class Ending:
             self.reason = reason or "the group was aborted"
             self._given_up_ns = time.monotonic_ns()
             self._is_abort_due = True
-        self.on_give_up()
-        self.abort_if_due()
+        try:
+            self.on_give_up()
+        finally:
+            self.abort_if_due()
 
     def abort_if_due(self) -> None:
         """Abort the communicator of a group that was given up, if nobody has and NCCL can bear it."""
