@@ -187,24 +187,51 @@ class UccBackend:
     def gather(self, outputs: Any, inputs: Sequence[Any], opts: Any) -> UccWork | None:
         """To the root."""
         held, blocks = Held(), outputs[0] if outputs else []
-        mine = take(inputs, held)
         call = Arguments(kind=Coll.GATHERV, root=opts.rootRank)
-        call.source.even = _even(mine)
-        if blocks:
-            whole = give(blocks, held)
-            _set(call.target, whole, whole.counts, held)
-        return self._begin(call, held, opts, [*inputs, *blocks], mine.count)
+        whole = give(blocks, held) if blocks else None
+        return self._rooted(
+            call,
+            call.source,
+            take(inputs, held),
+            call.target,
+            whole,
+            held,
+            opts,
+            [*inputs, *blocks],
+        )
 
     def scatter(self, outputs: Sequence[Any], inputs: Any, opts: Any) -> UccWork | None:
         """From the root."""
         held, blocks = Held(), inputs[0] if inputs else []
-        mine = give(outputs, held)
         call = Arguments(kind=Coll.SCATTERV, root=opts.rootRank)
-        call.target.even = _even(mine)
-        if blocks:
-            whole = take(blocks, held)
-            _set(call.source, whole, whole.counts, held)
-        return self._begin(call, held, opts, [*outputs, *blocks], mine.count)
+        whole = take(blocks, held) if blocks else None
+        return self._rooted(
+            call,
+            call.target,
+            give(outputs, held),
+            call.source,
+            whole,
+            held,
+            opts,
+            [*outputs, *blocks],
+        )
+
+    def _rooted(
+        self,
+        call: Arguments,
+        own: ucc.Memory,
+        mine: Piece,
+        roots: ucc.Memory,
+        whole: Piece | None,
+        held: Held,
+        opts: Any,
+        arrays: Sequence[Any],
+    ) -> UccWork | None:
+        """Between each rank's block and the blocks of the root, which alone has `whole`."""
+        own.even = _even(mine)
+        if whole is not None:
+            _set(roots, whole, whole.counts, held)
+        return self._begin(call, held, opts, arrays, mine.count)
 
     def reduce_scatter(self, outputs: Sequence[Any], inputs: Any, opts: Any) -> UccWork | None:
         """Blocks that may differ in size."""
