@@ -1,0 +1,101 @@
+"""What ranks over NCCL are told when one differs, is late, or dies: real processes, and a stand-in for NCCL in each.
+
+The stand-in's device hangs from the moment on that a test says so. It claims nothing about hardware.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import distdbg as dist
+from distdbg.errors import DistError, MismatchError, OpTimeout, PeerLost
+from distdbg.runtime.backends.nccl import library
+from tests.unit.nccl.stand_in import Machine, of_rank
+
+pytestmark = pytest.mark.ranks
+
+
+def caught(function: Callable[[], object]) -> DistError | None:
+    try:
+        function()
+    except DistError as error:
+        return error
+    return None
+
+
+def begin() -> Machine:
+    machine = Machine()
+    library._library = machine.library()
+    dist.init_process_group("nccl")
+    return machine
+
+
+def end_in_time(work: dist.Work | None) -> None:
+    assert work is not None
+    work.wait(timedelta(seconds=30))
+
+
+def differ_and_go_on() -> tuple[str, int, list[str]]:
+    machine = begin()
+    error = caught(lambda: dist.all_reduce(of_rank([1.0] * (3 if dist.get_rank() == 1 else 4))))
+    assert isinstance(error, MismatchError)
+    dist.all_reduce(of_rank([1.0]))
+    methods = machine.methods(dist.get_rank())
+    dist.destroy_process_group()
+    return error.what, len(machine.aborted), methods
+
+
+def test_a_mismatch_is_told_before_nccl_has_the_op(ranks: Callable[..., Any]) -> None:
+    for what, aborted, methods in ranks(differ_and_go_on, 3):
+        assert "float32[4] on ranks 0,2, float32[3] on rank 1" in what
+        assert (aborted, methods) == (0, ["allReduce"])
+
+
+def come_late() -> tuple[str, str, list[int]]:
+    machine = begin()
+    dist.all_reduce(of_rank([1.0]))
+    machine.hangs = True
+    work = dist.all_reduce(of_rank([1.0]), async_op=True, timeout=0.2)
+    error = caught(lambda: end_in_time(work))
+    assert isinstance(error, OpTimeout)
+    after = caught(lambda: dist.all_reduce(of_rank([1.0])))
+    assert isinstance(after, DistError)
+    with_group_gone = caught(dist.destroy_process_group)
+    assert with_group_gone is None
+    return error.what, after.what, sorted(machine.aborted)
+
+
+def test_an_op_that_the_device_does_not_end_is_aborted_at_its_limit(
+    ranks: Callable[..., Any],
+) -> None:
+    for rank, (what, after, aborted) in enumerate(ranks(come_late, 2)):
+        assert "all_reduce" in what
+        assert "all_reduce" in after
+        assert aborted == [rank]
+
+
+def lose_one() -> tuple[str, list[int]] | None:
+    machine = begin()
+    dist.all_reduce(of_rank([1.0]))
+    machine.hangs = True
+    work = dist.all_reduce(of_rank([1.0]), async_op=True)  # all have agreed, and NCCL has it
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    error = caught(lambda: end_in_time(work))
+    assert isinstance(error, PeerLost), error
+    caught(dist.destroy_process_group)
+    return error.what, sorted(machine.aborted)
+
+
+def test_a_peer_that_dies_while_the_device_has_the_op_is_named(ranks: Callable[..., Any]) -> None:
+    found = ranks(lose_one, 3, expect_exit={1: -signal.SIGKILL})
+    for rank in (0, 2):
+        what, aborted = found[rank]
+        assert "rank 1 died (signal 9, SIGKILL)" in what
+        assert aborted == [rank]
