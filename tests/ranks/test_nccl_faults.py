@@ -1,6 +1,7 @@
-"""What ranks over NCCL are told when one differs, is late, or dies: real processes, and a stand-in for NCCL in each.
+"""What ranks over NCCL are told when one differs, is late, or dies.
 
-The stand-in's device hangs from the moment on that a test says so. It claims nothing about hardware.
+They are processes, each with a stand-in for NCCL. The stand-in's device hangs from the moment on that a test says so.
+It claims nothing about hardware.
 """
 
 from __future__ import annotations
@@ -63,11 +64,10 @@ def come_late() -> tuple[str, str, list[int]]:
     machine.hangs = True
     work = dist.all_reduce(of_rank([1.0]), async_op=True, timeout=0.2)
     error = caught(lambda: end_in_time(work))
-    assert isinstance(error, OpTimeout)
+    assert isinstance(error, OpTimeout), repr(error)
     after = caught(lambda: dist.all_reduce(of_rank([1.0])))
     assert isinstance(after, DistError)
-    with_group_gone = caught(dist.destroy_process_group)
-    assert with_group_gone is None
+    dist.destroy_process_group()
     return error.what, after.what, sorted(machine.aborted)
 
 

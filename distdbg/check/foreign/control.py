@@ -372,7 +372,10 @@ class ControlGroup:
         if differs is not None:
             raise differs
         self.clock.check(**fields, op=what)
-        if cause is not None:
+        limit_ns = self.limit_ns(call)
+        is_late = now - started_ns > limit_ns + grace_ns
+        # The same limit is over here: who was the first to look does not matter.
+        if cause is not None and not (is_late and _WAITED in cause[4]):
             by = f"rank {self._names[cause[1]]}" if cause[1] >= 0 else "a rank"
             raise CollectiveError(
                 f"{what} cannot end: {by} reports: {cause[4]}",
@@ -380,8 +383,7 @@ class ControlGroup:
                 details=[_BROKEN],
                 **fields,
             )
-        limit_ns = self.limit_ns(call)
-        if now - started_ns > limit_ns + grace_ns:
+        if is_late:
             waited_s = (now - started_ns) / 1e9
             missing: list[int] = []
             place = self._where(call.peer) if call.peer >= 0 else None
@@ -393,7 +395,7 @@ class ControlGroup:
             else:
                 known = f"no rank has sent (tag {call.tag})"
             raise OpTimeout(
-                f"{what} waited {duration_text(waited_s)} for the backend; {known}",
+                f"{what} waited {duration_text(waited_s)} {_WAITED} {known}",
                 missing=missing,
                 arrived=self._names if seq else [],
                 waited_s=waited_s,
@@ -494,3 +496,5 @@ class ControlGroup:
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
+#: Of a rank whose op the backend did not end in time.
+_WAITED = "for the backend;"
