@@ -1,6 +1,6 @@
 """What ranks over NCCL are told when one differs, is late, or dies.
 
-They are processes, each with a stand-in for NCCL. The stand-in's device hangs from the moment on that a test says so.
+They are processes, each with a stand-in for NCCL, whose device hangs from the moment on that a test says so.
 It claims nothing about hardware.
 """
 
