@@ -1,4 +1,4 @@
-"""What ranks over NCCL are told when one differs, and when an op does not end; of deaths: test_nccl_deaths.py.
+"""What ranks over NCCL are told when one differs, and when an op does not end (deaths: test_nccl_deaths.py).
 
 They are processes, each with a stand-in for NCCL, whose device hangs from the moment on that a test says so.
 It claims nothing about hardware.

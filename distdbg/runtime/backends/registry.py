@@ -328,7 +328,7 @@ def _make_host(
     plugin = Backend.plugins.get(name)
     if plugin is None and name == Backend.UCC and group.size() > 1:
         from distdbg.check.foreign.beside import put_beside
-        from distdbg.runtime.backends.ucc.backend import make_engine as make_ucc_engine
+        from distdbg.runtime.backends.ucc.engine import make_engine as make_ucc_engine
 
         return put_beside(partial(make_ucc_engine, group, store), group, store)
     if plugin is None and name == Backend.MPI:

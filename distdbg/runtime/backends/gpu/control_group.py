@@ -1,4 +1,4 @@
-"""ControlGroup: in which ranks agree about an op on GPU arrays, beside that of the host's ops.
+"""GpuControlGroup: in which ranks agree about an op on GPU arrays, beside that of the host's ops.
 
 It is made by the first such op, which all ranks have to come to. One op takes several exchanges here; the
 first of them carries what must be alike on all ranks, so that a wrong program is told before any memory
@@ -87,7 +87,7 @@ def _say(call: Call, names: Sequence[int]) -> tuple[int, bytes]:
     return number, describe(facts, call.function, sends, expects)
 
 
-class ControlGroup:
+class GpuControlGroup:
     """One rank's side. Used by one thread at a time."""
 
     def __init__(self, store: Store, group: ProcessGroup, deadline_ns: int) -> None:

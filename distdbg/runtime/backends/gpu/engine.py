@@ -25,7 +25,7 @@ from distdbg.errors import (
 )
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
-from distdbg.runtime.backends.gpu.control_group import ControlGroup, OpHeader, not_all_came
+from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.ipc import Ipc, Order
 from distdbg.runtime.backends.gpu.pending import GpuPending
@@ -75,7 +75,7 @@ class GpuEngine:
         self._lane = Lane(f"{group.label} (gpu)")
         #: One op at a time; also protects what follows.
         self._order = threading.RLock()
-        self._control: ControlGroup | None = None
+        self._control: GpuControlGroup | None = None
         self._pipeline: Pipeline | None = None
         self._ipc: Ipc | None = None
         self._device: int | None = None
@@ -237,7 +237,7 @@ class GpuEngine:
             self._give_up(told)
             raise DistBackendError(told) from error
 
-    def _move(self, one: _Prepared, control: ControlGroup, header: OpHeader) -> None:
+    def _move(self, one: _Prepared, control: GpuControlGroup, header: OpHeader) -> None:
         job = one.job
         wait = partial(self._await, control, header)
         if one.way is Way.IPC:
@@ -263,10 +263,10 @@ class GpuEngine:
                     finish()
             wait(self._driver.event(self._stream))
 
-    def _open(self, one: _Prepared) -> ControlGroup:
+    def _open(self, one: _Prepared) -> GpuControlGroup:
         if self._control is None:
             try:
-                control = ControlGroup(self._store, self._group, one.deadline_ns)
+                control = GpuControlGroup(self._store, self._group, one.deadline_ns)
             except RendezvousError as error:
                 waited_s = (self._clock.now_ns() - one.started_ns) / 1e9
                 raise not_all_came(error, one.call, self._group, waited_s) from error
@@ -277,7 +277,7 @@ class GpuEngine:
                 control.abort(self._cause)
         return self._control
 
-    def _await(self, control: ControlGroup, header: OpHeader, event: Any) -> None:
+    def _await(self, control: GpuControlGroup, header: OpHeader, event: Any) -> None:
         """Block until the device has come to the event, and look after the peers meanwhile."""
         started_ns = looked_ns = time.monotonic_ns()
         while not self._driver.has_passed(event):

@@ -21,7 +21,7 @@ from distdbg.check.foreign.table import MOST_WORDS, Table
 from distdbg.check.logs import get_logger
 from distdbg.errors import MismatchError
 from distdbg.runtime.backends.gpu.chunks import Block, Job
-from distdbg.runtime.backends.gpu.control_group import ControlGroup, OpHeader
+from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.exports import Exports
 from distdbg.runtime.backends.gpu.ipc_info import (
@@ -62,7 +62,7 @@ class Order:
 class Ipc:
     """Of one rank in one group. Used by one thread at a time."""
 
-    def __init__(self, driver: Driver, control: ControlGroup, stream: Any) -> None:
+    def __init__(self, driver: Driver, control: GpuControlGroup, stream: Any) -> None:
         self._driver = driver
         self._control = control
         self._stream = stream
