@@ -125,7 +125,7 @@ class NcclEngine:
                 hint="move the array, or init_process_group(device_id=...) for another device",
             )
         if buffers:
-            self._calling.wire_and_op(call, Dtype(buffers[0].dtype))
+            self._calling.wire_and_op(call, Dtype(buffers[0].dtype), buffers[0].device)
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""

@@ -44,12 +44,19 @@ class Library:
         self.extra: Final = extra
         #: The file of CUDA's driver that knows the events of `cupy`; None: only `cupy` does.
         self.driver: Final = driver
+        self._capabilities: dict[int, int] = {}
         #: 22703 for 2.27.3.
         self.version = int(nccl.get_version())
 
     def device_count(self) -> int:
         """How many devices this process sees."""
         return int(self.cupy.cuda.runtime.getDeviceCount())
+
+    def capability(self, device: int) -> int:
+        """The compute capability of a device: 90 for 9.0."""
+        if device not in self._capabilities:
+            self._capabilities[device] = int(self.cupy.cuda.Device(device).compute_capability)
+        return self._capabilities[device]
 
     def new_id(self) -> bytes:
         """What ranks need to find each other."""
