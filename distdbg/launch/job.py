@@ -357,7 +357,13 @@ class Job:
             return 0
         code = _code_of_failure(rendezvous, running)
         outcome = replace(
-            self._telling.outcome(running, decision.reason, self._restarts, code),
+            self._telling.outcome(
+                running,
+                decision.reason,
+                self._restarts,
+                code,
+                was_waiting=bool(doing.hang or doing.waited),
+            ),
             interrupted=received[0] if received else None,
             doing=doing.lines,
             hang=doing.hang,

@@ -24,7 +24,13 @@ from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late, shown_of_late
+from distdbg.launch.late_ranks import (
+    facts_of_interrupted,
+    facts_of_late,
+    hint_of_late,
+    known_of_late,
+    shown_of_late,
+)
 from distdbg.launch.report_details import (
     MOST_DETAILS,
     all_details,
@@ -117,16 +123,17 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         return ""
     if outcome.interrupted is not None and _had_failed(outcome, found):
         lines += [*_interrupted(outcome, outcome.interrupted)]
+    restarts = _restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))
+    later = [line for line in lines[1:] if isinstance(line, Later)]
+    lines = [line for line in lines if line not in later]
+    if hint:  # before what is long
+        lines.append(f"hint: {hint}")
     used = _used(outcome, found)
     if used is not None:
         lines += [line for line in used.source if line not in lines]
-    lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
+    lines += restarts
     if outcome.losses:
         lines.append(outcome.losses)
-    later = [line for line in lines[1:] if isinstance(line, Later)]
-    lines = [line for line in lines if line not in later]
-    if hint:
-        lines.append(f"hint: {hint}")
     lines += later
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
@@ -152,6 +159,8 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
             lines.append(f"when it was ended {outcome.waited}")
         elif not outcome.hang:
             lines += outcome.doing
+        if outcome.diagnosis is not None:
+            lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -183,8 +192,10 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
 
 def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
     """The diagnosis that the lines are by; None: they are by how processes ended alone."""
-    if found is None or outcome.interrupted is not None:
+    if found is None:
         return None
+    if outcome.interrupted is not None:
+        return None if _had_failed(outcome, found) else outcome.diagnosis
     if _has_verdict(outcome, found):
         return _better(outcome)
     if found.part is Part.ENDED or _was_elsewhere(outcome, found):

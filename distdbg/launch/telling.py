@@ -66,8 +66,19 @@ class Telling:
         """'attempt 2 of 3': starts that use up no restart are not counted."""
         return f"attempt {restarts + 1} of {self._options.max_restarts + 1}"
 
-    def outcome(self, running: Running, reason: str, restarts: int, code: int) -> Outcome:
-        """What is known of a start whose ranks are gone."""
+    def outcome(
+        self,
+        running: Running,
+        reason: str,
+        restarts: int,
+        code: int,
+        *,
+        was_waiting: bool = False,
+    ) -> Outcome:
+        """What is known of a start whose ranks are gone.
+
+        `was_waiting`: a signal ended the job while ranks waited for one that had not come.
+        """
         evidence = running.gather()
         found = find_root_cause(evidence)
         verdict = running.read_verdict(self._here.name)
@@ -80,7 +91,7 @@ class Telling:
             is_elsewhere=len(running.round.nodes) > 1,
             verdict=verdict,
             seen=read_last_seen(running.folder, running.attempt.pids, gave_up_ns(found)),
-            diagnosis=self._diagnose(running, found, verdict),
+            diagnosis=self._diagnose(running, found, verdict, was_waiting),
             memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
             code=code,
@@ -106,18 +117,26 @@ class Telling:
         return exit_code(outcome)
 
     def _diagnose(
-        self, running: Running, found: RootCause | None, verdict: AbortWords | None
+        self,
+        running: Running,
+        found: RootCause | None,
+        verdict: AbortWords | None,
+        was_waiting: bool,
     ) -> Diagnosis | None:
         """Only where processes alone do not show the cause, and all records are on this host."""
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
-        if found is None or not (is_deadlock or is_mismatch or is_told):
+        is_known = found is not None and (is_deadlock or is_mismatch or is_told)
+        if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
-        if len(running.round.nodes) > 1:
-            return None
-        return diagnose_run(str(self._here.run_folder or ""), running.folder, running.attempt.pids)
+        return diagnose_run(
+            str(self._here.run_folder or ""),
+            running.folder,
+            running.attempt.pids,
+            with_notes=was_waiting,
+        )
 
     def _who_asked(self) -> str:
         folder = self._here.run_folder
