@@ -40,7 +40,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.failures import to_public
+from distdbg.runtime.backends.failures import DIFFERS, to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.call import Call, Kind
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 
 #: A rank that died after it agreed may have done its part: so long the backend may still end well.
 GRACE_NS = 500_000_000
-
-#: In the first line of every difference that one rank finds alone and tells the others.
-DIFFERS = "differs between ranks: "
 
 _HEADER = Form(b"{}", "header", int(Kind.SEND), 0, 0)
 _GATE = compiling.step_tuple(Step(StepKind.GATE))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.native import Group, RecordedOp
 from distdbg.runtime.backends.gpu import capabilities, driver
+from distdbg.runtime.backends.gpu.mixed import Issued
 from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Call
@@ -114,6 +115,7 @@ class OnGpu:
             engine, recorder, self._number, group.ranks, group.world.control,
             partial(on_other_rules, group),
         )  # fmt: skip
+        recorded.host = self._host
         recorded.skip_rules()
         return recorded
 
@@ -134,6 +136,9 @@ class _Recorded(RecordedEngine):
     Whether anybody waits for them or not.
     """
 
+    #: The group's memory for ops on the host.
+    host: Group
+
     def skip_rules(self) -> None:
         """Whoever looks at the group's ops has looked at the first one by the breakpoints armed now."""
         self._seen_rules = self._clock.break_generation
@@ -150,5 +155,5 @@ class _Recorded(RecordedEngine):
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         op = super()._begin(call, flags)
-        call.side = op.started
+        call.side = Issued(op.started, self.count, self.host.issued, self.host)
         return op

@@ -23,7 +23,7 @@ from distdbg.check.foreign.call_facts import call_facts
 from distdbg.check.foreign.table import MOST_WORDS
 from distdbg.check.out_of_batches import tell_out_of_batches
 from distdbg.config import read_setting
-from distdbg.errors import OpTimeout, RendezvousError
+from distdbg.errors import DistStoreError, OpTimeout, RendezvousError
 from distdbg.native import Form, Group, NativeError, Plan, View
 from distdbg.record.durations import duration_text
 from distdbg.record.writing import make_recorder
@@ -90,7 +90,10 @@ def _say(call: Call, names: Sequence[int]) -> tuple[int, bytes]:
 class GpuControlGroup:
     """One rank's side. Used by one thread at a time."""
 
-    def __init__(self, store: Store, group: ProcessGroup, deadline_ns: int) -> None:
+    def __init__(
+        self, store: Store, group: ProcessGroup, deadline_ns: int, look: Callable[[], None]
+    ) -> None:
+        """All ranks come to their first op; `look` is called until they have, and may raise."""
         self.name: Final = group.label
         self.names: Final = list(group.ranks)
         self.rank: Final = group.rank()
@@ -103,6 +106,8 @@ class GpuControlGroup:
         self._members = group.members
         own = PrefixStore("gpu_ops/", store)
         cores = len(os.sched_getaffinity(0))
+        lives = Lives(self.name, group.ranks, group.members)
+        self._come(own, lives, deadline_ns, look)
         self._between = Between(own, self.rank, [life.process for life in group.members])
         try:
             joined = connect(
@@ -115,7 +120,7 @@ class GpuControlGroup:
                 deadline_ns=deadline_ns,
                 clock=self.clock,
                 control=group.world.native_control,
-                lives=Lives(self.name, group.ranks, group.members),
+                lives=lives,
                 between=self._between,
             )
         except BaseException:
@@ -142,6 +147,14 @@ class GpuControlGroup:
         self._plans: dict[object, Plan] = {}
         #: Of the calls of late.
         self.descriptions: Descriptions = {}
+
+    def _come(self, store: Store, lives: Lives, deadline_ns: int, look: Callable[[], None]) -> None:
+        """Wait for the keys of all ranks: who waits in native code for a rank can be told nothing else."""
+        store.set(f"come/{self.rank}", b"")
+        for rank in range(self.size):
+            left_s = max(_LEAST_NS, deadline_ns - self.clock.now_ns()) / 1e9
+            with suppress(DistStoreError):  # time is over: connect() says who is missing
+                lives.wait(store, f"come/{rank}", left_s, look)
 
     # ------------------------------------------------------------------------------- exchanges
 

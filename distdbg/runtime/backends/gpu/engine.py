@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.check.foreign.lane import Lane
 from distdbg.check.levels import level_of
@@ -28,6 +28,7 @@ from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.ipc import Ipc, Order
+from distdbg.runtime.backends.gpu.mixed import MixedWatch
 from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import Way
 from distdbg.runtime.backends.nccl.streams import current_stream
@@ -70,6 +71,7 @@ class GpuEngine:
         self._choose = choose
         #: Told when no op can run any more.
         self._on_break = on_break
+        self._mixed = MixedWatch(group, self._give_up)
         self._clock = group.world.control
         self._timeout_ns = int(group.timeout_s * 1e9)
         self._lane = Lane(f"{group.label} (gpu)")
@@ -125,6 +127,7 @@ class GpuEngine:
         if self._is_closed:
             return
         self._is_closed = True
+        self._mixed.close()
         self._lane.drain(None if self._cause is None else _PATIENCE_S)
         self._lane.close(_PATIENCE_S)
         with self._order:
@@ -217,25 +220,39 @@ class GpuEngine:
         if self._cause is not None and self._control is None:
             raise DistBackendError(f"{what} cannot run: {self._cause}")
         try:
+            self._mixed.begin(one.call)
             with self._driver.on_device(one.device):
                 control = self._open(one)
                 self._seq += 1
                 header = OpHeader(one.call, control.names, self._seq, control.descriptions)
                 header.started_ns, header.deadline_ns = one.started_ns, one.deadline_ns
-                header.on_start = one.call.side if callable(one.call.side) else None
+                header.on_start = partial(self._started, one.call)
                 self._move(one, control, header)
                 self._finish(one, partial(self._await, control, header))
-        except MismatchError as error:
+        except Exception as error:
+            if self._mixed.found is None:
+                self._fail(what, error)
+            raise self._mixed.found from error
+        finally:
+            self._mixed.end()
+
+    def _started(self, call: Call) -> None:
+        """All ranks have come."""
+        self._mixed.end()
+        if callable(call.side):
+            call.side()
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        if isinstance(error, MismatchError):
             if isinstance(error, PeerLost):
                 self._give_up(error.what)
-            raise
-        except DistError as error:
+            raise error
+        if isinstance(error, DistError):
             self._give_up(error.what)
-            raise
-        except Exception as error:
-            told = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
-            self._give_up(told)
-            raise DistBackendError(told) from error
+            raise error
+        told = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
+        self._give_up(told)
+        raise DistBackendError(told) from error
 
     def _move(self, one: _Prepared, control: GpuControlGroup, header: OpHeader) -> None:
         job = one.job
@@ -266,7 +283,9 @@ class GpuEngine:
     def _open(self, one: _Prepared) -> GpuControlGroup:
         if self._control is None:
             try:
-                control = GpuControlGroup(self._store, self._group, one.deadline_ns)
+                control = GpuControlGroup(
+                    self._store, self._group, one.deadline_ns, self._mixed.raise_found
+                )
             except RendezvousError as error:
                 waited_s = (self._clock.now_ns() - one.started_ns) / 1e9
                 raise not_all_came(error, one.call, self._group, waited_s) from error
