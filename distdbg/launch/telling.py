@@ -12,6 +12,7 @@ from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
 from distdbg.launch.ddp_errors import is_ddp_error
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
+from distdbg.launch.doing import Doing, what_ranks_do
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.last_seen import gave_up_ns, read_last_seen
 from distdbg.launch.memory_limit import memory_limit
@@ -21,6 +22,7 @@ from distdbg.launch.report import Outcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.launch.running import Running
+from distdbg.launch.struck import struck_at_once
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
@@ -72,15 +74,21 @@ class Telling:
         reason: str,
         restarts: int,
         code: int,
-        *,
-        was_waiting: bool = False,
+        before: Doing | None = None,
     ) -> Outcome:
         """What is known of a start whose ranks are gone.
 
-        `was_waiting`: a signal ended the job while ranks waited for one that had not come.
+        `before`: what they did when a signal came that ended the launcher; None: none did.
         """
+        is_stopping = before is not None
         evidence = running.gather()
         found = find_root_cause(evidence)
+        ends = [one.end for one in evidence]
+        struck = None if is_stopping else struck_at_once(ends, len(running.attempt.pids))
+        doing = Doing()
+        if is_stopping or struck is not None:
+            doing = before or what_ranks_do(running.folder, running.attempt.pids)
+        was_waiting = bool(doing.hang or doing.waited)
         verdict = running.read_verdict(self._here.name)
         return Outcome(
             evidence=evidence,
@@ -94,6 +102,10 @@ class Telling:
             diagnosis=self._diagnose(running, found, verdict, was_waiting),
             memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
+            struck=struck,
+            doing=doing.lines,
+            hang=doing.hang,
+            waited=doing.waited,
             code=code,
         )
 
