@@ -350,7 +350,7 @@ class Tap:
         real = getattr(autograd.graph, "_engine_run_backward", None)
         if real is None:
             return
-        watched = self._watched_inside(real)
+        watched = self._inside.around(real, self._groups.explain)  # an error of gloo's knows less
         for module in (autograd.graph, autograd):
             if getattr(module, "_engine_run_backward", None) is real:
                 module._engine_run_backward = watched
@@ -364,7 +364,7 @@ class Tap:
         real = getattr(functional, "wait_tensor", None)
         if functional is None or real is None:
             return
-        watched = self._watched_inside(real)
+        watched = self._inside.around(real, self._groups.explain)
         is_compiling = self._torch.compiler.is_compiling
 
         @wraps(real)
@@ -372,23 +372,6 @@ class Tap:
             return real(tensor) if is_compiling() else watched(tensor)
 
         setattr(functional, "wait_tensor", wait_tensor)  # noqa: B010 - mypy has no such name
-
-    def _watched_inside(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """An error of gloo that ends it gives way to what we know better."""
-        groups, inside = self._groups, self._inside
-
-        @wraps(real)
-        def function(*args: Any, **kwargs: Any) -> Any:
-            try:
-                with inside:
-                    return real(*args, **kwargs)
-            except RuntimeError as error:
-                better = groups.explain()
-                if better is None or better is error:
-                    raise
-                raise better from error
-
-        return function
 
     def _patch_breakpoint(self) -> None:
         dist = self._torch.distributed
