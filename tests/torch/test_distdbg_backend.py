@@ -257,6 +257,21 @@ def test_a_rank_ends_without_destroying_its_groups(ranks: Ranks) -> None:
     ranks(run_to_the_end_without_destroy, 2)
 
 
+def leave_where_torch_tells_no_backend() -> None:
+    from distdbg.torch_bridge.backend.patches import _destroy_process_group
+
+    with job() as (dist, _, _):
+        part = dist.new_group([0])
+        _destroy_process_group(lambda group: None, part)  # as torch 2.6, for all but NCCL
+        assert distdbg.is_initialized()
+        _destroy_process_group(lambda group: None)
+        assert not distdbg.is_initialized()
+
+
+def test_groups_are_left_where_torch_does_not_tell_its_backends(ranks: Ranks) -> None:
+    ranks(leave_where_torch_tells_no_backend, 1)
+
+
 def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
