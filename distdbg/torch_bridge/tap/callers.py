@@ -27,7 +27,7 @@ def is_blocking_recv() -> bool:
 
 
 def is_async_call() -> bool:
-    """Whether nobody waits for the op at once; what C++ calls, without a function of torch's, is such an op."""
+    """Whether nobody waits for the op at once; so it is of what C++ calls, with no function of torch's."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_MOST_FRAMES):
         if frame is None:

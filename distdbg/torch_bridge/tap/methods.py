@@ -216,7 +216,9 @@ class Methods:
                 return long(self, output, input, opts)
             known = lane.find(key) or know(lane, key, (input, output), code)
             if known is not None:
-                work = go(lane, known, is_async(opts), opts.timeout, real, self, output, input, opts)
+                work = go(
+                    lane, known, is_async(opts), opts.timeout, real, self, output, input, opts
+                )
                 if work is not NotImplemented:
                     if lane.copies and not reduces:
                         note_change(output)

