@@ -19,7 +19,7 @@ FIT = Path(__file__).with_name("fit.py")
 RANKS = 4
 WRONG_RANK = 2
 TIME_LIMIT_S = 120.0
-FRAME = "100x10"
+FRAME = "100x12"
 
 
 class Quit(Exception):
@@ -118,7 +118,10 @@ def show_hang() -> None:
         pause()
         print("\n5. One frame of the dashboard:\n")
         print("$ distdbg top --once", flush=True)
-        show(distdbg("top", job.name, "--once", "--size", FRAME))
+        frame = distdbg("top", job.name, "--once", "--size", FRAME)
+        if "ranks 0,2 are deadlocked" not in frame:
+            raise Failed(f"the dashboard does not show the deadlock\n{frame}")
+        show(frame)
         job.stop()
     print_next(job, page)
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 import distdbg
-from distdbg.agent.processes import read_main_thread, read_stat
+from distdbg.agent.blockers import dead_child, lock_holder, read_locks
+from distdbg.agent.processes import command_name, read_main_thread, read_stat
 from distdbg.agent.roster import Roster
 from distdbg.agent.seat import Seat
-from distdbg.agent.stuck import Look, judge
+from distdbg.agent.stuck import FILE_LOCKS, Judgement, Look, judge
 from distdbg.agent.take_stacks import Target, take_one
 from distdbg.record.rank_state import RankState
 
@@ -31,6 +32,9 @@ _AGAIN_NS: Final = 1_000_000_000
 _MOST_AGAIN_NS: Final = 30_000_000_000
 #: So often the pause does not grow after a judgement that is unsure.
 _MOST_UNSURE: Final = 8
+#: Looks in a row that find a rank which burns its core in C, before it counts as one call; and between them.
+_HELD_LOOKS: Final = 6
+_HELD_NS: Final = 60_000_000
 #: How long the stacks of one look may take.
 _STACKS_NS: Final = 2_000_000_000
 #: At once; the others have their turn later.
@@ -51,6 +55,8 @@ class _Case:
     unsure: int = 0
     first: Look | None = None
     is_busy: bool = False
+    held: int = 0
+    """In how many looks, one after the other, it seemed to hold the GIL."""
     doubted: RankState | None = None
     """Another state than the one it is in, which it was found in once."""
 
@@ -87,6 +93,7 @@ class CloserLook:
         target = Target(seat.rank, seat.pid, started, roster.folder)
         is_needed = is_anybody_waiting(roster)
         has_holder = case.first is not None and _has_gil_holder(case.first)
+        ranks = {seat.pid: seat.rank for seat in roster.seats.values()}
 
         def then(done: Future[Any]) -> None:
             case.is_busy = False
@@ -94,7 +101,8 @@ class CloserLook:
                 self._on_look(seat, case, done.result())
 
         self._work(
-            lambda: take_look(target, native=is_needed and has_holder, softly=not is_needed), then
+            lambda: take_look(target, ranks, native=is_needed and has_holder, softly=not is_needed),
+            then,
         )
 
     def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
@@ -108,6 +116,10 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
+            case.held = case.held + 1 if found.state is RankState.HOLDS_GIL else 0
+            if is_by_chance(seat.state, found, case.held):
+                case.first, case.next_ns = look, now_ns + _HELD_NS
+                return
             if is_doubtful(seat.state, found.state, case.doubted):
                 case.doubted, case.first, case.next_ns = found.state, None, now_ns + _AGAIN_NS
                 return
@@ -131,6 +143,15 @@ def is_doubtful(state: RankState, found: RankState, before: RankState | None) ->
     return state.is_stuck and found is not state and found is not before
 
 
+def is_by_chance(state: RankState, found: Judgement, held: int) -> bool:
+    """Whether a loop of short calls, such as time.time(), may look like one call that does not return.
+
+    A look finds such a loop in C about every other time; a call that does not return, each time.
+    """
+    is_new = found.state is RankState.HOLDS_GIL and state is not RankState.HOLDS_GIL
+    return is_new and found.is_busy and held < _HELD_LOOKS
+
+
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
     """The ranks in no op without progress for a second, if any rank waits or none makes progress."""
     unmoved = roster.unmoved(now_ns, UNMOVED_NS)
@@ -152,8 +173,10 @@ def is_anybody_waiting(roster: Roster) -> bool:
     return any(seat.state is RankState.WAITING for seat in roster.seats.values())
 
 
-def take_look(target: Target, *, native: bool, softly: bool) -> Look | None:
-    """Look at a process now; None when it is gone."""
+def take_look(
+    target: Target, ranks: Mapping[int, int], *, native: bool, softly: bool
+) -> Look | None:
+    """Look at a process now; None when it is gone. `ranks` by their pids, for who keeps a file lock."""
     began_ns = time.monotonic_ns()
     stat = read_stat(target.pid)
     thread = read_main_thread(target.pid)
@@ -163,7 +186,18 @@ def take_look(target: Target, *, native: bool, softly: bool) -> Look | None:
     stacks = None
     if stat.state != "D":
         stacks = take_one(target, began_ns + _STACKS_NS, native=native, softly=softly)
-    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks)
+    holder = child = ""
+    if stat.state == "S":
+        child = dead_child(target.pid)
+        if thread is not None and thread.wchan in FILE_LOCKS:
+            holder = _say_process(lock_holder(read_locks(), target.pid), ranks)
+    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks, holder, child)
+
+
+def _say_process(pid: int, ranks: Mapping[int, int]) -> str:
+    if pid in ranks:
+        return f"rank {ranks[pid]}"
+    return f"pid {pid} ({command_name(pid)})" if pid else ""
 
 
 def _has_gil_holder(look: Look) -> bool:

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 from distdbg.agent.feed.asking import Asking
 from distdbg.agent.feed.details import op_detail, rank_detail, stacks_of
+from distdbg.agent.feed.diagnosed import diagnosed
 from distdbg.agent.feed.doors import Door
 from distdbg.agent.feed.final import final_rows, final_verdict
 from distdbg.agent.feed.first_frame import FirstFrame
@@ -315,7 +316,7 @@ class LiveFeed:
         """The job is over."""
         folder = self.folder
         changes: dict[str, Any] = {"ranks": final_rows(self._snapshot.ranks, folder, self._clock())}
-        lines, verdict = final_verdict(folder)
+        lines, verdict = diagnosed(folder) or final_verdict(folder)
         if verdict is not None:
             changes["verdict"] = verdict
             if lines[:1] != self._snapshot.lines[:1]:

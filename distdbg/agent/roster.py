@@ -399,7 +399,7 @@ class Roster:
         if how == "left":
             seat.has_left = True
             return seat.change(RankState.LEFT, now_ns)
-        what, where, _ = read_exit_text(words)
+        what, where, *_ = read_exit_text(words)
         if how == "raised":
             return seat.change(RankState.RUNNING, now_ns, f"raised {what}", where)
         return seat.change(RankState.RUNNING, now_ns, "its program returned")
@@ -435,7 +435,7 @@ class Roster:
             with suppress(RecordError):
                 seat.pulse = seat.record.pulse()  # what it wrote last
                 how, words = seat.record.state_words()
-                what, where, _ = read_exit_text(words)
+                what, where, *_ = read_exit_text(words)
                 if how == "raised":
                     said = f"raised {what}" + (f", {where}" if where else "")
                 if seat.record.standing().prompt is not None:

@@ -26,16 +26,23 @@ from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import FILE_LOCK, IN_LIBRARY, IN_LOCK, NO_OTHER_THREAD, OTHER_THREAD
+from distdbg.record.sightings import (
+    DEAD_CHILD,
+    FILE_LOCK,
+    IN_LIBRARY,
+    IN_LOCK,
+    NO_OTHER_THREAD,
+    OTHER_THREAD,
+)
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3
 _IDLE: Final = 0.05
 #: Threads that are named beside the main one.
 _MOST_OTHERS: Final = 2
-#: Of the standard library, where a lock is all that is waited for.
 #: Where the kernel lets a process wait in flock, lockf and fcntl.
-_FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
+FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
+#: Of the standard library, where a lock is all that is waited for.
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
 
@@ -49,6 +56,10 @@ class Look:
     cpu_s: float
     thread: MainThread | None
     stacks: RankStacks | None
+    lock_holder: str = ""
+    """Who holds the file lock that it waits for: 'rank 3', 'pid 812 (rsync)'; '' where nobody knows."""
+    dead_child: str = ""
+    """'4711 (loader) was killed by SIGSEGV'; ''."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,10 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
             why += library + _others(first, second, own_package)
             if main is not None and library and _is_alone(main, second):
                 why += NO_OTHER_THREAD
+        if why.startswith(FILE_LOCK) and second.lock_holder:
+            why = f"{FILE_LOCK} that {second.lock_holder} holds{why.removeprefix(FILE_LOCK)}"
+        if second.dead_child:
+            why += DEAD_CHILD + second.dead_child
         return Judgement(RankState.ASLEEP, why, site)
     return Judgement(RankState.RUNNING, "at work in its own code", site)
 
@@ -232,6 +247,6 @@ def _sleep(first: Look, second: Look) -> str:
     if now.wchan.startswith("futex") or now.is_futex:
         # A lock that is tried again and again: each try is a switch.
         return "in a lock, tried again and again" if again else f"in a lock{limited}"
-    if now.wchan in _FILE_LOCKS:
+    if now.wchan in FILE_LOCKS:
         return f"{FILE_LOCK}{limited}"
     return f"in a system call ({now.wchan}){limited}" if now.wchan else ""

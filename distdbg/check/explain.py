@@ -229,20 +229,24 @@ def _explain_splits(
             if given is not None and wanted is not None and given != wanted:
                 pairs.append((names[i], names[j], given, wanted))
     details = [
-        f"rank {source} sends {given} elements to rank {target}, which expects {wanted}"
+        f"rank {source} sends {given} element{'' if given == 1 else 's'} to rank {target}, "
+        f"which expects {wanted}"
         for source, target, given, wanted in pairs[:_MOST_PAIRS]
     ]
     if len(pairs) > _MOST_PAIRS:
         details.append(f"and {len(pairs) - _MOST_PAIRS} more pairs")
     details += [*_call_lines([side]), INTACT]
     involved = sorted({rank for pair in pairs for rank in pair[:2]})
+    # Who is in each of several pairs has the splits that do not fit the others'.
+    common = [rank for rank in involved if all(rank in pair[:2] for pair in pairs)]
+    odd = common if len(pairs) > 1 and len(common) == 1 else []
+    whose = f"on {name_ranks(odd)}" if odd else f"between {name_ranks(involved or list(names))}"
     return MismatchError(
-        f"all_to_all #{seq} on group '{group}' differs between ranks: split sizes do not match "
-        f"between {name_ranks(involved or list(names))}",
+        f"all_to_all #{seq} on group '{group}' differs between ranks: split sizes do not match {whose}",
         kind="all_to_all",
         seq=seq,
         group=group,
-        ranks=involved,
+        ranks=odd or involved,
         sides=[side.to_json()],
         details=details,
         hint=_hint_of_splits(calls),

@@ -16,7 +16,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.wording import say_s, short_site
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import WAITING_FOR_LOCK, waits_for_lock
+from distdbg.record.sightings import FILE_LOCK, WAITING_FOR_LOCK, waits_for_lock
 from distdbg.record.thresholds import Level, level_of, limit_ns
 
 #: Earlier ops are not looked at for the longest gap.
@@ -154,6 +154,8 @@ def _say(seen: Activity, site: str) -> str:
     word = _WORDS.get(seen.state, str(seen.state))
     if waits_for_lock(seen.state, seen.why):
         word = WAITING_FOR_LOCK
+    elif seen.why.startswith(FILE_LOCK):
+        word = seen.why.partition(";")[0]
     return f"{word} {place(site)}".rstrip()
 
 

@@ -70,6 +70,8 @@ class Evidence:
     """File and line of a log that says so."""
     is_left_out: bool = False
     """Whether `rank` left out a call like `op` at its place: then it matters what skips it there."""
+    is_extra: bool = False
+    """Whether `rank` alone made the call `op`: then it matters what brought it there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

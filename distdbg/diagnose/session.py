@@ -135,6 +135,8 @@ class RankLog:
     exit_where: str = ""
     exit_hint: str = ""
     """What its error itself advises."""
+    exit_handled: str = ""
+    """The error that it was handling then: 'ValueError: no number at load.py:52 (parse)'."""
     left_stack: Stack = ()
     """Where it raised, or crashed in native code, with the callers: the innermost first;
     () where nobody knows."""

@@ -23,6 +23,8 @@ from distdbg.record.format import Status
 
 ABORTED: Final = "the job was aborted"
 _BY_AGENT: Final = f"{ABORTED} by the agent"
+#: In the error of an op that was broken so.
+_WAS_INTERRUPTED: Final = " was interrupted in "
 #: Ends by one signal that are closer than this are one: a kill of a whole job takes its time.
 ONE_BLOW_NS: Final = 10**9
 
@@ -54,7 +56,7 @@ def stop_of(
         return None
     ends = [e for e in endings.values() if e.part is part]
     times = [e.at_ns for e in ends if e.at_ns != NEVER]
-    times += _interrupted_ops(session) if times else []
+    times += [*_interrupted_ops(session), *_broken_by_it(failures)] if times else []
     return Stop(
         words=f"the job was stopped by {_by(session.stopped_by, ends)}",
         at_ns=min(times, default=NEVER),
@@ -114,6 +116,12 @@ def _interrupted_ops(session: Session) -> list[int]:
         if at >= 0 and log.ops.ended_ns[at] != NEVER and at == len(log.ops) - 1:
             found.append(session.time_ns(rank, log.ops.ended_ns[at]))
     return found
+
+
+def _broken_by_it(failures: Mapping[int, tuple[Failure, ...]]) -> list[int]:
+    """When ops failed because another rank was interrupted in them: its own end of the op may be later."""
+    errors = (one for each in failures.values() for one in each)
+    return [e.at_ns for e in errors if _WAS_INTERRUPTED in e.what and e.at_ns != NEVER]
 
 
 def _by(user: str, ends: list[Ending]) -> str:

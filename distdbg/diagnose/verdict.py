@@ -20,9 +20,11 @@ from distdbg.diagnose.endings import endings_of, swept_away
 from distdbg.diagnose.failures import failures_of
 from distdbg.diagnose.find import (
     dead,
+    dead_child,
     deadlock,
     diverged,
     failed_op,
+    handled,
     latent,
     leaks,
     lost,
@@ -35,6 +37,7 @@ from distdbg.diagnose.find import (
     order_inversion,
     out_of_batches,
     slow_link,
+    stale_receive,
     stall,
     stopped,
     straggler,
@@ -135,6 +138,9 @@ def diagnose(session: Session) -> Verdict:
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     found = [thread_error.tell_thread_error(finding, session) for finding in found]
+    found = stale_receive.tell_stale_receive(found)
+    found = [dead_child.tell_dead_child(finding, session) for finding in found]
+    found = [handled.tell_handled(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)
     root = _root(tops)
@@ -231,8 +237,11 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         stop,
         what=fit(stop.what, f"; {state}"),
         evidence=(*longest.evidence, *stop.evidence),
+        ranks=longest.ranks,
         victims=longest.victims,
-        advice=f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
+        advice=longest.advice
+        or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there"
+        + (f"; {stop.advice}" if stop.advice else ""),
     )
     return [told, *(f for f in waits if f is not longest)]
 

@@ -39,7 +39,7 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.messages import Messages, is_halted
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, WorkWait
-from distdbg.diagnose.wording import say_site
+from distdbg.diagnose.wording import known_ns, say_site
 from distdbg.record.format import Aside, Exit, Flag
 
 #: In larger groups all receivers from any rank share one list of whom they wait for.
@@ -120,7 +120,7 @@ class _Finder:
             op=op,
             text=self._session.name_of(op),
             site=say_site(frames[0] if frames else None),
-            since_ns=self._session.time_ns(rank, since_ns),
+            since_ns=known_ns(self._session.time_ns(rank, since_ns)),
             left=left,
         )
 

@@ -36,6 +36,10 @@ _MOST_EVIDENCE: Final = 6
 _MOST_FRAMES: Final = 4
 #: How a stack is headed whose line was left out.
 _DID_NOT: Final = "did not call "
+#: ... and that of a call that the others did not make.
+_CALLED: Final = "called "
+#: ... and that of a thread which may hold a lock.
+_THREAD: Final = "thread "
 _MOST_LINES: Final = 10
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
@@ -56,9 +60,12 @@ class Diagnosis:
 
 
 def diagnose_run(
-    run_folder: str, attempt_folder: Path, ranks: Mapping[int, int]
+    run_folder: str, attempt_folder: Path, ranks: Mapping[int, int], *, with_notes: bool = False
 ) -> Diagnosis | None:
-    """The root cause by the records of `ranks`; None where it cannot be known in time."""
+    """The root cause by the records of `ranks`; None where it cannot be known in time.
+
+    `with_notes`: also what is no error, such as waits that a signal interrupted.
+    """
     if not run_folder or not all((attempt_folder / record_name(rank)).exists() for rank in ranks):
         return None
     try:
@@ -73,25 +80,23 @@ def diagnose_run(
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return read_diagnosis(done.stdout)
+    return read_diagnosis(done.stdout, with_notes=with_notes)
 
 
-def read_diagnosis(document: bytes) -> Diagnosis | None:
+def read_diagnosis(document: bytes, *, with_notes: bool = False) -> Diagnosis | None:
     """The root of a document of `distdbg analyze --json`; None: it has none that is an error. Pure."""
     try:
         whole = json.loads(document)
         root = whole["verdict"]["root"]
         finding = None if root is None else whole["findings"][root]
-        return None if finding is None else _of_finding(finding, whole.get("stacks", ()))
+        if finding is None or not (with_notes or finding["severity"] == "error"):
+            return None
+        return _of_finding(finding, whole.get("stacks", ()))
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None
 
 
-def _of_finding(
-    finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]]
-) -> Diagnosis | None:
-    if finding["severity"] != "error":
-        return None
+def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]]) -> Diagnosis:
     return Diagnosis(
         kind=str(finding["kind"]),
         what=str(finding["what"]),
@@ -122,7 +127,7 @@ def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             who = _say_ranks(stack["ranks"])
             what = (
                 str(stack["what"]).removesuffix(" here")
-                if stack["what"].startswith(_DID_NOT)
+                if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD))
                 else ""
             )
             yield f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}"

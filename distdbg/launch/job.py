@@ -17,7 +17,7 @@ from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.console import LOOK_S, Console
 from distdbg.launch.decide import Action, Decision, Situation, decide
-from distdbg.launch.doing import Doing, what_ranks_do
+from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.events import EventLog
 from distdbg.launch.meeting import C10D, STATIC
 from distdbg.launch.options import RunOptions
@@ -346,7 +346,7 @@ class Job:
             # Before its ranks are gone: the others would look for why theirs fail.
             running.notes.write(Note(kind="leaving", what=decision.reason))
         received = self._signals.received
-        doing = what_ranks_do(running.folder, running.attempt.pids) if received else Doing()
+        doing = what_ranks_do(running.folder, running.attempt.pids) if received else None
         self._stop(running, received[0] if received else signal.SIGTERM)
         if decision.action is Action.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
@@ -357,11 +357,14 @@ class Job:
             return 0
         code = _code_of_failure(rendezvous, running)
         outcome = replace(
-            self._telling.outcome(running, decision.reason, self._restarts, code),
+            self._telling.outcome(
+                running,
+                decision.reason,
+                self._restarts,
+                code,
+                doing,
+            ),
             interrupted=received[0] if received else None,
-            doing=doing.lines,
-            hang=doing.hang,
-            waited=doing.waited,
         )
         return self._telling.report(outcome)
 

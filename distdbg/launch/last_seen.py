@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distdbg.errors import RecordError
 from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.sightings import Sighting, other_thread_of, phrase_of, read_sightings
+from distdbg.record.sightings import Sighting, others_of, phrase_of, read_sightings
 
 
 def read_last_seen(
@@ -30,7 +30,7 @@ def last_seen(
         if until_ns is not None and one.rank in found and one.since_ns > until_ns:
             continue
         if pids.get(one.rank) == one.pid and (phrase := phrase_of(one)):
-            found[one.rank] = phrase + other_thread_of(one)
+            found[one.rank] = phrase + others_of(one)
     return found
 
 

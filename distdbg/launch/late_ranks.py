@@ -9,7 +9,7 @@ from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED
 from distdbg.launch.report_details import thread_error
 from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.sightings import OTHER_THREAD
+from distdbg.record.sightings import DEAD_CHILD, OTHER_THREAD
 
 
 def known_of_late(
@@ -37,9 +37,19 @@ def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
     """'rank 3: one call that does not return (sre_ucs1_match)', where the lines above do not say it."""
     starts = tuple(f"rank {rank}: " for rank in diagnosis.ranks)
     for fact in diagnosis.evidence:
-        rest = fact.partition(OTHER_THREAD)[2] or fact.partition(": ")[2]
+        # Where they end with another thread or process, that is the news.
+        rest = next((t for w in (OTHER_THREAD, DEAD_CHILD) if (t := fact.partition(w)[2])), "")
+        rest = rest or fact.partition(": ")[2]
         if fact.startswith(starts) and rest not in told:
             yield fact
+
+
+def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
+    """What the records show of waits that a signal ended, beyond who waited for whom."""
+    if headline.of_kind(diagnosis.kind, diagnosis.what) in (headline.HUNG, headline.STOPPED):
+        yield from facts_of_late(diagnosis, told)
+    else:
+        yield diagnosis.what
 
 
 def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:

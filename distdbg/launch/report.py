@@ -24,7 +24,13 @@ from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.late_ranks import facts_of_late, hint_of_late, known_of_late, shown_of_late
+from distdbg.launch.late_ranks import (
+    facts_of_interrupted,
+    facts_of_late,
+    hint_of_late,
+    known_of_late,
+    shown_of_late,
+)
 from distdbg.launch.report_details import (
     MOST_DETAILS,
     all_details,
@@ -65,6 +71,8 @@ class Outcome:
     stopped_by: str = ""
     """The user who asked for that by `distdbg stop`."""
     """The signal that ended the launcher."""
+    struck: int | None = None
+    """The signal that somebody else ended all ranks with, in one blow."""
     doing: Sequence[str] = ()
     """What the ranks did when it came."""
     because: str = ""
@@ -116,17 +124,18 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     if not lines:
         return ""
     if outcome.interrupted is not None and _had_failed(outcome, found):
-        lines += [*_interrupted(outcome, outcome.interrupted)]
+        lines += [*_interrupted(outcome)]
+    restarts = _restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))
+    later = [line for line in lines[1:] if isinstance(line, Later)]
+    lines = [line for line in lines if line not in later]
+    if hint:  # before what is long
+        lines.append(f"hint: {hint}")
     used = _used(outcome, found)
     if used is not None:
         lines += [line for line in used.source if line not in lines]
-    lines += [*_restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))]
+    lines += restarts
     if outcome.losses:
         lines.append(outcome.losses)
-    later = [line for line in lines[1:] if isinstance(line, Later)]
-    lines = [line for line in lines if line not in later]
-    if hint:
-        lines.append(f"hint: {hint}")
     lines += later
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
@@ -146,12 +155,16 @@ def cause_of(outcome: Outcome) -> Cause | None:
 def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[str], str]:
     """What failed, the root cause first, and the hint; nothing where nothing has."""
     hint = ""
-    if outcome.interrupted is not None and not _had_failed(outcome, found):
-        lines = [*_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
+    if _was_stopped(outcome, found):
+        lines = [*_interrupted(outcome)]
+        lines += _meanwhile(found) if outcome.struck is None else ()
         if outcome.waited:
             lines.append(f"when it was ended {outcome.waited}")
         elif not outcome.hang:
             lines += outcome.doing
+        if outcome.diagnosis is not None:
+            lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
+            hint = outcome.diagnosis.advice if outcome.hang else ""
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -183,7 +196,11 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
 
 def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
     """The diagnosis that the lines are by; None: they are by how processes ended alone."""
-    if found is None or outcome.interrupted is not None:
+    if found is None:
+        return None
+    if _was_stopped(outcome, found):
+        return outcome.diagnosis
+    if outcome.interrupted is not None:
         return None
     if _has_verdict(outcome, found):
         return _better(outcome)
@@ -213,6 +230,13 @@ def _shown_mismatch(outcome: Outcome, found: RootCause) -> Diagnosis | None:
     return diagnosis if is_one and found.first[0].error_type == "MismatchError" else None
 
 
+def _was_stopped(outcome: Outcome, found: RootCause | None) -> bool:
+    """Whether somebody ended the job, and nothing had failed before."""
+    if outcome.interrupted is None:
+        return outcome.struck is not None
+    return not _had_failed(outcome, found)
+
+
 def _had_failed(outcome: Outcome, found: RootCause | None) -> bool:
     """Whether the job had failed for good when a signal ended the launcher: the signal came too late."""
     if found is None or _has_verdict(outcome, found):
@@ -225,7 +249,7 @@ def _word_of_end(one: Evidence) -> str:
 
 
 def _word(outcome: Outcome, found: RootCause | None) -> str:
-    if outcome.interrupted is not None and not _had_failed(outcome, found):
+    if _was_stopped(outcome, found):
         return headline.HUNG if outcome.hang else headline.STOPPED
     if _has_verdict(outcome, found):
         assert outcome.verdict is not None
@@ -305,7 +329,14 @@ def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
 # ------------------------------------------------------------------------------------ first lines
 
 
-def _interrupted(outcome: Outcome, number: int) -> Iterator[str]:
+def _interrupted(outcome: Outcome) -> Iterator[str]:
+    if outcome.hang:
+        yield outcome.hang
+    if outcome.interrupted is None:
+        name = signal_name(outcome.struck or 0)
+        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, by a scheduler or a person"
+        return
+    number = outcome.interrupted
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
     how = (
         f"stopped by {outcome.stopped_by} (distdbg stop)"
@@ -314,8 +345,6 @@ def _interrupted(outcome: Outcome, number: int) -> Iterator[str]:
     )
     count = sum(one.end.was_asked for one in outcome.evidence)
     ended = f"; {say_count(count)} {were(count)} terminated" if count else ""
-    if outcome.hang:
-        yield outcome.hang
     yield f"{how}{ended}"
 
 

@@ -15,6 +15,7 @@ from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.entries import Frame
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
+from distdbg.record.printable import shorten_middle
 from distdbg.record.printed_stack import own_frame, read_stack
 
 MOST_DETAILS: Final = 8
@@ -209,4 +210,4 @@ def were(count: int) -> str:
 
 
 def cut_reason(text: str) -> str:
-    return text if len(text) <= _MOST_REASON else text[:_MOST_REASON] + "..."
+    return shorten_middle(text, _MOST_REASON)

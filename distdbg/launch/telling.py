@@ -12,6 +12,7 @@ from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
 from distdbg.launch.ddp_errors import is_ddp_error
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
+from distdbg.launch.doing import Doing, what_ranks_do
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.last_seen import gave_up_ns, read_last_seen
 from distdbg.launch.memory_limit import memory_limit
@@ -21,6 +22,7 @@ from distdbg.launch.report import Outcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.launch.running import Running
+from distdbg.launch.struck import struck_at_once
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
@@ -66,10 +68,27 @@ class Telling:
         """'attempt 2 of 3': starts that use up no restart are not counted."""
         return f"attempt {restarts + 1} of {self._options.max_restarts + 1}"
 
-    def outcome(self, running: Running, reason: str, restarts: int, code: int) -> Outcome:
-        """What is known of a start whose ranks are gone."""
+    def outcome(
+        self,
+        running: Running,
+        reason: str,
+        restarts: int,
+        code: int,
+        before: Doing | None = None,
+    ) -> Outcome:
+        """What is known of a start whose ranks are gone.
+
+        `before`: what they did when a signal came that ended the launcher; None: none did.
+        """
+        is_stopping = before is not None
         evidence = running.gather()
         found = find_root_cause(evidence)
+        ends = [one.end for one in evidence]
+        struck = None if is_stopping else struck_at_once(ends, len(running.attempt.pids))
+        doing = Doing()
+        if is_stopping or struck is not None:
+            doing = before or what_ranks_do(running.folder, running.attempt.pids)
+        was_waiting = bool(doing.hang or doing.waited)
         verdict = running.read_verdict(self._here.name)
         return Outcome(
             evidence=evidence,
@@ -80,9 +99,13 @@ class Telling:
             is_elsewhere=len(running.round.nodes) > 1,
             verdict=verdict,
             seen=read_last_seen(running.folder, running.attempt.pids, gave_up_ns(found)),
-            diagnosis=self._diagnose(running, found, verdict),
+            diagnosis=self._diagnose(running, found, verdict, was_waiting),
             memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
+            struck=struck,
+            doing=doing.lines,
+            hang=doing.hang,
+            waited=doing.waited,
             code=code,
         )
 
@@ -106,18 +129,26 @@ class Telling:
         return exit_code(outcome)
 
     def _diagnose(
-        self, running: Running, found: RootCause | None, verdict: AbortWords | None
+        self,
+        running: Running,
+        found: RootCause | None,
+        verdict: AbortWords | None,
+        was_waiting: bool,
     ) -> Diagnosis | None:
         """Only where processes alone do not show the cause, and all records are on this host."""
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
-        if found is None or not (is_deadlock or is_mismatch or is_told):
+        is_known = found is not None and (is_deadlock or is_mismatch or is_told)
+        if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
-        if len(running.round.nodes) > 1:
-            return None
-        return diagnose_run(str(self._here.run_folder or ""), running.folder, running.attempt.pids)
+        return diagnose_run(
+            str(self._here.run_folder or ""),
+            running.folder,
+            running.attempt.pids,
+            with_notes=was_waiting,
+        )
 
     def _who_asked(self) -> str:
         folder = self._here.run_folder

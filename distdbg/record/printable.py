@@ -23,3 +23,14 @@ def shorten(text: str, most: int) -> str:
         before = kept.rfind(" ")
         kept = kept[:before] if before > room // 2 else kept
     return f"{kept.rstrip()} ..."
+
+
+def shorten_middle(text: str, most: int) -> str:
+    """At most `most` letters; the last third is the end of the text, where libraries say what is wrong."""
+    if len(text) <= most:
+        return text
+    tail = text[len(text) - most // 3 :]
+    # Begins with a word, unless that is most of it.
+    _, found, words = tail.partition(" ")
+    tail = words if found and len(words) > len(tail) // 2 else tail
+    return f"{shorten(text, most - len(tail) - 1)} {tail}"

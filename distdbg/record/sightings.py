@@ -73,6 +73,8 @@ IN_LOCK: Final = "in a lock"
 IN_LIBRARY: Final = "() of "
 #: The reason of a rank that another process keeps from a file.
 FILE_LOCK: Final = "waiting for a file lock"
+#: In the reason of a rank that sleeps: behind it comes a child process of it that has died.
+DEAD_CHILD: Final = "; its child process "
 WAITING_FOR_LOCK: Final = "waiting for a lock"
 #: In the reason of a rank in a lock: behind it comes a thread that may hold the lock, and where that is.
 OTHER_THREAD: Final = "; its thread "
@@ -84,10 +86,23 @@ NO_OTHER_THREAD: Final = "; it has no other Python thread that could end the wai
 STOPPED_ITSELF: Final = "by a signal that it sent itself"
 
 
-def other_thread_of(seen: Sighting) -> str:
-    """'; its thread 'saver' is at b.py:3 (save)'; '' where there is none."""
-    _, found, tail = seen.why.partition(OTHER_THREAD)
-    return found + tail
+def others_of(seen: Sighting) -> str:
+    """'; its thread 'saver' is at b.py:3 (save)', '; its child process 47 (x) was killed by SIGSEGV'; ''."""
+    begins = [at for word in (OTHER_THREAD, DEAD_CHILD) if (at := seen.why.find(word)) >= 0]
+    return seen.why[min(begins) :] if begins else ""
+
+
+def dead_child_in(why: str) -> str:
+    """'47 (loader) was killed by SIGSEGV'; '' where no child process has died."""
+    return why.partition(DEAD_CHILD)[2]
+
+
+def threads_in(why: str) -> list[tuple[str, str]]:
+    """The name of each such thread, and where it is: [("'saver'", 'b.py:3 (save)')]."""
+    told = (
+        one.partition(" is at ") for one in why.partition(DEAD_CHILD)[0].split(OTHER_THREAD)[1:]
+    )
+    return [(name, site) for name, found, site in told if found]
 
 
 def waits_for_lock(state: RankState, why: str) -> bool:
@@ -101,6 +116,8 @@ def phrase_of(seen: Sighting) -> str:
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""
     if waits_for_lock(seen.state, seen.why):
         doing = WAITING_FOR_LOCK
+    elif seen.why.startswith(FILE_LOCK):
+        doing = seen.why.partition(";")[0]
     place = _place_of(seen.site)
     if not doing:
         return place

@@ -39,6 +39,8 @@ PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 #: Python's own modules; packages that were installed are elsewhere below it.
 _LIBRARY: Final = f"{os.path.dirname(os.__file__)}{os.sep}"
 _MOST_LINE: Final = 60
+#: Behind it stands why.
+_CANNOT_RUN: Final = " cannot run: "
 _MOST_CAUSES: Final = 32
 
 
@@ -108,6 +110,8 @@ def _brief(error: BaseException) -> str:
         case MismatchError() if error.ranks:
             ranks = format_ranks(error.ranks)
             return f"rank {ranks} differs" if ranks.isdecimal() else f"ranks {ranks} differ"
+        case CollectiveError() if _CANNOT_RUN in error.what:
+            return error.what.partition(_CANNOT_RUN)[2]
     first = error_text(error).partition("\n")[0]
     return first if len(first) <= _MOST_LINE else first[:_MOST_LINE].rpartition(" ")[0] + " ..."
 

@@ -1,6 +1,6 @@
 """What the variables of a program held where it failed: numbers and sizes, never texts or contents.
 
-    step = 14, batches = 15, self.patience = 3, grads is 6 long, loss float32[4, 8]
+    step = 14, batches = 15, self.patience = 3, grads is 6 long, loss float32[4, 8], config["lr"] = 0.1
 
 They go into the error file, so that a report shows in what two ranks differ. No code of the program runs:
 values are looked at by their exact type alone.
@@ -23,6 +23,8 @@ _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.s
 _MOST_FRAMES: Final = 6
 _MOST_VALUES: Final = 48
 _MOST_LETTERS: Final = 60
+#: Of dicts: larger ones are data.
+_MOST_ENTRIES: Final = 24
 #: A longer number is an id, or a hash.
 _MOST_BITS: Final = 64
 _SIZED: Final = (list, tuple, dict, set, frozenset, range)
@@ -62,6 +64,10 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
         for name, value in [*local.items()]
         if _is_own(value, module)
     ]
+    written = frozenset(one for one in frame.f_code.co_consts if type(one) is str)
+    for name, value in _entries(local, written):
+        yield name, value
+        count += 1
     for prefix, known in (("", local), *own, ("", frame.f_globals)):
         for name, value in [*known.items()]:
             if known is not local and name not in used:
@@ -71,6 +77,20 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
                 yield prefix + name, text
                 count += 1
             if count == _MOST_VALUES:
+                return
+
+
+def _entries(local: Mapping[str, object], keys: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Numbers in dicts whose keys the program's own code has written down: names of settings."""
+    count = 0
+    for name, value in [*local.items()]:
+        if type(value) is not dict or len(value) > _MOST_ENTRIES:
+            continue
+        for key, entry in [*value.items()]:
+            if type(key) is str and key in keys and type(entry) in (bool, int, float):
+                yield f'{name}["{key}"]', say_value(entry)
+                count += 1
+            if count == _MOST_ENTRIES:
                 return
 
 

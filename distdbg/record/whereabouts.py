@@ -169,16 +169,17 @@ def _describe_exit(state: State, how: Exit, clock: Clock) -> str:
         return f"its program returned {when}"
     if how is Exit.LEFT:
         return f"left its groups {when}"
-    what, where, _ = read_exit_text(state.exit_text or "")
+    what, where, *_ = read_exit_text(state.exit_text or "")
     return f"raised {what or 'an exception'} {when}" + (f", {where}" if where else "")
 
 
 class ExitText(NamedTuple):
-    """What a rank raised and where, and what its error advises; '' for what is not known."""
+    """What a rank raised and where, what its error advises, what it was handling then; '' where not known."""
 
     what: str
     where: str = ""
     hint: str = ""
+    handled: str = ""
 
 
 def read_exit_text(text: str) -> ExitText:
@@ -189,9 +190,9 @@ def read_exit_text(text: str) -> ExitText:
         return ExitText(text)
     if not isinstance(facts, dict):
         return ExitText(text)
-    known = [facts.get(name) for name in ("what", "where", "hint")]
-    what, where, hint = (each if isinstance(each, str) else "" for each in known)
-    return ExitText(what, os.path.basename(where), hint)
+    known = [facts.get(name) for name in ("what", "where", "hint", "handled")]
+    what, where, hint, handled = (each if isinstance(each, str) else "" for each in known)
+    return ExitText(what, os.path.basename(where), hint, handled)
 
 
 def _name(op: Op) -> str:

@@ -29,9 +29,11 @@ from distdbg.errors import (
 )
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
+from distdbg.record.handled_error import say_handled
 from distdbg.record.host import host_name
 from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.record.libraries import is_library
+from distdbg.record.printable import shorten_middle
 from distdbg.record.recursion import recursion_hint
 
 #: How an op ended that raised; the first that fits.
@@ -144,10 +146,12 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
     text = 0
     if error is not None:
         where = _raised_at(error)
-        what = format_error(error).splitlines()[0][:500]
+        what = shorten_middle(format_error(error).splitlines()[0], 500)
         if cause := first_cause(error):
-            what += f" (caused by {cause[:250]})"
+            what += f" (caused by {shorten_middle(cause, 250)})"
         facts: dict[str, object] = {"what": what, "where": where}
+        if handled := say_handled(error):
+            facts["handled"] = handled
         if hint := hint_of_error(error):
             facts["hint"] = hint[:500]
         text = recorder.add_text(bounded_json(facts))

@@ -40,6 +40,8 @@ _CACHES: Final = ("cache", "cached_property", "lru_cache")
 _WRAPPERS: Final = ("list", "sorted", "tuple")
 #: Of a function, or it says too little.
 _MOST_RETURNS: Final = 3
+#: In what a `with` takes that keeps other threads or processes out.
+_LOCKS: Final = ("lock", "mutex", "semaphore", "condition")
 _Block = ast.If | Loop | ast.ExceptHandler
 
 
@@ -80,10 +82,16 @@ def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[st
         is_start = isinstance(block, ast.If) and line_text(source, block.lineno).startswith(_START)
         if is_start or len(found) == most:
             break
+        is_told = isinstance(block, _Block) or (isinstance(block, ast.With) and _is_lock(block))
         # What stands in one line with the call is shown with it.
-        if isinstance(block, _Block) and block.lineno < line and block.body[0].lineno <= line:
+        if is_told and block.lineno < line and block.body[0].lineno <= line:
             found.append(_say_block(source, block, line))
     return found
+
+
+def _is_lock(block: ast.With) -> bool:
+    taken = " ".join(ast.unparse(item.context_expr) for item in block.items).lower()
+    return any(word in taken for word in _LOCKS)
 
 
 def short_circuited(source: Source, line: int, name: str = "") -> str:
@@ -212,8 +220,8 @@ def _holds(node: ast.AST, line: int) -> bool:
     return is_block and getattr(node, "lineno", line + 1) <= line <= node_line(node)
 
 
-def _say_block(source: Source, block: _Block, line: int) -> str:
-    word = "in" if isinstance(block, Loop) else "under"
+def _say_block(source: Source, block: _Block | ast.With, line: int) -> str:
+    word = "in" if isinstance(block, (Loop, ast.With)) else "under"
     head = f"`{line_text(source, block.lineno).removesuffix(':')}` (line {block.lineno})"
     other = getattr(block, "orelse", [])
     if other and other[0].lineno <= line <= node_line(other[-1]):

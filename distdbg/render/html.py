@@ -22,6 +22,7 @@ from distdbg import __version__
 from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
+from distdbg.record.printable import shorten
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
@@ -94,7 +95,7 @@ def to_html(session: Session, verdict: Verdict, *, folder: str = "") -> str:
         script=script,
         script_hash=_hash(script),
         version=text_of(__version__),
-        title=text_of(f"{verdict.what[:100]} - {session.run or session.source}"),
+        title=text_of(f"{shorten(verdict.what, 100)} - {session.run or session.source}"),
         session=text_of(_session_line(session)),
         nav=nav,
         body="\n".join(body for _, _, body in sections),

@@ -78,6 +78,9 @@ def _names(node: ast.AST) -> Iterator[str]:
                 yield f"{of}.{name}"
                 if of == "self":
                     continue
+            case ast.Subscript(value=ast.Name(id=of), slice=ast.Constant(value=str(key))):
+                yield f'{of}["{key}"]'
+                continue
             case ast.Name(id=name):
                 yield name
             case ast.Lambda():

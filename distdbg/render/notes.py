@@ -20,7 +20,7 @@ from distdbg.render.where import place_of
 MEETING: Final = ("group", "tag", "dst", "src")
 #: Of ranks that all differ, that are compared.
 _MOST_RANKS: Final = 16
-_WAITED_FOR: Final = frozenset((Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
+_WAITED_FOR: Final = frozenset((Kind.MISSING_RANK, Kind.STOPPED, Kind.STUCK_RANK, Kind.STALL))
 
 
 class Wanted(NamedTuple):

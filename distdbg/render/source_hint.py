@@ -31,6 +31,10 @@ from distdbg.render.told_stacks import ToldStack, tell_stacks
 #: As `loop_exits` and `enclosing` say it: what ends the loop early tells more than its head.
 _WAYS: Final = (
     (
+        re.compile(r"a (`continue` under .*) skips this call"),
+        "see whether {who} skipped the call by the {way}",
+    ),
+    (
         re.compile(r"a (`(?:break|return)` under .*) ends the loop \(line \d+\)"),
         "see whether {who} left the loop by the {way}: all ranks have to decide that alike",
     ),
@@ -47,6 +51,12 @@ _SKIPS: Final = re.compile(
 )
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
+#: A hint at arrays that differ in size; and a number that differs just so.
+_SIZES: Final = re.compile("^see what sets the size|^arrays of several sizes")
+_PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
+#: A finding about a loop that some ranks left before the others.
+_LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
+_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
 _UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
 #: A condition that no two ranks see alike, around a call that all have to make.
 _BY_TIME: Final = (
@@ -79,8 +89,10 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
+    if not advice and root.kind is Kind.MISMATCH and _SIZES.search(root.advice):
+        advice = _by_values(told)
     if not advice and root.kind is Kind.MISMATCH and _GENERAL.search(root.advice):
-        advice = _by_branch(told, root.ranks)
+        advice = _by_branch(told, root.ranks, root.what)
     if not advice:
         return verdict
     better = replace(root, advice=advice)
@@ -91,7 +103,7 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     )
 
 
-def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
+def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
     """By what the ranks came to other calls: an exit that skips the call of the others, or a condition."""
     stacks = [stack for stack in told if stack.frames and not stack.what.startswith("did not call")]
     if len({stack.frames[0].frame[:2] for stack in stacks}) < 2:
@@ -101,6 +113,8 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
     for stack in others if odd else ():
         if found := _first_note(stack, _SKIPS):
             return f"see whether {say_ranks(odd, 3)} skipped {_site(stack)} by the {found}"
+    if (left := _LEFT.search(what)) and (loop := _loop_of(others, left[1])):
+        return f"see whether {loop} makes as many rounds on {say_ranks(odd, 3)} as on the others"
     for stack in [*mine, *others]:
         if found := _first_note(stack, _UNDER):
             if _OF_RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
@@ -112,6 +126,24 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int]) -> str:
                 f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
                 f"{_site(stack)} by it"
             )
+    return ""
+
+
+def _by_values(told: Sequence[ToldStack]) -> str:
+    """By a number that differs as the calls do, of the outermost caller that has one."""
+    for one in reversed(told[0].frames if told else ()):
+        for note in one.notes:
+            if found := _PARTED.fullmatch(note):
+                return f"see why {found[1]} differs between ranks (at {short_site(str(one.frame))})"
+    return ""
+
+
+def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
+    """'`for x in xs` (line 55 of a.py)': the loop of a function that is on these stacks; ''."""
+    for one in (frame for stack in stacks for frame in stack.frames):
+        for note in one.notes if one.frame.function.rpartition(".")[2] == function else ():
+            if found := _LOOP.fullmatch(note):
+                return f"{found[1]} ({found[2]} of {os.path.basename(one.frame.file)})"
     return ""
 
 

@@ -65,7 +65,9 @@ class SourceLines:
         source = self.parsed(frames[at].file) if at < _MOST_NOTED else None
         if source is None:
             return []
-        notes = enclosing(source, frames[at].line, 1 if at else 2)
+        notes = enclosing(source, frames[at].line)
+        if at and len(notes) > 1 and notes[0].startswith("in "):
+            del notes[1:]  # of who called the function the innermost loop is enough
         called = frames[at - 1].function.rpartition(".")[2] if at else ""
         line = frames[at].line
         notes += filter(None, [short_circuited(source, line, called), cached(source, line)])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import threads_in
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.story import state_text
@@ -53,6 +55,19 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
         for key, members in found.items()
     ]
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
+
+
+def other_threads(session: Session, rank: int) -> Iterator[FoldedStack]:
+    """Of a rank that waits for a lock: the lines of its own threads that may hold it."""
+    log = session.ranks.get(rank)
+    if log is None or log.activity is None:
+        return
+    known = [frame for frame in log.activity.stack if os.path.isabs(frame.file)]
+    for name, site in threads_in(log.activity.why):
+        frame = read_site(site)
+        if frame is not None:
+            frames = (with_whole_name(frame, known),)
+            yield FoldedStack(ranks=(rank,), what=f"thread {name}", frames=frames)
 
 
 def own_frames(frames: Stack) -> Stack:

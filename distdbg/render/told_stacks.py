@@ -15,9 +15,12 @@ from distdbg.diagnose.session import Session
 from distdbg.record.entries import Frame
 from distdbg.render.left_values import say_left_values
 from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
+from distdbg.render.parting_values import Sides, parting_values, sides_of
 from distdbg.render.source_line import SourceLines
-from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+from distdbg.render.stacks import FoldedStack, fold_stacks, other_threads, own_frames
 
+#: Of another thread of a rank that waits for a lock.
+_THREAD: Final = Wanted(origin=False)
 #: Of a document for programs; and of which more than the lines is looked at.
 _MOST_STACKS: Final = 4
 _MOST_LETTERS: Final = 160
@@ -60,11 +63,12 @@ def tell_stacks(
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     cause = fold_stacks(session, root.ranks)
     at_cause = [one.frames for one in cause]
-    noted = wanted_of_cause(session, root)
+    noted, sides = wanted_of_cause(session, root), sides_of(session, root)
     told: list[tuple[FoldedStack, Wanted | None]] = [
         (one, LEFT_OUT) for one in _left_out(session, root)
     ]
     told += [(one, noted) for one in cause]
+    told += [(one, _THREAD) for rank in root.ranks for one in other_threads(session, rank)]
     count = len(told)
     told += [
         (one, wanted_of_others(session, root, one.frames, at_cause))
@@ -84,6 +88,7 @@ def tell_stacks(
                     letters,
                     is_whole=is_whole,
                     is_raised=root.kind is Kind.DEAD_RANK and at < count,
+                    sides=sides if at == 0 else (),
                 )
             ),
         )
@@ -92,9 +97,14 @@ def tell_stacks(
 
 
 def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
-    """From where a rank of the cause did not call what it, or the others, called otherwise."""
+    """From where a rank of the cause did not call what the others did, or called what they did not."""
     for fact in root.evidence:
-        if fact.is_left_out and fact.op is not None:
+        if fact.is_extra and fact.op is not None:
+            ops = session.ranks[fact.op.rank].ops
+            what = f"called {session.kind_of(fact.op)} here"
+            frames = session.stacks[ops.stack[fact.op.at]]
+            yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
+        elif fact.is_left_out and fact.op is not None:
             ops = session.ranks[fact.op.rank].ops
             what = f"did not call {session.kind_of(fact.op)} here"
             if fact.op.rank not in fact.ranks:
@@ -112,6 +122,7 @@ def _frames(
     *,
     is_whole: bool,
     is_raised: bool,
+    sides: Sides,
 ) -> Iterator[ToldFrame]:
     frames = stack.frames if is_whole else own_frames(stack.frames)
     at = 0
@@ -124,6 +135,8 @@ def _frames(
             of_line = is_raised and not at
             values = say_left_values(session, stack.ranks, frame, parsed, of_line=of_line)
             notes = (*notes, values) if values else notes
+        if at < _MOST_VALUED:
+            notes = (*notes, *parting_values(session, sides, frame, notes))
         if frame in inner:
             notes = (*notes, "called by itself, again and again")
         at += count

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.finding import Finding, Kind
-from distdbg.diagnose.ops import NONE, OpRef
+from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import Frame
 from distdbg.record.format import Flag, Status
@@ -134,6 +134,7 @@ def fold(session: Session, ranks: Iterable[int]) -> list[tuple[str, tuple[int, .
 def waited_text(session: Session, ranks: Iterable[int]) -> str:
     """'3.2 s': how long the first of these ranks has been where it is; '' when nobody knows."""
     places = [place for rank in ranks if (place := place_of(session, rank)) and place.is_in]
-    if not places or session.now_ns < min(p.since_ns for p in places):
+    times = [place.since_ns for place in places]
+    if not times or NEVER in times or session.now_ns < min(times):
         return ""
-    return seconds_text(session.now_ns - min(p.since_ns for p in places))
+    return seconds_text(session.now_ns - min(times))

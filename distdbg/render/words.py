@@ -14,7 +14,7 @@ from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
 from distdbg.record.folders import VERDICT_NAME
-from distdbg.record.printable import printable, shorten
+from distdbg.record.printable import printable, shorten_middle
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300
@@ -26,7 +26,7 @@ _OF_RANK: Final = re.compile(r"rank (\d{1,9})(?=: | called | did | never )")
 def safe(text: str, most: int = MOST_LETTERS) -> str:
     """One line that a terminal obeys in nothing."""
     line = printable(text)
-    return shorten(line, most)
+    return shorten_middle(line, most)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import stat
 import sys
 import threading
-from contextlib import redirect_stderr, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from types import TracebackType
 from typing import TextIO
 
@@ -67,13 +69,27 @@ def _print_uncaught(
     if hasattr(sys, "ps1"):  # at a prompt nothing ends
         sys.__excepthook__(kind, error, trace)
         return
-    with redirect_stderr(_beyond_torch() or sys.stderr):
+    with _whole_words(), redirect_stderr(_beyond_torch() or sys.stderr):
         try:
             text = text_of(error.with_traceback(trace))
         except Exception:  # noqa: BLE001 - the traceback must not be lost for another one
             sys.__excepthook__(kind, error, trace)
             return
         _write(text)
+
+
+@contextmanager
+def _whole_words() -> Iterator[None]:
+    """Ctrl-C reaches all ranks at once: one that is ending already is not interrupted in its last words.
+
+    Below a launcher not until its end, which the launcher brings about by other signals.
+    """
+    before = None
+    with suppress(KeyboardInterrupt, ValueError):  # not in the main thread
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    if before is not None and not _has_report():
+        signal.signal(signal.SIGINT, before)
 
 
 def _beyond_torch() -> TextIO | None:

@@ -125,8 +125,12 @@ def running(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
     before_exec: Callable[[], None] | None = None,
+    cwd: Path | None = None,
 ) -> Iterator[RunningJob]:
-    """Start a launcher with its temporary files in `folder`, which is best a short path."""
+    """Start a launcher with its temporary files in `folder`, which is best a short path.
+
+    `cwd`: sources below it alone are shown in reports.
+    """
     before = take_traces(new_mark(), [folder])
     inherited = {
         name: value
@@ -145,6 +149,7 @@ def running(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
+        cwd=cwd,
         start_new_session=True,
         preexec_fn=before_exec,
     )

@@ -18,6 +18,8 @@ import pytest
 
 from distdbg.agent.client import AgentClient
 from distdbg.errors import DistNetworkError
+from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import read_sightings
 from distdbg.testing.fork_server import ForkedRank, ForkServer, fork_servers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,6 +191,13 @@ class Job:
                 return row
             time.sleep(0.02)  # the agent looks ten times a second
         raise AssertionError(f"the row of rank {rank} does not come: {row}\n{self.output(rank)}")
+
+    def await_sighting(self, rank: int, state: RankState, timeout_s: float = 120.0) -> None:
+        """Until the agent has written down that it saw the rank so."""
+        deadline = time.monotonic() + timeout_s
+        while not any((s.rank, s.state) == (rank, state) for s in read_sightings(self.run_folder)):
+            assert time.monotonic() < deadline, f"nobody saw rank {rank} {state}"
+            time.sleep(0.05)  # a file is looked at again
 
     def kill(self) -> None:
         """End the ranks that are left; their agent leaves by itself then."""

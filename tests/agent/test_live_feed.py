@@ -174,6 +174,29 @@ def test_ranks_that_die_and_their_verdict_are_shown_also_when_it_is_over(
 
 
 @pytest.mark.slow
+def test_of_a_hung_job_that_is_stopped_the_last_words_are_those_of_analyze(
+    start_job: Callable[..., Any], open_feed: Callable[..., LiveFeed]
+) -> None:
+    """The agent's own are of the moment before: "ranks wait", and no word of what ended them."""
+    job = start_job(
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        "def load():\n    time.sleep(600)\nif rank == 1:\n    load()\ndist.barrier()\n"
+    )
+    with job.connect() as client:
+        row = job.await_row(client, 1, lambda row: row["state"] == "asleep")
+        assert "load" in row["site"]
+        pids = [row["pid"] for row in client.ask("ranks")["ranks"]]
+    job.await_sighting(1, RankState.ASLEEP)
+    feed = open_feed(job)
+    await_snapshot(feed, lambda s: bool(s.ranks))
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    over = await_snapshot(feed, lambda s: s.is_over)
+    assert over.lines[0].startswith("the job was stopped by SIGTERM; rank 0 had waited ")
+    assert " for rank 1, asleep in load() at job.py:" in over.lines[0]
+
+
+@pytest.mark.slow
 def test_where_the_agent_is_killed_the_records_are_shown(
     start_job: Callable[..., Any], open_feed: Callable[..., LiveFeed]
 ) -> None:

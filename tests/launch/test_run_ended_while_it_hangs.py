@@ -46,6 +46,7 @@ def hang(start_job: Callable[..., RunningJob], tmp_path: Path) -> Callable[..., 
             "--nproc-per-node=4", "--shutdown-timeout=5", *flags,
             str(program), "600", str(timeout_s),
             has_agent=True,
+            cwd=tmp_path,
         )  # fmt: skip
 
     return start
@@ -125,6 +126,12 @@ def test_a_job_that_is_ended_soon_was_not_hung(hang: Callable[..., RunningJob]) 
     assert waited.endswith(
         "in all_reduce #2 on group 'world' (slp.py:12) for rank 2, asleep in load() at slp.py:6"
     )
+    lines = [line.strip() for line in done.report]
+    assert "rank 2 at slp.py:11 (<module>): load()" in lines
+    assert lines[lines.index("rank 2 at slp.py:11 (<module>): load()") + 1] == (
+        "under `if dist.get_rank() == 2` (line 10)"
+    )
+    assert "ranks 0-1,3 at slp.py:12 (<module>): dist.all_reduce(x)" in lines
     code, document = analyze(job.run_folder)
     root = root_of(document)
     assert root["what"].startswith("the job was stopped by SIGTERM; ranks 0-1,3 had waited ")

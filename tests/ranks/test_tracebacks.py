@@ -53,3 +53,38 @@ def test_a_lost_peer_has_one_traceback(ranks: Callable[..., Any]) -> None:
     assert text.count("Traceback") == 1
     assert "distdbg.errors.PeerLost: rank 1 died (signal 9, SIGKILL)" in text
     assert is_known
+
+
+def parse(cell: str) -> float:
+    return float(cell)
+
+
+def cleanup() -> list[Any] | None:
+    """Rank 1 fails by itself, and a `finally` makes an op that the other one does not make."""
+
+    def go_wrong(rank: int) -> None:
+        try:
+            if rank == 1:
+                parse("--")
+            dist.all_reduce(np.ones(3))
+        finally:
+            if rank == 1:
+                dist.barrier()
+
+    found = tell(go_wrong)
+    assert found is not None
+    return [*found, dist.get_rank()]
+
+
+def test_the_error_that_a_cleanup_was_handling_stays_and_has_no_words_of_native_code(
+    ranks: Callable[..., Any],
+) -> None:
+    first, second = ranks(cleanup, 2)
+    assert first[0].count("Traceback") == 1
+    text = second[0]
+    assert text.count("Traceback") == 2
+    error, during, op = text.partition("During handling of the above exception")
+    assert during
+    assert error.strip().endswith("ValueError: could not convert string to float: '--'")
+    assert "distdbg.errors.MismatchError: op #2" in op
+    assert "NativeError" not in text

@@ -23,7 +23,7 @@ from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler
 from distdbg.agent.take_stacks import Target, ask_faulthandler, take_stacks
 from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import Sighting, write_sighting
+from distdbg.record.sightings import DEAD_CHILD, FILE_LOCK, Sighting, write_sighting
 from distdbg.record.stack_file import stacks_name
 
 #: A job that is about to be ended waits for the stacks of its ranks no longer than this.
@@ -60,7 +60,7 @@ class Sightings:
     def look(self, folder: Path, seats: Iterable[Seat]) -> None:
         """Write of those that got stuck, or are busy somewhere, or neither of it any more."""
         for seat in seats:
-            now = seat.pid, seat.state, seat.site if is_busy(seat) else ""
+            now = _key(seat)
             known = self._written.get(seat.rank)
             if known is None or known[0] != seat.pid:
                 known = seat.pid, RankState.RUNNING, ""
@@ -74,7 +74,7 @@ class Sightings:
 
     def write(self, folder: Path, seat: Seat, stacks: RankStacks | None = None) -> None:
         """Write where a rank is now."""
-        self._written[seat.rank] = seat.pid, seat.state, seat.site if is_busy(seat) else ""
+        self._written[seat.rank] = _key(seat)
         stacks = stacks or seat.stacks
         main = stacks.main if stacks is not None else None
         frames = main.python[:_MOST_FRAMES] if main is not None else ()
@@ -92,6 +92,14 @@ class Sightings:
         )
         with suppress(OSError):
             write_sighting(folder, seen)
+
+
+def _key(seat: Seat) -> tuple[int, RankState, str]:
+    """What a rank is in; another one is written down."""
+    if is_busy(seat):
+        return seat.pid, seat.state, seat.site
+    is_named = seat.state.is_stuck and (seat.why.startswith(FILE_LOCK) or DEAD_CHILD in seat.why)
+    return seat.pid, seat.state, seat.why if is_named else ""
 
 
 def is_busy(seat: Seat) -> bool:

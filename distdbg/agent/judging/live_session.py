@@ -188,7 +188,7 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         how, words = row["exit"]
         log.exit = Exit[how.upper()]
         log.exit_ns = log.heartbeat_ns
-        log.exit_what, log.exit_where, log.exit_hint = read_exit_text(words)
+        log.exit_what, log.exit_where, log.exit_hint, log.exit_handled = read_exit_text(words)
     return log
 
 

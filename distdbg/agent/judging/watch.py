@@ -375,6 +375,8 @@ class Watch:
             self._news.take(None, now_ns)
 
     def _speak(self, now_ns: int) -> None:
+        if any(end.was_asked for end in self._roster.ends):
+            return  # it was judged as its launcher was ending it, who says why
         for line in self._news.taken_back(self._states(), now_ns):
             self._say([line])
         case = self._news.due(now_ns)

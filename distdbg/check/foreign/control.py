@@ -37,6 +37,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Form, Group, Message, NativeError, Plan, View
 from distdbg.record.durations import duration_text
+from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.failures import to_public
@@ -476,7 +477,7 @@ class ControlGroup:
         # after the other.
         differs = self.told_mismatch() if error.fault == "broken" and error.seq else None
         if differs is not None:
-            raise differs from None
+            raise_instead(differs, error)
         public = to_public(
             error,
             call,
@@ -490,7 +491,7 @@ class ControlGroup:
             doing=self._doing,
         )
         self._tell_more(public)
-        raise public from error
+        raise_instead(public, error)
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"

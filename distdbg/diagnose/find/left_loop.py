@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
-from distdbg.diagnose.wording import fit, say_ranks, say_site, verb
+from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, say_site, verb
 from distdbg.record.entries import Frame
 
 #: Fewer calls are no loop.
@@ -60,11 +60,9 @@ def find_left_loop(
             ),
             f"see why {whom} {makes} the call at {place} and {they} do not, or what skipped one at {short}",
         )
-    left = f"left {called}() after {made} calls at {short}"
-    what = fit(
-        f"{whom} {left}; {say_ranks(others, 3)} began one more",
-        f", and {verb(odd, 'it', 'they')} went on to {place}",
-    )
+    began = f"after {made} calls at {short}; {say_ranks(others, 3)} began one more"
+    what = f"{whom} left {called}() for {place} {began}"
+    what = what if len(what) <= MOST_LINE else fit(f"{whom} left {called}() {began}")
     advice = (
         f"see why {whom} made one call fewer: {verb(odd, 'it', 'they')} skipped a batch, had fewer of them "
         f"(dist.Join helps), or {verb(odd, 'its', 'their')} own data ended the loop"

@@ -9,7 +9,7 @@ without a largest side it is not known.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.check.short_batch import is_short_batch, size_hint
@@ -80,12 +80,21 @@ def _said(session: Session, matched: Matched) -> list[Finding]:
     for one in (error for errors in alike.values() for error in errors):
         if one.what and one.seq and not one.went_on:
             told[one.group] = min(one.seq, told.get(one.group, one.seq))
+    messages = {
+        one.group for errors in alike.values() for one in errors if one.what and not one.seq
+    }
     return [
         _of_errors(session, matched, errors)
         for errors in alike.values()
-        # Ops that were begun beside the one that was told fail with it, without words of their own.
-        if errors[0].what or errors[0].seq < told.get(errors[0].group, errors[0].seq + 1)
+        if errors[0].what or not _is_beside(errors[0], told, messages)
     ]
+
+
+def _is_beside(error: Failure, told: Mapping[str, int], messages: Collection[str]) -> bool:
+    """Whether its op was in flight with one that was told: it failed with that, without words of its own."""
+    if error.seq:
+        return error.seq >= told.get(error.group, error.seq + 1)
+    return error.group in messages
 
 
 def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) -> Finding:
@@ -436,8 +445,8 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
         label = session.groups[group].label
         lines = [
             Evidence(
-                text=f"rank {p.sender} sends {p.sends} elements to rank {p.receiver}, "
-                f"which expects {p.expects}",
+                text=f"rank {p.sender} sends {p.sends} element{'' if p.sends == 1 else 's'} to rank "
+                f"{p.receiver}, which expects {p.expects}",
                 rank=p.sender,
             )
             for p in pairs[:_MOST_PAIRS]

@@ -159,12 +159,14 @@ def _alike(
             f"at call #{parting.last} ranks {parting.rank} and {parting.other} are both at {at}: "
             f"{say_ranks(fewer)} skipped none before, and {verb(fewer, 'stops', 'stop')} there"
         )
+    count = _made(session, more[0], group) - _made(session, fewer[0], group)
+    extra = _extra(fewer, more, count)
+    if extra:  # the ranks that agree skipped nothing
+        text = text.partition(f": rank {parting.rank} skipped")[0] + lost
     evidence = (
         _counted(session, matched, group, fewer, more),
         Evidence(text=text, rank=parting.rank),
     )
-    count = _made(session, more[0], group) - _made(session, fewer[0], group)
-    extra = _extra(fewer, more, count)
     if not extra and isinstance(parting.stopped, tuple):
         advice = f"see what ends the loop of {say_ranks(fewer, 3)} before that of the others"
         return Parted(evidence=evidence, advice=advice)

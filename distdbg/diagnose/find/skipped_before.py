@@ -1,9 +1,10 @@
-"""A rank that skipped a call earlier, and whose next ones fitted those of the others by chance. Pure.
+"""A rank that skipped a call earlier, or made one more, and whose next ones fitted by chance. Pure.
 
     #1 obtain:28 < main:32     #2 main:34               rank 3
     #1 obtain:28 < main:31     #2 obtain:28 < main:32   ranks 0-2
 
-From the skipped call on the rank calls from where the others call one op later, up to the one that differs.
+From the skipped call on the rank calls from where the others call one op later, up to the one that differs;
+from the call that it alone made, from where they called one op earlier.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def find_skipped_before(
     session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
 ) -> SkippedBefore | None:
     """Of ranks whose call `seq` differs; None where their calls before do not show it."""
+    extra = _told_extra(session, ops, odd, other, seq)
+    if extra is not None:
+        return extra
     found = {_skipped(session, ops, rank, other, seq) for rank in odd}
     at = found.pop() if len(found) == 1 else None
     index, own = (None, None) if at is None else (ops.index(other, at), ops.index(odd[0], at))
@@ -58,6 +62,51 @@ def find_skipped_before(
         ),
         f"see why {whom} did not make that call: look for a condition around {theirs.partition(' (')[0]}",
     )
+
+
+def _told_extra(
+    session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
+) -> SkippedBefore | None:
+    found = {_extra(session, ops, rank, other, seq) for rank in odd}
+    at = found.pop() if len(found) == 1 else None
+    index = None if at is None else ops.index(odd[0], at)
+    if at is None or index is None:
+        return None
+    made = OpRef(odd[0], index)
+    whom, site = say_ranks(odd, 3), site_of(session, made)
+    return SkippedBefore(
+        fit(
+            f"{whom} made one {session.kind_of(made)} more, at {site.partition(' (')[0]}",
+            f" (#{at})",
+            f"; noticed at #{seq}",
+        ),
+        Evidence(
+            text=f"{whom} called {session.name_of(made)} at {site}, and the others never did: from there on "
+            f"{whom} makes the calls that rank {other} made one earlier",
+            rank=odd[0],
+            ranks=odd,
+            op=made,
+            site=site,
+            is_extra=True,
+        ),
+        f"see why {whom} makes that call: all ranks of the group have to, or none",
+    )
+
+
+def _extra(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> int | None:
+    """The number of the call that this rank alone made; the next ones are those of the other, one later."""
+    if rank not in ops.by_rank or other not in ops.by_rank:
+        return None
+    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _MOST)
+    calls = range(first, seq + 1)
+    mine = [_at(session, ops, rank, at) for at in calls]
+    theirs = [_at(session, ops, other, at) for at in calls]
+    if () in mine or () in theirs or session.ranks[rank].lost.get("ops"):
+        return None
+    at = next((i for i, stack in enumerate(mine) if stack != theirs[i]), None)
+    if at is None or at + 1 == len(mine) or mine[at + 1 :] != theirs[at:-1]:
+        return None
+    return None if mine[at] in theirs else first + at
 
 
 def _skipped(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> int | None:

@@ -16,7 +16,13 @@ from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import Prompt, is_debugged, prompt_of
 from distdbg.diagnose.doing import Doing, doing_of
 from distdbg.diagnose.find.missing import behind_by, is_benign, last_ops, missing_how, wait_evidence
-from distdbg.diagnose.find.stuck import doing_evidence, is_overdue, past_words, waited_ns
+from distdbg.diagnose.find.stuck import (
+    advice_of_reason,
+    doing_evidence,
+    is_overdue,
+    past_words,
+    waited_ns,
+)
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -115,7 +121,8 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         kind = Kind.STUCK_RANK if doing.text else Kind.MISSING_RANK
         severity = Severity.ERROR
     if doing.text or is_past:
-        first = doing_evidence(session, doing)
+        same = ranks if all(doing_of(session, r).text == doing.text for r in ranks) else ()
+        first = doing_evidence(session, doing, same)
     else:
         are, their = verb(ranks, "is", "are"), verb(ranks, "its", "their")
         text = f"{say_ranks(ranks)} {are} in {their} own code; no agent has looked closer"
@@ -134,7 +141,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
             *last_ops(session, ranks),
             *wait_evidence(session, end),
         ),
-        advice=""
+        advice=advice_of_reason(doing.why)
         if is_past
         else "nothing to do if it goes on; else look at its stacks (distdbg stacks)",
         numbers=numbers,

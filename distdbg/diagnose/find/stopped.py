@@ -40,7 +40,9 @@ def find(
         how = one.end.how if one.end is not None and not one.reason else one.how
         evidence.append(Evidence(text=f"rank {rank} {how}", rank=rank, at_ns=known_ns(one.at_ns)))
     advice = "nothing to fix: somebody stopped it on purpose"
-    if not errors:
+    if not errors and session.stopped_by:
+        advice = ""
+    elif not errors:
         advice = (
             "if nobody stopped it, ask the scheduler: a time limit or a pre-emption ends jobs so"
         )

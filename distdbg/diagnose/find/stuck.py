@@ -11,7 +11,9 @@ out, or somebody stopped the job meanwhile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
@@ -43,6 +45,10 @@ _IS: Final = {
     RankState.BLOCKED_IO: "is blocked in I/O",
     RankState.ASLEEP: "is asleep",
 }
+#: Ranks that are compared.
+_MOST_ALIKE: Final = 16
+#: Who holds a file lock, in the reason of who waits for it.
+_HOLDER: Final = re.compile(rf"{FILE_LOCK} that (rank \d+|pid \d+ \(.*?\)) holds")
 _ADVICE: Final = {
     RankState.STOPPED: "send its process SIGCONT; find out who sent it SIGSTOP",
     RankState.TRACED: "continue it in the debugger",
@@ -57,13 +63,16 @@ def find(
     session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
 ) -> list[Finding]:
     ends = {rank: end for end in chain_ends(session, waits) for rank in end.ranks}
-    findings = []
+    alike: dict[tuple[object, ...], list[int]] = {}
     for rank, log in sorted(session.ranks.items()):
         if log.activity is None or log.is_gone or is_debugged(log) or log.exit is not None:
             continue
-        if log.activity.state.is_stuck and is_overdue(session, rank, ends.get(rank)):
-            findings.append(_finding(session, rank, ends.get(rank)))
-    return findings
+        end = ends.get(rank)
+        if log.activity.state.is_stuck and is_overdue(session, rank, end):
+            doing = doing_of(session, rank)
+            key = (rank,) if end is None else (end.ranks, doing.state, doing.text, doing.why)
+            alike.setdefault(key, []).append(rank)
+    return [_finding(session, tuple(ranks), ends.get(ranks[0])) for ranks in alike.values()]
 
 
 def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
@@ -99,40 +108,50 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: D
     seen = f", {doing.text}" if doing.text else ", which no agent saw"
     return fit(
         f"{say_ranks(direct, 3)} waited{waited} for {say_ranks(ranks, 3)}",
-        seen if len(ranks) == 1 or not doing.text else "",
+        seen if not doing.text or _do_the_same(session, ranks, doing) else "",
         then,
         f" (in {session.name_of(end.op) if end.op else end.edge.text})",
     )
 
 
-def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
-    """What was seen of it, how long, and how that compares."""
+def _do_the_same(session: Session, ranks: tuple[int, ...], doing: Doing) -> bool:
+    return all(doing_of(session, rank).text == doing.text for rank in ranks[:_MOST_ALIKE])
+
+
+def doing_evidence(session: Session, doing: Doing, ranks: tuple[int, ...] = ()) -> list[Evidence]:
+    """What was seen of it, how long, and how that compares; of all of `ranks`, where they do the same."""
+    ranks = ranks or (doing.rank,)
+    who = say_ranks(ranks)
     if not doing.text:
-        text = f"no agent saw what rank {doing.rank} did instead"
+        text = f"no agent saw what {who} did instead"
         return [Evidence(text=text, rank=doing.rank)]
     is_past = session.cut is not None
+    be = verb(ranks, "was", "were") if is_past else verb(ranks, "is", "are")
     word = doing.text.partition(" in ")[0].partition(" at ")[0] if doing.site else doing.text
-    text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{doing.lasts}"
+    text = f"{who} {be} {word}{doing.lasts}"
     since = known_ns(doing.since_ns) if doing.since_ns is not None else None
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
     if doing.gap_bound_ns:
         gap = say_s(doing.gap_bound_ns)
-        text = f"before that, rank {doing.rank} was never longer than {gap} between two ops"
+        was = verb(ranks, "was", "were")
+        text = f"before that, {who} {was} never longer than {gap} between two ops"
         found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:
-        found.append(Evidence(text=f"rank {doing.rank}: {doing.why}", rank=doing.rank))
+        found.append(Evidence(text=f"{who}: {doing.why}", rank=doing.rank))
     return found
 
 
-def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
+def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> Finding:
+    """Of ranks that do the same, and for whom the same ranks wait."""
+    rank = ranks[0]
     log = session.ranks[rank]
     seen = log.activity
     assert seen is not None
     doing = doing_of(session, rank)
     evidence = [
-        *doing_evidence(session, doing),
+        *(replace(one, ranks=ranks) for one in doing_evidence(session, doing, ranks)),
         *_caller(rank, doing, seen),
-        *last_ops(session, (rank,)),
+        *last_ops(session, ranks),
     ]
     numbers: dict[str, float] = {"longest_gap_s": doing.longest_gap_ns / 1e9}
     if end is not None:
@@ -142,10 +161,10 @@ def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
     return Finding(
         kind=Kind.STUCK_RANK,
         severity=_severity(session, doing, end),
-        what=past_words(session, end, (rank,), doing)
+        what=past_words(session, end, ranks, doing)
         if is_past and end is not None
-        else _now(session, doing, end),
-        ranks=(rank,),
+        else _now(session, ranks, doing, end),
+        ranks=ranks,
         victims=() if end is None else end.waiters,
         at_ns=known_ns(session.time_ns(rank, seen.since_ns)),
         evidence=tuple(evidence),
@@ -169,20 +188,29 @@ def _caller(rank: int, doing: Doing, seen: Activity) -> Iterator[Evidence]:
     yield Evidence(text=text, rank=rank, site=sites[outer])
 
 
-def _advice(state: RankState, why: str, *, is_past: bool) -> str:
-    if state is RankState.BUSY and is_past:
-        return (
-            "it may have been at work: next time take its stacks twice before you stop the job "
-            "(distdbg stacks)"
-        )
+def advice_of_reason(why: str) -> str:
+    """What the reason itself asks for; ''."""
     if why == STOPPED_ITSELF:
         return "see why it stops itself at that line; SIGCONT makes its process go on"
     if OTHER_THREAD in why:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"
+    if why.startswith(FILE_LOCK) and (holder := _HOLDER.match(why)):
+        return f"let {holder[1]} release that file lock before it waits for the others"
     if why.startswith(FILE_LOCK):
         return "see who holds that file lock (lslocks): a rank that holds it must not wait for the others"
+    return ""
+
+
+def _advice(state: RankState, why: str, *, is_past: bool) -> str:
+    if state is RankState.BUSY and is_past:
+        return (
+            "it may have been at work: next time take its stacks twice before you stop the job "
+            "(distdbg stacks)"
+        )
+    if advice := advice_of_reason(why):
+        return advice
     if state is RankState.ASLEEP and "sleep" in why:
         return "see why it sleeps there: time.sleep, or a wait with a time limit"
     return _ADVICE.get(state, "")
@@ -198,17 +226,23 @@ def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
     return Severity.NOTE if is_at_work else Severity.WARNING
 
 
-def _now(session: Session, doing: Doing, end: ChainEnd | None) -> str:
+def _now(session: Session, ranks: tuple[int, ...], doing: Doing, end: ChainEnd | None) -> str:
     assert doing.state is not None
     seen = session.ranks[doing.rank].activity
     assert seen is not None
     is_locked = waits_for_lock(doing.state, seen.why)
-    head = f"rank {doing.rank} {'waits for a lock' if is_locked else _IS.get(doing.state, doing.state.value)}"
+    state = _IS.get(doing.state, f"is {doing.state.value}")
+    if len(ranks) > 1:
+        state = re.sub("^is ", "are ", state).replace("holds", "hold")
+    if is_locked:
+        state = verb(ranks, "waits for a lock", "wait for a lock")
+    head = f"{say_ranks(ranks, 3)} {state}"
     where = place(doing.site)
     tails = [f" {where}" if where else ""]
     tails.append(doing.lasts)
     if end is not None:
-        tails.append(f"; {say_ranks(end.waiters, 3)} {verb(end.waiters, 'waits', 'wait')} for it")
+        wait, whom = verb(end.waiters, "waits", "wait"), verb(ranks, "it", "them")
+        tails.append(f"; {say_ranks(end.waiters, 3)} {wait} for {whom}")
         tails.append(f" in {session.name_of(end.op) if end.op else end.edge.text}")
     if doing.state is not RankState.BUSY and seen.why:
         tails.append(f" ({seen.why})")

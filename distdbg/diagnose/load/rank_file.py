@@ -72,6 +72,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
         exit_what=exit_text.what,
         exit_where=exit_text.where,
         exit_hint=exit_text.hint,
+        exit_handled=exit_text.handled,
         lost=_lost(columns),
     )
     return RankFile(log, header, state, len(columns.gaps))

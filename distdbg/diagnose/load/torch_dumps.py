@@ -257,7 +257,7 @@ class _Builder:
         ended = wall_ns(state.get("time_discovered_completed_ns")) if is_over else 0
         index = ops.append(
             number=integer(entry.get("record_id"), len(ops)),
-            issued_ns=created_ns(entry),
+            issued_ns=created_ns(entry) or NEVER,
             ended_ns=ended or NEVER,
             seq=call.seq,
             group=group,

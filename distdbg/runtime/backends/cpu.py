@@ -22,6 +22,7 @@ from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
 from distdbg.native import Control, Message, NativeError, Op, Recorder, View
+from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends import staging
 from distdbg.runtime.backends.failures import Where, tell_backward, to_public
@@ -421,9 +422,11 @@ class CpuEngine:
             breaks = error.fault in _BREAKING
             write_error(self._recorder, self._record_group, number, public, breaks)
         _log.info("%s", public.what, rank=self._names[self._rank])
+        if isinstance(public, InternalError):
+            raise public from error
         # All that native code knew is in the public error, which says more; its own text above it
-        # would be the first that the user reads. It stays in __context__.
-        raise public from (error if isinstance(public, InternalError) else None)
+        # would be the first that the user reads.
+        raise_instead(public, error)
 
 
 def _to_ns(seconds: float) -> int:

@@ -32,6 +32,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
+from distdbg.record.handled_error import raise_instead
 from distdbg.runtime.backends.failures import REACH_HINT, link_corrupted
 from distdbg.runtime.backends.waiting import Patience
 from distdbg.runtime.net.hosts import host_of_rank
@@ -235,20 +236,20 @@ def connect(
                 str(error), op, group, lives.ranks, between.host_name, {"group": group_name}
             )
             group.close()
-            raise corrupted from None
+            raise_instead(corrupted, error)
         group.close()
         if error.fault == "peer_lost":
             peer, how = lives.first_cause(error.peer, lives.how(error.peer, str(error)))
             hint = REACH_HINT if error.detail else None
             host = between.host_name(peer)
-            raise lives.lost(peer, how, host, error.detail, hint) from None
+            raise_instead(lives.lost(peer, how, host, error.detail, hint), error)
         if error.fault == "aborted":
-            raise to_error(str(error), group=group_name) from None
+            raise_instead(to_error(str(error), group=group_name), error)
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
             ) from error
-        raise too_late(group_name, size, missing, behind) from None
+        raise_instead(too_late(group_name, size, missing, behind), error)
     return Joined(group, parse_overrides(shape.algo if shape is not None else ""), link)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -259,3 +260,21 @@ def test_a_thread_of_the_program_beside_a_lock_is_named() -> None:
     assert moved.why == "in a lock"
     busy = judged(look(0, *others(13), **lock), look(1, *others(13, active=True), **lock))
     assert busy.why == "in a lock"
+
+
+@pytest.mark.parametrize(
+    ("holder", "why"),
+    [("", "waiting for a file lock"), ("rank 3", "waiting for a file lock that rank 3 holds")],
+)
+def test_who_holds_the_file_lock_is_told_where_the_kernel_knows(holder: str, why: str) -> None:
+    first, second = (look(at, thread(py()), wchan="flock_lock_inode_wait") for at in (0, 1))
+    found = judged(first, replace(second, lock_holder=holder))
+    assert (found.state, found.why) == (RankState.ASLEEP, why)
+
+
+def test_a_child_that_died_is_told_of_a_rank_that_sleeps() -> None:
+    first, second = (look(at, thread(py()), wchan="pipe_read") for at in (0, 1))
+    found = judged(first, replace(second, dead_child="47 (loader) was killed by SIGSEGV"))
+    assert found.why == (
+        "in a system call (pipe_read); its child process 47 (loader) was killed by SIGSEGV"
+    )

@@ -149,6 +149,14 @@ def test_a_rank_that_is_gone_ends_the_job_whoever_has_paused_it(stage: Stage) ->
     assert stage.aborted == ["it is so"]
 
 
+def test_what_is_found_as_a_launcher_ends_the_ranks_is_left_to_its_report(stage: Stage) -> None:
+    stage.watch.tick(10**9)
+    [(_, then)] = stage.thoughts
+    stage.roster.ends.append(SimpleNamespace(was_asked=True, is_failure=True))
+    then(outcome((proven(), 0)))
+    assert (stage.said, stage.aborted) == ([], [])
+
+
 def test_a_verdict_that_comes_when_the_ranks_were_started_anew_says_and_ends_nothing(
     stage: Stage,
 ) -> None:

@@ -247,6 +247,7 @@ def test_splits_that_do_not_fit_are_told_pair_by_pair() -> None:
     assert "rank 1 sends 4 elements to rank 0, which expects 3" in str(error)
     assert error.ranks == [0, 1]
     assert error.hint == "input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j"
+    assert "do not match between ranks 0-1" in str(error)
     same = [
         describe(facts, "all_to_all_single", "/a/t.py:1 (f)", sizes, sizes)
         for sizes in ([1, 2], [4, 1])
@@ -255,6 +256,17 @@ def test_splits_that_do_not_fit_are_told_pair_by_pair() -> None:
         "each rank expects from the others what it sends to them: exchange the sizes first, by an "
         "all_to_all of them"
     )
+
+
+def test_the_rank_that_is_in_all_pairs_that_do_not_fit_is_the_odd_one() -> None:
+    facts = {"kind": "all_to_all", "dtype": "float32"}
+    given = [[2, 2, 2], [3, 2, 1], [2, 2, 2]]
+    error = explain(
+        *[describe(facts, "all_to_all_single", "/a/t.py:1 (f)", one, [2] * 3) for one in given]
+    )
+    assert error.ranks == [1]
+    assert error.what.endswith("split sizes do not match on rank 1")
+    assert "rank 1 sends 1 element to rank 2, which expects 2" in str(error)
 
 
 def test_a_description_that_cannot_be_read_does_not_hide_the_others() -> None:

@@ -113,6 +113,26 @@ def test_ctrl_c_that_breaks_the_op_on_other_ranks_blames_nobody_who_did_nothing(
     assert cause(verdict) == ((2,), Kind.STUCK_RANK, Severity.ERROR, below)
 
 
+@pytest.mark.parametrize("later_s", [0.002, -0.002], ids=["after rank 0", "before rank 0"])
+def test_ctrl_c_blames_nobody_whichever_rank_writes_its_end_of_the_op_first(later_s: float) -> None:
+    build = hung(end_s=12)
+    asleep(build)
+    for rank in WAITERS:
+        log = build.session.ranks[rank]
+        log.ops.ended_ns[1] = round((12 + (later_s if rank else 0)) * S)
+        log.ops.status[1] = Status.BROKEN if rank else Status.INTERRUPTED
+        if rank:
+            log.ops.errors[1] = words("CollectiveError", "rank 0 was interrupted in op #2", [0])
+        what = "CollectiveError: rank 0 was interrupted in op #2" if rank else "KeyboardInterrupt"
+        build.exit(rank, Exit.RAISED, at_s=12.1, what=what)
+    build.exit(2, Exit.RAISED, at_s=12.1, what="KeyboardInterrupt")
+    killed(build, 2, 12.2, was_asked=True)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert (root.kind, root.ranks, root.severity) == (Kind.STOPPED, (2,), Severity.NOTE)
+    assert [one.kind for one in root.follows] == [Kind.FAILED_OP]
+
+
 def test_an_op_that_timed_out_names_where_the_missing_rank_was() -> None:
     error = words("OpTimeout", "it waited 99 s for rank 2", [2])
     build = hung(status=Status.TIMEOUT, error=error)
@@ -158,7 +178,10 @@ def test_a_job_that_was_ended_while_nothing_was_wrong_says_just_that() -> None:
     assert verdict.what == "the job was stopped by SIGTERM; no rank waited for a late one"
     build.session.stopped_by = "anna"
     what = "the job was stopped by anna (distdbg stop); no rank waited for a late one"
-    assert diagnose(build.session).what == what
+    again = diagnose(build.session)
+    assert again.what == what
+    assert again.root is not None
+    assert "scheduler" not in again.root.advice
     assert verdict.root is not None
     assert (verdict.root.kind, verdict.root.severity) == (Kind.STOPPED, Severity.NOTE)
     assert not verdict.has_faults
@@ -177,6 +200,7 @@ def test_waits_shorter_than_the_table_asks_for_are_no_hang() -> None:
     assert not verdict.has_faults
     (stop,) = verdict.findings
     assert (stop.kind, stop.severity, stop.follows) == (Kind.STOPPED, Severity.NOTE, ())
+    assert (stop.ranks, stop.victims) == ((2,), (0, 1, 3))
     assert stop.evidence[0].rank == 2
     assert "see what rank 2 did there" in stop.advice
 

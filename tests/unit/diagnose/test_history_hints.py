@@ -83,7 +83,7 @@ def test_a_call_further_down_may_be_one_too_many_as_well_as_one_skipped() -> Non
 def test_a_rank_that_left_a_loop_before_the_others_is_told_with_its_count() -> None:
     root = mismatch({0: [TRAIN] * 11, 1: [TRAIN] * 11, 2: [*[TRAIN] * 10, VALIDATE]}, 2)
     assert root.what == (
-        "rank 2 left train() after 10 calls at x.py:34; ranks 0-1 began one more, and it went on to x.py:58"
+        "rank 2 left train() for x.py:58 after 10 calls at x.py:34; ranks 0-1 began one more"
     )
     assert (root.ranks, root.victims) == ((2,), (0, 1))
     assert "fewer" in root.advice
@@ -183,6 +183,26 @@ def test_a_call_that_was_skipped_earlier_shows_by_where_the_next_ones_were_calle
     )
     assert says(root, "#2 of rank 1 comes from x.py:32 (main), that of rank 0 from x.py:31 (main)")
     assert root.advice.startswith("see why rank 1 did not make that call")
+
+
+def test_a_call_that_one_rank_alone_made_earlier_is_the_cause() -> None:
+    others = [TRAIN, AVERAGE, OBTAIN.format(31), OBTAIN.format(32)]
+    root = mismatch({0: others, 1: [TRAIN, CLIP, *others[1:3]], 2: others}, 1)
+    assert root.what == "rank 1 made one all_reduce more, at x.py:19 (#2); noticed at #4"
+    assert says(
+        root, "and the others never did: from there on rank 1 makes the calls that rank 0 made"
+    )
+    assert root.advice.startswith("see why rank 1 makes that call")
+    [extra] = [fact for fact in root.evidence if fact.is_extra]
+    assert extra.op is not None
+    assert (extra.op.rank, extra.op.at) == (1, 1)
+
+
+def test_a_call_that_the_others_make_too_is_no_extra_one() -> None:
+    """In a loop of two calls any shift looks like one call more, or one fewer."""
+    others = [TRAIN, AVERAGE, TRAIN, AVERAGE]
+    root = mismatch({0: others, 1: [TRAIN, AVERAGE, AVERAGE, TRAIN], 2: others}, 1)
+    assert "more" not in root.what
 
 
 def test_calls_from_other_lines_that_are_not_shifted_are_no_skipped_call() -> None:

@@ -5,6 +5,7 @@ import pytest
 from distdbg.diagnose.find import dead, missing, stall, stuck
 from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.session import Activity
+from distdbg.diagnose.verdict import diagnose
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
 from distdbg.record.rank_state import RankState
@@ -153,3 +154,19 @@ def test_a_rank_that_is_over_or_runs_is_not_stuck() -> None:
     build.seen(1, RankState.ASLEEP, since_s=2)
     build.end(1, at_s=3, cause="exited", exit_code=0)
     assert find(stuck, build) == []
+
+
+def test_ranks_that_wait_for_a_file_lock_are_told_who_holds_it() -> None:
+    build = SessionBuilder(3, now_s=60)
+    build.op(2, "all_gather", at_s=1)
+    why = "waiting for a file lock that rank 2 holds"
+    for rank in range(2):
+        build.seen(rank, RankState.ASLEEP, since_s=3, site="/job/a.py:9 (open_index)", why=why)
+        build.end(rank, at_s=60, cause="signal", signal=15, was_asked=True)
+    build.end(2, at_s=60, cause="signal", signal=15, was_asked=True)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.what.startswith(
+        "rank 2 waited 59 s for ranks 0-1, waiting for a file lock that rank 2 holds in open_index()"
+    )
+    assert root.advice == "let rank 2 release that file lock before it waits for the others"

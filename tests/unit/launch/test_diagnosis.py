@@ -66,11 +66,24 @@ def test_the_source_of_its_stacks_is_read() -> None:
         "ranks 0,2-3 at x.py:62 (g): h()",
         "  noted",
     )
+    # Another thread of the rank may hold the lock that it waits for.
+    threads = [{"ranks": [1], "what": "thread 'saver'", "is_cause": True, "frames": cause[:1]}]
+    found = read_diagnosis(json.dumps(whole | {"stacks": threads}).encode())
+    assert found is not None
+    assert found.source[0] == "rank 1 thread 'saver' at x.py:50 (fit): dist.all_reduce(a)"
     # Where no rank is the cause, each may be.
     whole["stacks"] = [{"ranks": [1], "what": "", "is_cause": False, "frames": cause}]
     found = read_diagnosis(json.dumps(whole).encode())
     assert found is not None
     assert found.source[-1] == "rank 1 at x.py:61 (main): fit()"
+
+
+def test_what_a_signal_interrupted_is_read_too_where_it_is_asked_for() -> None:
+    text = document(0, FINDING | {"kind": "stopped", "severity": "note"})
+    assert read_diagnosis(text) is None
+    found = read_diagnosis(text, with_notes=True)
+    assert found is not None
+    assert (found.kind, found.ranks) == ("stopped", (1,))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +136,7 @@ def test_the_report_is_headed_by_it() -> None:
         f"MISMATCH: {FINDING['what']}",
         "  ranks 0,2 made 5 barriers",
         "  rank 1 failed because of it: RankLeft",
+        "  hint: look at how often rank 1 calls it",
         "  at x.py:50 (fit): a()",
         "    noted",
-        "  hint: look at how often rank 1 calls it",
     ]

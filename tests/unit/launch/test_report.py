@@ -114,8 +114,8 @@ def test_an_exit_code_is_told_and_passed_on() -> None:
         told(*evidence, max_restarts=3, attempt=3),
         [
             "FAILED: rank 1 exited with code 3 (host n14, pid 8811)",
-            "  restarts used: 3 of 3",
             "  hint: @distdbg.record on main() brings its traceback here",
+            "  restarts used: 3 of 3",
             "  ranks 0,2 were terminated because of it",
             f"  run folder: {FOLDER}",
         ],

@@ -76,6 +76,6 @@ def test_what_its_error_advises_is_kept_beside_it() -> None:
     error = UsageError("send to oneself", hint="call irecv before it")
     write_exit(recorder, Exit.RAISED, error)  # type: ignore[arg-type]
     found = read_exit_text(recorder.words.decode())
-    assert found == ("UsageError: send to oneself", "", "call irecv before it")
+    assert found == ("UsageError: send to oneself", "", "call irecv before it", "")
     write_exit(recorder, Exit.RAISED, ValueError("7"))  # type: ignore[arg-type]
-    assert read_exit_text(recorder.words.decode()) == ("ValueError: 7", "", "")
+    assert read_exit_text(recorder.words.decode()) == ("ValueError: 7", "", "", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import Sighting, phrase_of, phrase_of_rank, write_sighting
+from distdbg.record.sightings import FILE_LOCK, Sighting, phrase_of, phrase_of_rank, write_sighting
 
 
 def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: int) -> Sighting:
@@ -24,6 +24,12 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
             "waiting for a lock in load() at slp.py:7",
         ),
         (sighting("asleep", why="in a lock, in get() of queue.py"), "asleep in load() at slp.py:7"),
+        (
+            sighting(
+                "asleep", why=f"{FILE_LOCK} that rank 3 holds; its child process 4 (x) exited"
+            ),
+            "waiting for a file lock that rank 3 holds in load() at slp.py:7",
+        ),
         (sighting("stopped"), "stopped in load() at slp.py:7"),
         (sighting("holds the GIL"), "holding the GIL in load() at slp.py:7"),
         (sighting("running"), "in load() at slp.py:7"),

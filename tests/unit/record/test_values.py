@@ -119,3 +119,25 @@ def test_they_are_read_from_the_error_file(tmp_path: Path) -> None:
     facts = read_error_file(path)
     assert facts is not None
     assert facts.values == {("a.py", 2): {"each": "= 3", "at": "= 1", "n": "= 9"}}
+
+
+def configured(config: dict[object, object]) -> None:
+    table = {"rate": 0.5}
+    raise ValueError(config["rate"], config["name"], table["rate"])
+
+
+def test_numbers_of_dicts_are_kept_where_the_code_names_their_keys() -> None:
+    config: dict[object, object] = {"rate": 0.25, "name": "secret", "anna": 7, 3: 4, "on": True}
+    with pytest.raises(ValueError, match="secret") as caught:
+        configured(config)
+    values = values_at(caught.value)[0]["values"]
+    assert values['config["rate"]'] == "= 0.25"
+    assert values['table["rate"]'] == "= 0.5"
+    assert not [name for name in values if "anna" in name or "name" in name or "on" in name[6:]]
+
+
+def test_large_dicts_are_data() -> None:
+    config: dict[object, object] = {"rate": 1, "name": ""} | dict.fromkeys(range(30), 1)
+    with pytest.raises(ValueError) as caught:
+        configured(config)
+    assert not [name for name in values_at(caught.value)[0]["values"] if name.startswith("config[")]

@@ -74,6 +74,24 @@ def test_conditions_and_loops_are_told_the_innermost_first(source: Source) -> No
     assert enclosing(source, 28) == []  # how every script starts
 
 
+def test_a_lock_that_is_held_around_a_line_is_told_and_no_other_with() -> None:
+    source = parse(
+        [
+            "with open(a) as f:",
+            "    with self.Cache_Lock, b:",
+            "        with c_lock:",
+            "            d()",
+        ]
+    )
+    assert source is not None
+    assert enclosing(source, 4) == [
+        "in `with c_lock` (line 3)",
+        "in `with self.Cache_Lock, b` (line 2)",
+    ]
+    assert enclosing(source, 3) == ["in `with self.Cache_Lock, b` (line 2)"]
+    assert enclosing(source, 2) == []
+
+
 def test_the_last_assignment_before_the_call_is_the_origin(source: Source) -> None:
     assert argument_origin(source, 6) == "largest = np.array(['<b>']) (line 5)"
 

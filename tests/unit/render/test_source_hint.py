@@ -53,6 +53,27 @@ def test_a_condition_that_ends_the_loop_of_one_rank_is_the_hint(tmp_path: Path) 
     assert told.roles == verdict.roles
 
 
+def test_a_condition_that_skips_the_call_is_the_hint_before_the_loop(tmp_path: Path) -> None:
+    session = left_early(tmp_path).session
+    path = tmp_path / "fit.py"
+    lines = [
+        "def fit():",
+        "    for number in range(rounds):",
+        "        w -= average(w)",
+        "    barrier()",
+    ]
+    skipping = ["        if number == 3:", "            continue"]
+    path.write_text("\n".join([lines[0], "", lines[1], *skipping, lines[2], lines[3]]))
+    for at, stack in enumerate(session.stacks):
+        session.stacks[at] = tuple(frame._replace(line=6) for frame in stack)
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(session, diagnose(session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "see whether rank 0 skipped the call by the `continue` under `if number == 3` (line 4)"
+    )
+
+
 def test_the_loop_is_the_hint_where_nothing_ends_it(tmp_path: Path) -> None:
     session = left_early(tmp_path).session
     path = tmp_path / "fit.py"

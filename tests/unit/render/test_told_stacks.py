@@ -9,6 +9,7 @@ from rich.console import Console
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
+from distdbg.record.rank_state import RankState
 from distdbg.render.source_line import SourceLines
 from distdbg.render.text import print_verdict
 from distdbg.render.told_stacks import tell_stacks
@@ -62,3 +63,27 @@ def test_lines_that_are_those_of_the_cause_are_not_shown_again() -> None:
     )
     assert text.count("/job/a.py:3 (step)\n") == 1
     assert text.count("/job/a.py:4 (step)\n") == 1
+
+
+def test_the_threads_that_may_hold_the_lock_which_the_cause_waits_for_are_shown(tmp_path) -> None:
+    program = tmp_path / "a.py"
+    program.write_text(
+        "with one_lock:\n    with two_lock:\n        pass\nf()\nwith two_lock:\n    g()\n"
+    )
+    build = SessionBuilder(2, now_s=60)
+    build.op(0, "barrier", at_s=1, site=f"{program}:4 (main)")
+    why = "in a lock; its thread 'saver' is at a.py:2 (save); its thread 'b' is at c.py:9 (f)"
+    frames = (Frame(str(program), 5, "main"),)
+    build.seen(1, RankState.ASLEEP, since_s=3, site=f"{program}:5 (main)", why=why, stack=frames)
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.root.ranks == (1,)
+    source = SourceLines(str(tmp_path), 1 << 62)
+    told = tell_stacks(build.session, verdict, verdict.root, source, 60)
+    assert [(one.ranks, one.what, one.is_cause) for one in told][:3] == [
+        ((1,), "waits for a lock", True),
+        ((1,), "thread 'saver'", True),
+        ((1,), "thread 'b'", True),
+    ]
+    [saver] = told[1].frames
+    assert saver.notes == ("in `with one_lock` (line 1)",)

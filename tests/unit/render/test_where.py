@@ -149,7 +149,7 @@ def test_times_are_told_as_people_do(ns: float, text: str) -> None:
 def test_a_time_that_no_calendar_has_is_no_text() -> None:
     assert iso_text(2**62) == "2116-02-20T23:53:38.427387Z"
     assert iso_text(10**30) == ""
-    assert safe("a" * 500) == "a" * 296 + " ..."
+    assert safe("a" * 500) == "a" * 195 + " ... " + "a" * 100
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 16])

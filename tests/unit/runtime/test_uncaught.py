@@ -130,3 +130,27 @@ def test_torchs_hook_puts_no_second_number_before_the_lines(
 
     _distributed_excepthook(PeerLost, LOST, None)
     assert stream.getvalue() == "[rank 1] PeerLost: rank 2 died (signal 9, SIGKILL)\n"
+
+
+INTERRUPTED = """\
+import os, signal
+from distdbg.runtime import uncaught
+
+def late(error, whole=uncaught.text_of):
+    os.kill(os.getpid(), signal.SIGINT)
+    return whole(error)
+
+uncaught.print_in_blocks()
+uncaught.text_of = late
+raise ValueError("no data")
+"""
+
+
+def test_ctrl_c_does_not_interrupt_a_rank_in_its_last_words() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("ValueError: no data\n")
+    assert "KeyboardInterrupt" not in done.stderr
+    assert "Error in sys.excepthook" not in done.stderr

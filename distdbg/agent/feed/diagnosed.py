@@ -1,0 +1,35 @@
+"""What `distdbg analyze` says of a job that is over, for a dashboard that stays open.
+
+The agent's last verdict is of the moment before: "rank 2 is asleep ...; ranks 0-1,3 wait for it", though the
+job was stopped since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import DistError
+
+Words = tuple[tuple[str, ...], Mapping[str, Any] | None]
+
+
+def diagnosed(folder: Path | None) -> Words | None:
+    """The words and the verdict by the records; None where these are not all on this host."""
+    if folder is None:
+        return None
+    from distdbg.diagnose.load.run_folder import load_run
+    from distdbg.diagnose.verdict import diagnose
+    from distdbg.render.plain import to_plain
+
+    try:
+        session = load_run(folder)
+        if session.missing_ranks() or session.ranks_without_record():
+            return None
+        verdict = diagnose(session)
+    except DistError:
+        return None
+    root = verdict.root
+    lines = (root.what, *filter(None, [root.advice])) if root is not None else ()
+    return lines, to_plain(session, verdict)

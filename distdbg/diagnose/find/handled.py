@@ -1,0 +1,52 @@
+"""Ranks that made the op at fault while they handled an error: that error leads the finding. Pure.
+
+    rank 2 was handling ValueError: no number at load.py:52 (parse) when it called barrier #15
+
+A `finally`, an `__exit__` or an `except` makes the op on the rank alone that has failed, and what the op
+raises hides why.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from distdbg.diagnose.finding import Evidence, Finding, Kind
+from distdbg.diagnose.last_op import last_op
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import MOST_LINE
+from distdbg.record.printable import shorten_middle
+
+_KINDS: Final = frozenset(
+    (Kind.DEADLOCK, Kind.DEAD_RANK, Kind.FAILED_OP, Kind.MISMATCH, Kind.MISSING_RANK)
+)
+_HINT: Final = (
+    "mend that error first: in `finally`, `__exit__`, `except` the failed rank alone makes an op"
+)
+
+
+def tell_handled(finding: Finding, session: Session) -> Finding:
+    """The finding, led by the error that a rank of its cause was handling."""
+    if finding.kind not in _KINDS:
+        return finding
+    for rank in finding.ranks:
+        log = session.ranks.get(rank)
+        if log is not None and log.exit_handled:
+            return _led(finding, session, rank, log.exit_handled)
+    return finding
+
+
+def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding:
+    called = last_op(session, rank)
+    if finding.kind is Kind.DEAD_RANK or called is None or called.op is None:
+        fact = Evidence(text=f"rank {rank} was handling {handled}", rank=rank)
+        return replace(finding, evidence=(fact, *finding.evidence))
+    tail = f" when it called {session.kind_of(called.op)}"
+    head = f"rank {rank} was handling "
+    brief = re.sub(r" \([^()]*\)$", "", handled)  # the function
+    what = head + shorten_middle(brief, MOST_LINE - len(head) - len(tail)) + tail
+    facts = [Evidence(text=finding.what), *finding.evidence]
+    if brief not in what:
+        facts.insert(0, Evidence(text=head + handled, rank=rank))
+    return replace(finding, what=what, evidence=tuple(facts), advice=_HINT)

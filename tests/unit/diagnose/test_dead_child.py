@@ -1,0 +1,48 @@
+"""A rank that others wait for and whose child process has crashed: that leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.diagnose.find.dead_child import tell_dead_child
+from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.session import Session
+from distdbg.record.rank_state import RankState
+from distdbg.testing.session_builder import SessionBuilder
+
+FOUND = Finding(
+    kind=Kind.STUCK_RANK,
+    severity=Severity.ERROR,
+    what="ranks 0,2 waited 40 s for rank 1, asleep in next() at a.py:9; then the op timed out",
+    ranks=(1,),
+    victims=(0, 2),
+)
+
+
+def session_of(why: str) -> Session:
+    build = SessionBuilder(world_size=3, now_s=60)
+    build.op(0, "barrier", at_s=1)
+    build.seen(1, RankState.ASLEEP, since_s=3, site="/job/a.py:9 (next)", why=why)
+    return build.session
+
+
+def test_the_process_leads_and_the_wait_is_its_first_evidence() -> None:
+    why = "in a system call (pipe_read); its child process 47 (loader) was killed by SIGSEGV"
+    found = tell_dead_child(FOUND, session_of(why))
+    head = "rank 1's child process 47 (loader) was killed by SIGSEGV"
+    assert found.what == f"{head}; ranks 0,2 waited 40 s for rank 1, asleep in next() at a.py:9"
+    assert found.evidence[0].text == FOUND.what
+    assert found.advice.startswith("see why that process died")
+    assert (found.ranks, found.victims, found.kind) == (FOUND.ranks, FOUND.victims, FOUND.kind)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "in a system call (pipe_read)",
+        "in time.sleep; its child process 47 (grep) exited with code 1",
+        "in time.sleep; its child process 47 (server) was killed by SIGTERM",
+    ],
+)
+def test_what_may_be_meant_is_no_cause(why: str) -> None:
+    assert tell_dead_child(FOUND, session_of(why)) is FOUND

@@ -1,0 +1,61 @@
+"""An op that a rank makes while it handles an error: the error leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.diagnose.find.handled import tell_handled
+from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.session import Session
+from distdbg.testing.session_builder import SessionBuilder
+
+FOUND = Finding(
+    kind=Kind.MISMATCH,
+    severity=Severity.ERROR,
+    what="rank 1 skipped all_reduce #2",
+    ranks=(1,),
+    victims=(0,),
+    advice="see why",
+)
+
+
+def session_of(handled: str, rank: int = 1) -> Session:
+    build = SessionBuilder(world_size=2)
+    build.op(0, "all_reduce", at_s=1)
+    build.op(1, "barrier", at_s=1)
+    build.session.ranks[rank].exit_handled = handled
+    return build.session
+
+
+def test_the_error_leads_and_the_finding_is_its_first_evidence() -> None:
+    found = tell_handled(FOUND, session_of("ValueError: no number at a.py:3 (parse)"))
+    assert found.what == (
+        "rank 1 was handling ValueError: no number at a.py:3 when it called barrier"
+    )
+    assert [one.text for one in found.evidence] == [FOUND.what]
+    assert found.advice.startswith("mend that error first")
+    assert (found.ranks, found.victims, found.kind) == (FOUND.ranks, FOUND.victims, FOUND.kind)
+
+
+def test_an_error_that_does_not_fit_is_told_whole_below() -> None:
+    handled = f"ValueError: {'no ' * 50}number at a.py:3 (parse)"
+    found = tell_handled(FOUND, session_of(handled))
+    assert len(found.what) <= 120
+    assert found.what.endswith(" number at a.py:3 when it called barrier")
+    assert found.evidence[0].text == f"rank 1 was handling {handled}"
+
+
+def test_a_rank_that_raised_something_else_is_told_by_that() -> None:
+    dead = Finding(
+        kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="rank 1 raised KeyError", ranks=(1,)
+    )
+    found = tell_handled(dead, session_of("ValueError: no number at a.py:3 (parse)"))
+    assert found.what == dead.what
+    assert [one.text for one in found.evidence] == [
+        "rank 1 was handling ValueError: no number at a.py:3 (parse)"
+    ]
+
+
+@pytest.mark.parametrize(("handled", "rank"), [("", 1), ("ValueError at a.py:3 (f)", 0)])
+def test_without_one_and_on_other_ranks_nothing_changes(handled: str, rank: int) -> None:
+    assert tell_handled(FOUND, session_of(handled, rank)) is FOUND

@@ -1,0 +1,111 @@
+"""Variables that differ between ranks as their calls do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.entries import Frame
+from distdbg.record.format import Exit, Status
+from distdbg.render.parting_values import parting_values, sides_of
+from distdbg.render.source_hint import with_source_hint
+from distdbg.render.source_line import SourceLines
+from distdbg.testing.session_builder import SessionBuilder
+from tests.unit.diagnose.test_mismatch import error
+
+FRAME = Frame("/job/a.py", 9, "main")
+
+
+def session_of(values: Sequence[Mapping[str, str]], frame: Frame = FRAME) -> SessionBuilder:
+    build = SessionBuilder(len(values))
+    for rank, known in enumerate(values):
+        build.session.ranks[rank].left_values = {(frame.file, frame.line): known}
+    return build
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        pytest.param(
+            [{"size": "= 128", "rank": f"= {r}", "lr": "= 0.1"} for r in range(2)]
+            + [{"size": "= 96", "rank": f"= {r}", "lr": "= 0.1"} for r in (2, 3)],
+            ["size = 128 on ranks 0-1; size = 96 on ranks 2-3"],
+            id="as the calls",
+        ),
+        pytest.param(
+            [{"size": "= 1"}, {"size": "= 2"}, {"size": "= 2"}, {"size": "= 2"}], [], id="otherwise"
+        ),
+        pytest.param(
+            [{"x": "float32[4]", "n": "is 3 long", "k": "= 1"}] * 2
+            + [{"x": "float32[6]", "n": "is 2 long", "k": "= 2"}] * 2,
+            [
+                "k = 1 on ranks 0-1; k = 2 on ranks 2-3",
+                "n is 3 long on ranks 0-1; n is 2 long on ranks 2-3",
+            ],
+            id="numbers first and no arrays",
+        ),
+        pytest.param([{"size": "= 1"}] * 2 + [{}, {"size": "= 2"}], [], id="not known of one"),
+        pytest.param([{}] * 4, [], id="nothing known"),
+    ],
+)
+def test_only_what_each_side_agrees_on_is_told(
+    values: Sequence[Mapping[str, str]], told: list[str]
+) -> None:
+    session = session_of(values).session
+    sides = ((0, 1), (2, 3))
+    assert parting_values(session, sides, FRAME, ()) == told
+    assert parting_values(session, sides, FRAME, told) == []  # it is said already
+    assert parting_values(session, (), FRAME, ()) == []
+
+
+def finding(ranks: tuple[int, ...], victims: tuple[int, ...], kind: Kind) -> Finding:
+    return Finding(kind=kind, severity=Severity.ERROR, what="x", ranks=ranks, victims=victims)
+
+
+def test_sides_are_those_of_the_finding_or_those_of_the_calls() -> None:
+    build = SessionBuilder(4)
+    for rank in range(4):
+        build.op(rank, "all_reduce", at_s=1, dtype="float32", inputs=[(4 if rank < 2 else 6,)])
+    session = build.session
+    assert sides_of(session, finding((3,), (0, 1, 2), Kind.MISMATCH)) == ((3,), (0, 1, 2))
+    assert sides_of(session, finding((), (0, 1, 2, 3), Kind.MISMATCH)) == ((0, 1), (2, 3))
+    assert sides_of(session, finding((), (0, 2), Kind.MISMATCH)) == ()  # nobody agrees with anybody
+    assert sides_of(session, finding((3,), (0, 1, 2), Kind.DEADLOCK)) == ()
+
+
+def test_a_setting_that_differs_as_the_sizes_do_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "fit.py"
+    path.write_text("def main():\n    step(grads)\ndef step(grads):\n    dist.all_reduce(grads)\n")
+    build = SessionBuilder(4)
+    what = "all_reduce #1 on group 'world' differs between ranks: float32[4] on ranks 0-1, ..."
+    for rank in range(4):
+        side = rank // 2
+        build.op(
+            rank,
+            "all_reduce",
+            at_s=1,
+            ended_s=2,
+            status=Status.MISMATCH,
+            dtype="float32",
+            inputs=[(6 if side else 4,)],
+            site=f"{path}:4 (step) < {path}:2 (main)",
+            error=error(what, seq=1, group="world", hint="see what sets the size of the arrays"),
+        )
+        log = build.session.ranks[rank]
+        values = {'config["bucket"]': f"= {96 if side else 128}", "step": "= 3"}
+        log.left_values = {(str(path), 2): values, (str(path), 4): {"n": f"= {side}"}}
+        build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=f"{path}:4 (step)")
+    session = build.session
+    told = with_source_hint(
+        session, diagnose(session), SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    )
+    assert told.root is not None
+    assert told.root.ranks == ()
+    assert told.root.advice == (
+        'see why config["bucket"] differs between ranks (at fit.py:2 (main))'
+    )
