@@ -186,7 +186,9 @@ class Tap:
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
         def prepare(tapped: Tapped, keys: Any, args: Any, kwargs: Any) -> TapCall:
-            given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            given = {**defaults, **kwargs}
+            for at, value in enumerate(args):  # zip: torch 2.9 fails to compile around one
+                given[names[at]] = value
             call: TapCall = make(given, tapped.rank)
             if has_reduce_op:
                 op = _stash.op
