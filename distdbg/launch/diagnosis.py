@@ -15,12 +15,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from distdbg.errors import format_ranks
-from distdbg.record.folders import record_name
+from distdbg.record.folders import VERDICT_NAME, record_name
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
@@ -80,7 +81,18 @@ def diagnose_run(
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return read_diagnosis(done.stdout, with_notes=with_notes)
+    found = read_diagnosis(done.stdout, with_notes=with_notes)
+    if found is not None:
+        _keep(done.stdout, attempt_folder / VERDICT_NAME)
+    return found
+
+
+def _keep(document: bytes, path: Path) -> None:
+    """In place of what the agent has left, who saw the job before it was over."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        draft.write_bytes(document)
+        draft.replace(path)
 
 
 def read_diagnosis(document: bytes, *, with_notes: bool = False) -> Diagnosis | None:

@@ -49,6 +49,9 @@ _GENERAL: Final = re.compile("^a branch|may depend on its own data|made one call
 _SKIPS: Final = re.compile(
     r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
 )
+_ENDS: Final = re.compile(
+    r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
+)
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
 #: A hint at arrays that differ in size; and a number that differs just so.
@@ -89,6 +92,8 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
+    if not advice and root.kind is Kind.MISMATCH:
+        advice = _by_exit(told, who)
     if not advice and root.kind is Kind.MISMATCH and _SIZES.search(root.advice):
         advice = _by_values(told)
     if not advice and root.kind is Kind.MISMATCH and _GENERAL.search(root.advice):
@@ -113,6 +118,11 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
     for stack in others if odd else ():
         if found := _first_note(stack, _SKIPS):
             return f"see whether {say_ranks(odd, 3)} skipped {_site(stack)} by the {found}"
+        if found := _first_note(stack, _ENDS):
+            return (
+                f"see whether {say_ranks(odd, 3)} left the loop by the {found}: all ranks have to "
+                "decide that alike"
+            )
     if (left := _LEFT.search(what)) and (loop := _loop_of(others, left[1])):
         return f"see whether {loop} makes as many rounds on {say_ranks(odd, 3)} as on the others"
     for stack in [*mine, *others]:
@@ -126,6 +136,14 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
                 f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
                 f"{_site(stack)} by it"
             )
+    return ""
+
+
+def _by_exit(told: Sequence[ToldStack], who: str) -> str:
+    """By what skips a call that a rank did not make."""
+    for stack in told:
+        if stack.what.startswith("did not call") and (found := _first_note(stack, _SKIPS)):
+            return f"see whether {who} skipped {_site(stack)} by the {found}"
     return ""
 
 

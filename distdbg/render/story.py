@@ -19,6 +19,7 @@ _EXITS: Final = {
     Exit.LEFT: "left its groups",
     Exit.RAISED: "raised",
 }
+_BY_SYS_EXIT: Final = "ended by sys.exit"
 
 _ABORTED: Final = "JobAborted"
 #: How far back a loop is followed.
@@ -67,7 +68,10 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
         is_aborted = log.exit_what.startswith(_ABORTED)
         what = f" {_ABORTED if is_aborted else log.exit_what}" if log.exit_what else ""
         at_ns = session.time_ns(rank, log.exit_ns)
-        steps.append(Step(at_ns=at_ns, text=_EXITS[log.exit] + what, site=log.exit_where))
+        text = _EXITS[log.exit] + what
+        if log.exit is Exit.RETURNED and log.end is not None and log.end.exit_code:
+            text = _BY_SYS_EXIT  # nothing was raised that Python prints, and the code is not 0
+        steps.append(Step(at_ns=at_ns, text=text, site=log.exit_where))
     if log.end is not None:
         steps.append(Step(at_ns=session.time_ns(rank, log.end.ended_ns), text=log.end.how))
     steps.sort(key=lambda step: step.at_ns)

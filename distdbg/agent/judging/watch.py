@@ -37,6 +37,7 @@ from distdbg.agent.judging.signature import (
 )
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
+from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class Watch:
         self._dates = Dates()
         self._seen: Signature = ()
         self._told: Signature = ()
+        #: How many findings of ranks were looked through for latent errors, and those that there are.
+        self._known = 0
+        self._latent: Signature = ()
         self._vouched = 0
         self._is_busy = False
         self._is_over = False
@@ -136,7 +140,7 @@ class Watch:
         if any(end.was_asked for end in self._roster.ends):
             self.finish(now_ns)  # whatever follows was ordered by a launcher, who says why
             return
-        here = find_signature(seats.values(), now_ns)
+        here = self._signature_here(now_ns)
         if self._steering.has_tree and not self._steering.is_root:
             self._tell(here or find_prompts(seats.values()), now_ns)
             return
@@ -168,10 +172,7 @@ class Watch:
             return
         self._is_over = True
         self._roster.settle(now_ns)
-        signature = (
-            find_signature(self._roster.seats.values(), now_ns),
-            self._signature_of_others(),
-        )
+        signature = (self._signature_here(now_ns), self._signature_of_others())
         is_judged = signature == self._seen and not self._is_busy
         if self._steering.is_root and all(map(has_ended_well, self._states().values())):
             self._withdraw()
@@ -210,6 +211,14 @@ class Watch:
     def drop(self) -> None:
         """Look no more."""
         self._is_over = self._is_finished = True
+
+    def _signature_here(self, now_ns: int) -> Signature:
+        """Where its ranks stand, and what they have found themselves: leaked work, arrays in two ops."""
+        found = self._findings()
+        latent = sum(one["type"] in LATENT for one in found) if len(found) != self._known else -1
+        if latent >= 0:
+            self._known, self._latent = len(found), (("latent", latent),) if latent else ()
+        return (*find_signature(self._roster.seats.values(), now_ns), *self._latent)
 
     def _signature_of_others(self) -> Signature:
         return tuple((one.node, one.made_ns) for one in self._steering.accounts())
@@ -322,10 +331,7 @@ class Watch:
             self._doubt, self._seen = None, ()
             return
         self._doubt = None
-        self._seen = (
-            find_signature(self._roster.seats.values(), now_ns),
-            self._signature_of_others(),
-        )
+        self._seen = (self._signature_here(now_ns), self._signature_of_others())
         self._accept(doubt.judged, now_ns)
 
     def _still_waits(self, ranks: Collection[int]) -> bool:

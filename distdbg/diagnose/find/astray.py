@@ -16,6 +16,7 @@ from distdbg.diagnose.find.who_chose import Choice, who_chose_another
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.tag_used_twice import taken_by_same_tag
 from distdbg.diagnose.tags_of_others import odd_tag_of
 from distdbg.diagnose.tags_relayed import wrong_relay
 from distdbg.diagnose.unmatched import Differ, Pair, find_pairs, say_taken, taken_by_any
@@ -113,7 +114,7 @@ def _advice(session: Session, pair: Pair) -> str:
 
 
 def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
-    """Of ranks that wait for a message which their own recv from any rank took before."""
+    """Of ranks that wait for a message which another recv of their own took before."""
     found = []
     for edge in edges:
         if not _has_message(session, (edge,)) or edge.op is None:
@@ -122,6 +123,7 @@ def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
             continue
         taker = taken_by_any(session, edge.op)
         if taker is None:
+            found += _of_same_tag(session, edge.op)
             continue
         is_cause = _somebody_is_left(session, edge.op)
         text = "".join(say_taken(session, edge.op, taker))
@@ -130,6 +132,29 @@ def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
         own = (edge.rank,) if is_cause else ()
         found.append(Miss(evidence, _ANY, cause, own, own))
     return found
+
+
+def _of_same_tag(session: Session, recv: OpRef) -> list[Miss]:
+    """The message went to another recv of the same tag."""
+    pair = taken_by_same_tag(session, recv)
+    if pair is None:
+        return []
+    taker, send = pair
+    tag = session.ranks[recv.rank].ops.tag[recv.at]
+    sites = [site_of(session, op) for op in (taker, send, recv)]
+    short = [site.partition(" (")[0] for site in sites]
+    text = (
+        f"rank {recv.rank}'s recv at {sites[0]} took the message that rank {send.rank} sent at {sites[1]} "
+        f"(tag {tag}); messages of that line go to its recv at {sites[2]}, which waits for it"
+    )
+    cause = (
+        f"rank {recv.rank}'s recv at {short[0]} took rank {send.rank}'s message of {short[1]} (tag {tag})",
+        f", needed at {short[2]}",
+    )
+    evidence = Evidence(text=text, rank=recv.rank, op=taker, site=sites[0])
+    own = (recv.rank,)
+    advice = f"tag {tag} is used twice: give each kind of message tags of its own"
+    return [Miss(evidence, advice, cause, own, own)]
 
 
 def _somebody_is_left(session: Session, recv: OpRef) -> bool:
@@ -266,7 +291,7 @@ def _out_of_order(
     evidence = Evidence(text=text, rank=odd[0], ranks=(*odd, *most), op=own[odd[0]], site=site)
     came = f"came to {site} first" if site else "came to another one first"
     advice = f"use the groups in the same order: see why {say_ranks(odd, 3)} {came}"
-    cause = (shorts[0] + shorts[1], f"; {shorts[2]}", shorts[3])
+    cause = (shorts[0] + shorts[1], f"; {shorts[2]}{shorts[3]}")
     return Miss(evidence, advice, cause, odd, odd, most)
 
 

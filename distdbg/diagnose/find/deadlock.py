@@ -17,6 +17,7 @@ from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.not_sent_there import not_sent_there
 from distdbg.diagnose.find.one_more_message import one_more_message
+from distdbg.diagnose.find.paired_apart import paired_apart
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.graph import find_knots
@@ -60,6 +61,7 @@ def find(
     return [
         _Telling(
             session,
+            matched,
             [edge for rank in core for edge in sure[rank]],
             [edge for rank in victims for edge in waits.get(rank, ())],
             is_circle,
@@ -76,7 +78,12 @@ class _Telling:
     """Puts one deadlock into words."""
 
     def __init__(
-        self, session: Session, edges: Sequence[Edge], behind: Sequence[Edge], is_cycle: bool
+        self,
+        session: Session,
+        matched: Matched,
+        edges: Sequence[Edge],
+        behind: Sequence[Edge],
+        is_cycle: bool,
     ) -> None:
         """`behind`: the waits of the victims."""
         self._session = session
@@ -99,6 +106,8 @@ class _Telling:
             or one_answer_more(session, edges)
             or not_sent_there(session, edges)
         )
+        if not any(miss.cause for miss in self._misses):
+            self._misses = paired_apart(session, matched, edges) or self._misses
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges

@@ -19,6 +19,7 @@ from distdbg.diagnose.find.calls_of_errors import calls_of_errors
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
 from distdbg.diagnose.find.forward_alone import forward_alone
 from distdbg.diagnose.find.left_loop import find_left_loop
+from distdbg.diagnose.find.one_more_call import find_one_more_call
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
@@ -126,7 +127,12 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         evidence.insert(0, before.evidence)
         if first.what:
             evidence.insert(0, as_told(first.what))
-    led = skipped or left or before
+    more = None
+    if not is_told and skipped is None and before is None:
+        more = find_one_more_call(session, calls, known)
+    if more is not None and first.what:
+        evidence.insert(0, as_told(first.what))
+    led = skipped or left or before or more
     if left is not None and first.what:
         evidence.insert(0, as_told(first.what))
     advice = led.advice if led else (new.advice if new else "")

@@ -16,8 +16,10 @@ from distdbg.agent.judging.judge import Judged
 from distdbg.agent.judging.news import GRACE_NS, Case
 from distdbg.agent.judging.watch import Watch
 from distdbg.agent.seat import Seat
+from distdbg.diagnose.find.latent import KINDS
 from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
 Job = tuple[Callable[[], Any], Callable[[Future[Any]], None]]
@@ -46,6 +48,7 @@ class Stage:
             abort=lambda words: self.aborted.append(words.what),
         )
         self.steering = steering
+        self.found: list[dict[str, Any]] = []
         self.watch = Watch(
             "a",
             "run",
@@ -55,6 +58,7 @@ class Stage:
             work=lambda do, then: self.stacks.append((do, then)),
             say=self.said.extend,
             abort_on=frozenset(("deadlock",)),
+            findings=lambda: self.found,
         )
 
 
@@ -147,6 +151,32 @@ def test_a_rank_that_is_gone_ends_the_job_whoever_has_paused_it(stage: Stage) ->
     then(outcome((dead(), 0)))
     stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
     assert stage.aborted == ["it is so"]
+
+
+def test_latent_errors_are_judged_while_all_ranks_go_on_and_once(stage: Stage) -> None:
+    stage.roster.seats[0].state = RankState.RUNNING
+    stage.watch.tick(10**9)
+    assert stage.thoughts == []
+    stage.found.append({"type": "OpTimeout", "rank": 0})
+    stage.watch.tick(2 * 10**9)
+    assert stage.thoughts == []
+    stage.found.append({"type": "LeakedWork", "rank": 0})
+    stage.watch.tick(3 * 10**9)
+    [(_, then)] = stage.thoughts
+    finding = Finding(kind=Kind.LEAKED_WORK, severity=Severity.WARNING, what="rank 0 never waited")
+    verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
+    then(outcome((replace(proven(), verdict=verdict, case=Case(finding)), 0)))
+    assert stage.said == []  # the rank itself has warned
+    for at_s in range(4, 8):
+        stage.watch.tick(at_s * 10**9)
+    assert len(stage.thoughts) == 1
+    stage.found.append({"type": "BufferRace", "rank": 0})
+    stage.watch.tick(time.monotonic_ns() + 10**9)
+    assert len(stage.thoughts) == 2
+
+
+def test_the_latent_errors_are_those_that_the_diagnosis_knows() -> None:
+    assert set(KINDS) == LATENT
 
 
 def test_what_is_found_as_a_launcher_ends_the_ranks_is_left_to_its_report(stage: Stage) -> None:

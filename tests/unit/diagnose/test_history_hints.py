@@ -205,6 +205,34 @@ def test_a_call_that_the_others_make_too_is_no_extra_one() -> None:
     assert "more" not in root.what
 
 
+def test_a_line_that_one_rank_called_once_more_while_the_others_went_on_is_the_cause() -> None:
+    others = [TRAIN, AVERAGE, TRAIN, AVERAGE, VALIDATE]
+    root = mismatch({0: others, 1: [TRAIN, AVERAGE, TRAIN, TRAIN, AVERAGE], 2: others}, 1)
+    assert "times" not in root.what  # which of two lines was one too many does not show
+    others = [TRAIN, TRAIN, TRAIN, VALIDATE]
+    root = mismatch({0: others, 1: [TRAIN] * 4, 2: others}, 1)
+    assert root.what == (
+        "rank 1 called all_reduce at x.py:34 4 times, ranks 0,2 3 times, and went on to x.py:44"
+    )
+    assert says(root, "all_reduce #4 on group 'world' differs between ranks")
+    assert root.advice.startswith("see what repeats that call on rank 1")
+
+
+@pytest.mark.parametrize(
+    ("others", "odd"),
+    [
+        pytest.param([TRAIN, AVERAGE] * 2, [TRAIN, AVERAGE, AVERAGE, TRAIN], id="out of order"),
+        pytest.param(
+            [TRAIN, VALIDATE, TRAIN, VALIDATE], [TRAIN, VALIDATE, TRAIN, TRAIN], id="a loop"
+        ),
+    ],
+)
+def test_a_line_that_all_come_to_again_is_not_one_too_many(
+    others: list[str], odd: list[str]
+) -> None:
+    assert " times" not in mismatch({0: others, 1: odd, 2: others}, 1).what
+
+
 def test_calls_from_other_lines_that_are_not_shifted_are_no_skipped_call() -> None:
     """An if and else by the rank, as in many right programs."""
     others = [OBTAIN.format(31), OBTAIN.format(33), AVERAGE]

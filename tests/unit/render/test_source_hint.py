@@ -159,6 +159,11 @@ def main():
     wait()
     if pending > 3:
         scatter(w)
+def fit(w):
+    while True:
+        reduce(w)
+        if limit.left() <= 0:
+            break
 """
 
 
@@ -182,6 +187,12 @@ def main():
             ("all_reduce", 8, "average"),
             "see whether all ranks decide `if pending > 3` (line 13 of save_rank.py) alike: rank 0 came to "
             "save_rank.py:14 by it",
+        ),
+        (
+            ("all_reduce", 8, "average"),
+            ("reduce", 17, "fit"),
+            "see whether rank 0 left the loop by the `break` under `if limit.left() <= 0` (line 18 of "
+            "save_rank.py): all ranks have to decide that alike",
         ),
     ],
 )
