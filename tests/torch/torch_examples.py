@@ -431,6 +431,7 @@ def lightning(rank: int, size: int) -> Any:
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
+    before = dict(os.environ)  # Lightning removes what it has read
     os.environ |= {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}  # as a launcher sets them
     x = torch.arange(120.0).view(12, 10) / 120
     trainer = pl.Trainer(
@@ -447,6 +448,7 @@ def lightning(rank: int, size: int) -> Any:
     )
     module = Regression()
     trainer.fit(module, DataLoader(TensorDataset(x, x[:, :5]), batch_size=2))
+    os.environ |= before
     assert trainer.world_size == size
     loss = trainer.callback_metrics["loss"]
     return [trainer.global_step, *numbers(loss, *module.seen, *module.parameters())]
