@@ -26,6 +26,7 @@ find_nonfinite = _native.find_nonfinite
 scale = _native.scale
 reduce = _native.reduce
 divide = _native.divide
+EventReader = _native.EventReader
 Form = _native.Form
 Group = _native.Group
 Message = _native.Message

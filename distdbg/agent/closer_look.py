@@ -27,6 +27,8 @@ from distdbg.agent.take_stacks import Target, take_one
 from distdbg.record.rank_state import RankState
 
 UNMOVED_NS: Final = 1_000_000_000
+#: Longer than a start takes, its imports included.
+STARTS_NS: Final = 10_000_000_000
 _BETWEEN_NS: Final = 350_000_000
 _AGAIN_NS: Final = 1_000_000_000
 _MOST_AGAIN_NS: Final = 30_000_000_000
@@ -116,6 +118,11 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
+            if seat.state is RankState.STARTING:
+                seat.place_start(found.state, found.why, found.site, look.stacks)
+                case.first, case.next_ns = None, now_ns + case.pause_ns
+                case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+                return
             case.held = case.held + 1 if found.state is RankState.HOLDS_GIL else 0
             if is_by_chance(seat.state, found, case.held):
                 case.first, case.next_ns = look, now_ns + _HELD_NS
@@ -153,12 +160,20 @@ def is_by_chance(state: RankState, found: Judgement, held: int) -> bool:
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
-    """The ranks in no op without progress for a second, if any rank waits or none makes progress."""
+    """The ranks in no op without progress for a second, if any rank waits or none makes progress.
+
+    And those that have not made their first group for so long that others may wait for them there.
+    """
     unmoved = roster.unmoved(now_ns, UNMOVED_NS)
     living = [seat for seat in roster.seats.values() if not seat.is_gone]
+    starting = [
+        seat
+        for seat in roster.unmoved(now_ns, STARTS_NS)
+        if seat.state is RankState.STARTING and seat.life is not None
+    ]
     if not is_anybody_waiting(roster) and len(unmoved) < len(living):
-        return []
-    return [
+        return starting
+    return starting + [
         seat
         for seat in unmoved
         if seat.life is not None

@@ -53,6 +53,8 @@ class Seat:
     why: str = ""
     site: str = ""
     """Where it was seen in its own code; '' when only its record is known."""
+    starts_in: RankState | None = None
+    """What a close look has found of a rank that has no record yet; its state is STARTING meanwhile."""
     stacks: RankStacks | None = None
     """What the last close look has found in this state."""
     end: RankEnd | None = None
@@ -78,6 +80,10 @@ class Seat:
     seqs: tuple[tuple[str, int], ...] = field(default=())
     was: Was | None = None
     """What it did before it was over."""
+
+    def place_start(self, state: RankState, why: str, site: str, stacks: RankStacks | None) -> None:
+        """Before its first op: what it does, and where."""
+        self.starts_in, self.why, self.site, self.stacks = state, why, site, stacks
 
     def move(self, now_ns: int) -> None:
         """It has begun or ended an op."""
@@ -143,6 +149,8 @@ class Seat:
 
     def _why_no_record(self, now_ns: int) -> str:
         # A program that uses another library is watched as well, from further away.
+        if self.state is RankState.STARTING and self.starts_in is RankState.WAITING:
+            return "waits for others, before its first op"
         is_unheard = self.state is RankState.STARTING and self.record is None
         if is_unheard and now_ns - self.since_ns > _STARTS_NS:
             return "it has not called distdbg's init_process_group"

@@ -59,6 +59,28 @@ def recorded(group: ProcessGroup, group_rank: int) -> str | None:
     return None if place is None else str(place)
 
 
+def issued(group: ProcessGroup, group_rank: int, name: str) -> int | None:
+    """Return how many collectives a rank's record has of a group; None where it has no such group."""
+    return _ask(group, group_rank, name, "issued_on")
+
+
+def waits_in(group: ProcessGroup, group_rank: int, name: str) -> int | None:
+    """Return the number of the collective of a group that a rank waits in, by its record; None: in none."""
+    return _ask(group, group_rank, name, "waits_in")
+
+
+def _ask(group: ProcessGroup, group_rank: int, name: str, function: str) -> int | None:
+    folder = group.world.run_folder
+    if folder is None:
+        return None
+    try:
+        ask = getattr(import_module("distdbg.record.whereabouts"), function)
+        count = ask(folder, group.ranks[group_rank], name)
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    return None if count is None else int(count)
+
+
 def host_of(group: ProcessGroup, group_rank: int) -> str | None:
     """Return the host of a rank, where the members are on several."""
     return name_hosts([life.process for life in group.members])(group_rank)

@@ -378,7 +378,9 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     if _is_missing(found):
         names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
-        yield f"{noun} {names} never joined; {say_who(found.first)} waited for {it}"
+        place = outcome.seen.get(min(found.blamed), "") if is_one else ""
+        doing = f", {place}" if place else ""
+        yield f"{noun} {names} never joined{doing}; {say_who(found.first)} waited for {it}"
     place = Later(f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else "")
     # A rank that gave up by itself was in an op until then: what it did since says nothing.
     gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
@@ -386,7 +388,8 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     if found.part is Part.SUSPECT and late:
         # Who is waited for comes before those that gave up.
         for rank in late[:MOST_DETAILS]:
-            yield f"rank {rank} was {outcome.seen[rank]}"
+            if not (_is_missing(found) and len(found.blamed) == 1):  # the first line has it
+                yield f"rank {rank} was {outcome.seen[rank]}"
             if error := thread_error(found, rank):
                 yield f"its {error}"
         yield what

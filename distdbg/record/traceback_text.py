@@ -27,6 +27,7 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     RankLeft,
+    RendezvousError,
     error_text,
     format_ranks,
 )
@@ -107,6 +108,10 @@ def _brief(error: BaseException) -> str:
             whom = format_ranks(error.missing)
             name = "rank" if len(error.missing) == 1 else "ranks"
             return f"waited {duration_text(error.waited_s)} for {name} {whom}"
+        case RendezvousError() if error.missing:
+            return (
+                f"rank{'s' * (len(error.missing) > 1)} {format_ranks(error.missing)} did not join"
+            )
         case MismatchError() if error.ranks:
             ranks = format_ranks(error.ranks)
             return f"rank {ranks} differs" if ranks.isdecimal() else f"ranks {ranks} differ"
@@ -127,7 +132,7 @@ def is_consequence(error: BaseException, rank: int | None) -> bool:
         return False
     if because_of(known):
         return True
-    if isinstance(known, OpTimeout):
+    if isinstance(known, (OpTimeout, RendezvousError)):
         return bool(waits_for(known)) and rank not in known.missing
     if isinstance(known, CollectiveError):
         return bool(known.ranks) and rank is not None and rank not in known.ranks

@@ -49,6 +49,35 @@ def call_site_of(run_folder: Path | str, rank: int, number: int) -> str | None:
         return None
 
 
+def issued_on(run_folder: Path | str, rank: int, group: str) -> int | None:
+    """Return how many collectives the rank has issued on the newest group of this name; None: it has none."""
+    try:
+        with RecordFile(Path(run_folder) / record_name(rank), salvage=True) as record:
+            found = [
+                progress.issued_seq for each, progress in record.groups() if each.name == group
+            ]
+            return found[-1] if found else None
+    except RecordError:
+        return None
+
+
+def waits_in(run_folder: Path | str, rank: int, group: str) -> int | None:
+    """Return the number, in the group of this name, of the op that the rank waits in; None: in none."""
+    try:
+        with RecordFile(Path(run_folder) / record_name(rank), salvage=True) as record:
+            _, unended = record.survey()
+            waits = {wait.number for wait in record.state().work_waits}
+            found = [
+                op for op in (record.event(number) for number in unended) if isinstance(op, Op)
+            ]
+            waiting = [op for op in found if not op.is_async or op.number in waits]
+            last = waiting[-1] if waiting else None
+            is_there = last is not None and last.group is not None and last.group.name == group
+            return last.seq if last is not None and is_there else None
+    except RecordError:
+        return None
+
+
 def last_end_of(run_folder: Path | str, rank: int) -> int:
     """When the last op of the rank ended, on its host's clock; 0 where none has or nothing is known."""
     try:

@@ -82,9 +82,12 @@ def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[st
         is_start = isinstance(block, ast.If) and line_text(source, block.lineno).startswith(_START)
         if is_start or len(found) == most:
             break
-        is_told = isinstance(block, _Block) or (isinstance(block, ast.With) and _is_lock(block))
+        if not isinstance(block, _Block | ast.With) or (
+            isinstance(block, ast.With) and not _is_lock(block)
+        ):
+            continue
         # What stands in one line with the call is shown with it.
-        if is_told and block.lineno < line and block.body[0].lineno <= line:
+        if block.lineno < line and block.body[0].lineno <= line:
             found.append(_say_block(source, block, line))
     return found
 

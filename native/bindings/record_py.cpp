@@ -11,6 +11,8 @@
 #include <cstring>
 #include <optional>
 
+#include "event_reader.hpp"
+
 namespace distdbg {
 
 namespace {
@@ -208,6 +210,32 @@ struct ForeignOp {
   std::shared_ptr<RecorderHandle> handle;
   RecordedOp op;
   std::uint64_t number = 0;
+  std::shared_ptr<WatchedOp> watched;  // then `op` is there
+
+  void watch(EventReader& reader, std::uintptr_t ready, std::uintptr_t end, int source) {
+    if (handle->writer() == nullptr || watched) return;
+    watched = std::make_shared<WatchedOp>(handle->recorder, op);
+    reader.watch(watched, to_event(ready), to_event(end), source);
+  }
+  void started() {
+    Recorder* const writer = handle->writer();
+    if (writer == nullptr) return;
+    if (!watched) return writer->started(op);
+    const auto keep = watched;
+    const ReleaseGil released;  // the reader holds its lock while it asks the driver
+    keep->started();
+  }
+  void ended(std::uint32_t status, int source) {
+    Recorder* const writer = handle->writer();
+    if (writer == nullptr) return;
+    if (!watched) return writer->ended(op, status, source);
+    const auto keep = watched;
+    const ReleaseGil released;
+    keep->ended(status, source);
+  }
+
+ private:
+  static void* to_event(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 };
 
 }  // namespace
@@ -225,13 +253,28 @@ void bind_record(nb::module_& module) {
 
   nb::class_<ForeignOp>(module, "RecordedOp", "An op in flight in a backend that is not ours.")
       .def_prop_ro("number", [](const ForeignOp& self) { return self.number; })
-      .def("started",
-           [](ForeignOp& self) {
-             if (Recorder* const writer = self.handle->writer()) writer->started(self.op);
-           })
-      .def("ended", [](ForeignOp& self, std::uint32_t status, int source) {
-        if (Recorder* const writer = self.handle->writer()) writer->ended(self.op, status, source);
+      .def("started", &ForeignOp::started)
+      .def("ended", &ForeignOp::ended)
+      // Events of CUDA, by their addresses; they stay until `stop_watching` or `ended` has returned. One
+      // thread at a time calls these, the others may run beside them.
+      .def("watch", &ForeignOp::watch, nb::arg("reader"), nb::arg("ready"), nb::arg("end"),
+           nb::arg("source"))
+      .def("stop_watching", [](ForeignOp& self) {
+        const auto watched = self.watched;
+        const ReleaseGil released;
+        if (watched) watched->stop_watching();
       });
+
+  nb::class_<EventReader>(
+      module, "EventReader",
+      "Reads from a GPU's driver when ops start and end, on a thread of its own.")
+      .def(
+          "__init__",
+          [](EventReader* self, const std::string& path) {
+            new (self) EventReader(open_cuda_events(path));
+          },
+          nb::arg("path"))
+      .def("close", &EventReader::close, nb::call_guard<ReleaseGil>());
 
   nb::class_<RecorderHandle>(module, "Recorder", "The writer of a rank's record.",
                              nb::is_weak_referenceable())

@@ -146,3 +146,30 @@ def test_an_op_that_timed_out_says_where_the_rank_was(hang: Callable[..., Runnin
     assert at_least(10, root["what"])
     assert root["what"].endswith(" for rank 2, asleep in load() at slp.py:6; then the op timed out")
     assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
+
+
+LATE = """\
+import os
+import time
+import distdbg as dist
+def load():
+    time.sleep(600)  # the hang itself; the launcher ends it
+if os.environ["RANK"] == "1":
+    load()
+dist.init_process_group(timeout=25)
+"""
+
+
+def test_a_rank_that_never_joins_is_told_with_where_it_is(
+    start_job: Callable[..., RunningJob], tmp_path: Path
+) -> None:
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    done = start_job(
+        "--nproc-per-node=3", "--shutdown-timeout=5", str(program), has_agent=True, cwd=tmp_path
+    ).wait()  # fmt: skip
+    assert done.code == 1
+    assert done.report[0] == (
+        "HUNG: rank 1 never joined, asleep in load() at late.py:5; ranks 0,2 waited for it"
+    ), done.err
+    assert "[ranks 0,2] RendezvousError at late.py:8: rank 1 did not join" in done.err

@@ -66,6 +66,21 @@ def test_all_that_groups_do_works_over_mpi(tmp_path: Path, library: str) -> None
             assert "for rank 1 of 0-2" in found["late"][1]
 
 
+@pytest.mark.parametrize("hosts", ["MPIR_CVAR_NOLOCAL", "MPIR_CVAR_ODD_EVEN_CLIQUES"])
+def test_no_message_from_any_rank_is_lost_between_hosts_of_mpich(
+    tmp_path: Path, hosts: str
+) -> None:
+    # MPICH takes each rank, or every other one, for one of another host, and goes over UCX.
+    variables = {hosts: "1"}
+    program = PROGRAMS / "any_source.py"
+    done = run_script("mpich", program, 3, arguments=[str(tmp_path)], **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read_all(tmp_path, [0])[0]
+    assert found["collected"] == [[], list(range(100)), list(range(100))]
+    assert found["large"] == [7.0, 7.0]
+    assert found["in order"] == [[0, 0], [1, 1], [2, 2]]
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_goes_wrong_is_told_and_the_ranks_leave(tmp_path: Path, library: str) -> None:
     shell = tmp_path / "stay.sh"

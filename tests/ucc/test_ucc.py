@@ -19,16 +19,8 @@ from distdbg.runtime.backends.registry import check_available
 from distdbg.runtime.backends.ucc import library
 from distdbg.runtime.backends.ucc.library import Arguments, ContextParams, Exchange, TeamParams
 from distdbg.runtime.backends.ucc.memory import Held, check_places, give, take
-from distdbg.testing.conformance.group import CHECKS, Api, run_checks
+from distdbg.testing.conformance.group import Api, run_checks
 from tests.unit.nccl.stand_in import StandInArray
-
-#: UCC has no messages.
-MESSAGES = [
-    "messages_keep_their_tags_and_order",
-    "a_batch_of_messages_goes_round",
-    "rank_0_receives_from_whoever_sends",
-]
-
 
 LIBRARIES = ["stand-in"] if library.why_not() else ["stand-in", "libucc"]
 
@@ -64,8 +56,8 @@ def caught(function: Callable[[], object]) -> list[str]:
 def use(path: str) -> dict[str, Any]:
     rank = begin(path)
     found: dict[str, Any] = {"available": dist.is_ucc_available(), "backend": dist.get_backend()}
-    found["failures"] = run_checks(Api(dist, np.array, np.ndarray.tolist), without=MESSAGES)
-    found["message"] = caught(lambda: dist.send(np.ones(2), (rank + 1) % 3))
+    found["failures"] = run_checks(Api(dist, np.array, np.ndarray.tolist))
+    found["message"] = message_mismatch(rank)
     either = np.array([rank == 1, False])
     dist.all_reduce(either)
     mean = np.array([rank, -rank - 1])
@@ -88,6 +80,23 @@ def use(path: str) -> dict[str, Any]:
     return found
 
 
+def message_mismatch(rank: int) -> list[str]:
+    pair = dist.new_group([0, 1], backend="ucc")
+    if rank == 0:
+        return caught(lambda: (dist.send(np.ones(2), 1, group=pair), dist.barrier(pair)))
+    if rank == 1:
+        return caught(lambda: dist.recv(np.zeros(3), 0, group=pair))
+    return []
+
+
+def lose_a_message(path: str) -> list[Any]:
+    rank = begin(path)
+    late = caught(lambda: dist.recv(np.ones(2), 1, tag=3)) if rank == 0 else []
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return late
+
+
 def lose(path: str) -> dict[str, Any]:
     rank = begin(path)
     other = dist.new_group(backend="ucc")
@@ -104,10 +113,10 @@ def lose(path: str) -> dict[str, Any]:
 @pytest.mark.ranks
 def test_all_that_groups_do_works_over_ucc(ranks: Callable[..., Any], path: str) -> None:
     for rank, found in enumerate(ranks(use, 3, path=path)):
-        assert set(MESSAGES) <= set(CHECKS)
         assert (found["available"], found["backend"], found["failures"]) == (True, "ucc", {})
-        assert found["message"][0] == "DistBackendError"
-        assert "UCC has collectives alone, no messages" in found["message"][1]
+        if rank < 2:
+            assert found["message"][0] == "MismatchError"
+            assert "rank 0 sent 2 float64, rank 1 expects 3 float64" in found["message"][1]
         assert found["results"] == [
             [True, False],
             [1, -2],
@@ -128,6 +137,15 @@ def test_who_is_late_and_who_is_gone_is_told(ranks: Callable[..., Any], path: st
     assert found["late"][0] == "OpTimeout"
     assert "for rank 1 of 0-1" in found["late"][1]
     assert found["lost"][0] == "PeerLost"
+
+
+@pytest.mark.ranks
+def test_whoever_waits_for_a_message_is_told_of_a_death(
+    ranks: Callable[..., Any], path: str
+) -> None:
+    found = ranks(lose_a_message, 2, path=path, expect_exit={1: -signal.SIGKILL})[0]
+    assert found[0] == "PeerLost"
+    assert "rank 1 died (signal 9, SIGKILL)" in found[1]
 
 
 def test_without_libucc_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

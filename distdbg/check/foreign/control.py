@@ -40,7 +40,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.failures import to_public
+from distdbg.runtime.backends.failures import DIFFERS, to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.call import Call, Kind
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 
 #: A rank that died after it agreed may have done its part: so long the backend may still end well.
 GRACE_NS = 500_000_000
-
-#: In the first line of every difference that one rank finds alone and tells the others.
-DIFFERS = "differs between ranks: "
 
 _HEADER = Form(b"{}", "header", int(Kind.SEND), 0, 0)
 _GATE = compiling.step_tuple(Step(StepKind.GATE))
@@ -373,7 +370,10 @@ class ControlGroup:
         if differs is not None:
             raise differs
         self.clock.check(**fields, op=what)
-        if cause is not None:
+        limit_ns = self.limit_ns(call)
+        is_late = now - started_ns > limit_ns + grace_ns
+        # The same limit is over here: who was the first to look does not matter.
+        if cause is not None and not (is_late and _WAITED in cause[4]):
             by = f"rank {self._names[cause[1]]}" if cause[1] >= 0 else "a rank"
             raise CollectiveError(
                 f"{what} cannot end: {by} reports: {cause[4]}",
@@ -381,8 +381,7 @@ class ControlGroup:
                 details=[_BROKEN],
                 **fields,
             )
-        limit_ns = self.limit_ns(call)
-        if now - started_ns > limit_ns + grace_ns:
+        if is_late:
             waited_s = (now - started_ns) / 1e9
             missing: list[int] = []
             place = self._where(call.peer) if call.peer >= 0 else None
@@ -394,7 +393,7 @@ class ControlGroup:
             else:
                 known = f"no rank has sent (tag {call.tag})"
             raise OpTimeout(
-                f"{what} waited {duration_text(waited_s)} for the backend; {known}",
+                f"{what} waited {duration_text(waited_s)} {_WAITED} {known}",
                 missing=missing,
                 arrived=self._names if seq else [],
                 waited_s=waited_s,
@@ -495,3 +494,5 @@ class ControlGroup:
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
+#: Of a rank whose op the backend did not end in time.
+_WAITED = "for the backend;"

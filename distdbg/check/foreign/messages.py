@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distdbg.check.foreign.array_facts import ArrayFacts
-from distdbg.check.foreign.control import DIFFERS, ControlGroup
+from distdbg.check.foreign.control import ControlGroup
 from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import DistError, MismatchError
 from distdbg.native import Message, View
+from distdbg.runtime.backends.failures import DIFFERS
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.self_messages import is_alone, refuse

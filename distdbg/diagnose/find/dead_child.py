@@ -21,7 +21,7 @@ _CRASHED: Final = re.compile(
 )
 _HINT: Final = (
     "see why that process died (stderr may have its stack; of SIGKILL, the kernel's log): "
-    "what it had to make will not come"
+    "what it had to make is lost"
 )
 
 

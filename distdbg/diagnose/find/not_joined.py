@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+from distdbg.diagnose.doing import doing_of
 from distdbg.diagnose.endings import Ending, Part, endings_of
 from distdbg.diagnose.failures import failures_of
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -39,7 +40,7 @@ def find(
             alike[words[3]].append(one)
             said.setdefault(words[3], words)
     return [
-        _finding(said[text], gave_up, endings)
+        _finding(session, said[text], gave_up, endings)
         for text, gave_up in alike.items()
         if _ranks_in(said[text])
     ]
@@ -52,11 +53,25 @@ def _ranks_in(words: re.Match[str]) -> tuple[int, ...]:
         return ()
 
 
-def _finding(words: re.Match[str], gave_up: list[Ending], endings: Mapping[int, Ending]) -> Finding:
+def _finding(
+    session: Session,
+    words: re.Match[str],
+    gave_up: list[Ending],
+    endings: Mapping[int, Ending],
+) -> Finding:
     missing = _ranks_in(words)
     victims = tuple(one.rank for one in gave_up)
     first = min(gave_up, key=lambda one: (one.at_ns == NEVER, one.at_ns, one.rank))
+    # Where each was before its end; that tells more than how it was ended then.
+    doings = {
+        rank: doing
+        for rank in missing[:_MOST]
+        if rank in session.ranks and (doing := doing_of(session, rank)).text
+    }
     evidence = [
+        Evidence(text=f"rank {rank} was {doing.text}", rank=rank) for rank, doing in doings.items()
+    ]
+    evidence += [
         Evidence(text=f"rank {rank} {endings[rank].how}", rank=rank)
         for rank in missing[:_MOST]
         if rank in endings
@@ -66,11 +81,13 @@ def _finding(words: re.Match[str], gave_up: list[Ending], endings: Mapping[int, 
         for one in gave_up[:_MOST]
     ]
     it = "it" if len(missing) == 1 else "them"
+    is_known = len(missing) == 1 and missing[0] in doings
+    only = f", {doings[missing[0]].text}" if is_known else ""
     return Finding(
         kind=Kind.MISSING_RANK,
         severity=Severity.ERROR,
         what=fit(
-            f"{say_ranks(missing)} never joined; {say_ranks(victims)} waited {words[2]} for {it}",
+            f"{say_ranks(missing)} never joined{only}; {say_ranks(victims)} waited {words[2]} for {it}",
             f" at {first.where}" if first.where else "",
         ),
         ranks=missing,

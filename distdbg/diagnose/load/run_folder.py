@@ -279,6 +279,8 @@ def _add_witnesses(
             end = of_rank[-1]
             log = RankLog(rank=rank, host=end.host, pid=end.pid, end=end)
             log.offset_ns = offsets.get(end.host, end.wall_ns - end.ended_ns)
+            log.activities = seen.get((rank, end.pid), ())
+            log.activity = log.activities[-1] if log.activities else None
             session.ranks[rank] = log
     session.ranks = dict(sorted(session.ranks.items()))
     session.now_ns = _now_ns(session, files, live, boot_id)

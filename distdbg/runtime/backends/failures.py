@@ -31,7 +31,7 @@ from distdbg.runtime.dtypes import Dtype
 #: Words for what a group rank does now, if anything is known of it.
 Where = Callable[[int], str | None]
 
-_BROKEN = "the group is unusable; destroy it and create a new one"
+BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op continues and can be waited for again"
 #: Of an abort that another rank has read, and whose words did not come to this host in time.
 _ELSEWHERE = AbortWords(
@@ -41,6 +41,8 @@ _ELSEWHERE = AbortWords(
 REACH_HINT = "name the interface by which each host is reached with DISTDBG_SOCKET_IFNAME"
 #: Of a group that is broken already.
 _REFUSING = ("broken", "peer_lost", "network", "aborted")
+#: In the first line of every difference that one rank finds alone and tells the others.
+DIFFERS = "differs between ranks: "
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -84,7 +86,7 @@ def to_public(
             return MismatchError(
                 f"{op} cannot run: rank {peer} {error}",
                 ranks=[peer],
-                details=["ranks differed in an earlier op, which was not compared", _BROKEN],
+                details=["ranks differed in an earlier op, which was not compared", BROKEN],
                 hint="set DISTDBG_DEBUG=detail from the start, and the op that differs is named",
                 **fields,
             )
@@ -111,7 +113,7 @@ def to_public(
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
             tried = [error.detail] if error.detail else []
-            details = [*tried, *_mates(error.peer, names, host), _BROKEN]
+            details = [*tried, *_mates(error.peer, names, host), BROKEN]
             hint = REACH_HINT if tried else None
             return PeerLost(text, peer=peer, how=how, details=details, hint=hint, **fields)
         case "network":
@@ -119,19 +121,22 @@ def to_public(
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
+            was_running = is_message or not is_refused  # messages have no number that tells
+            if cause is not None and DIFFERS in cause[4] and was_running:
+                return MismatchError(cause[4], details=[f"{by} found it", BROKEN], **fields)
             at = ""  # a message has no number; the cause has that of the op before
             if cause is not None and cause[3] and not cause[4].endswith("send or recv"):
                 at = f" in op #{cause[3]}"
             return CollectiveError(
                 f"{op} cannot run: {by} {error}{at}",
                 ranks=[peer] if peer >= 0 else [],
-                details=[_BROKEN],
+                details=[BROKEN],
                 **fields,
             )
         case "aborted":
             return to_error(str(error) or _ELSEWHERE, op=op, **fields)
         case "system":
-            return DistBackendError(f"{op} failed: {error}", details=[_BROKEN])
+            return DistBackendError(f"{op} failed: {error}", details=[BROKEN])
     return InternalError(f"{op} failed: {error.fault}: {error}")
 
 
@@ -162,7 +167,7 @@ def link_corrupted(
         sender=sender,
         receiver=receiver,
         link=link,
-        details=[f"{link}: its checksum differs, and TCP has not noticed", _BROKEN],
+        details=[f"{link}: its checksum differs, and TCP has not noticed", BROKEN],
         hint="look at the cards, cables and switches between the two; an array that was changed while an "
         "asynchronous op owned it looks alike",
         **fields,
@@ -192,7 +197,7 @@ def _rank_left(
                 if last
                 else f"rank {peer} has called no collective on this group{tail}"
             ),
-            _BROKEN,
+            BROKEN,
         ],
         hint="all ranks of a group must call the same ops: find out why that rank stopped before it",
         **fields,
@@ -242,7 +247,7 @@ def _timeout(
         missing=missing,
         arrived=arrived,
         waited_s=waited_s,
-        details=[*details, _GOES_ON if goes_on else _BROKEN],
+        details=[*details, _GOES_ON if goes_on else BROKEN],
         hint="see why it is there; raise the limit with timeout= if it is only slow",
         **fields,
     )
@@ -291,7 +296,7 @@ def _message_timeout(
         missing=missing,
         arrived=[names[rank]],
         waited_s=waited_s,
-        details=[*details, _GOES_ON if goes_on else _BROKEN],
+        details=[*details, _GOES_ON if goes_on else BROKEN],
         hint="the other side needs a matching op: same group, peer and tag",
         **fields,
     )

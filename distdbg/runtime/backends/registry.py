@@ -328,7 +328,7 @@ def _make_host(
     plugin = Backend.plugins.get(name)
     if plugin is None and name == Backend.UCC and group.size() > 1:
         from distdbg.check.foreign.beside import put_beside
-        from distdbg.runtime.backends.ucc.backend import make_engine as make_ucc_engine
+        from distdbg.runtime.backends.ucc.engine import make_engine as make_ucc_engine
 
         return put_beside(partial(make_ucc_engine, group, store), group, store)
     if plugin is None and name == Backend.MPI:
@@ -341,7 +341,7 @@ def _make_host(
         from distdbg.check.out_of_batches import tell_out_of_batches
         from distdbg.runtime.backends.cpu import CpuEngine
         from distdbg.runtime.backends.gpu.beside_host import OnGpu
-        from distdbg.runtime.backends.gpu.likeness import announce
+        from distdbg.runtime.backends.gpu.capabilities import announce
 
         announce(store, group.rank(), group.size())
         engine = CpuEngine(

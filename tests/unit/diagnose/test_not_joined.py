@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.finding import Kind, Severity
-from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.ends import RankEnd
 from distdbg.record.format import Exit
+from distdbg.record.rank_state import RankState
 
 S = 10**9
 
@@ -51,6 +52,19 @@ def test_who_never_joined_is_the_cause() -> None:
     assert (root.kind, root.severity) == (Kind.MISSING_RANK, Severity.ERROR)
     assert (root.ranks, root.victims) == ((3,), (0, 1, 2))
     assert [one.kind for one in verdict.findings] == [Kind.MISSING_RANK]
+
+
+def test_where_it_was_is_told_where_an_agent_saw_it() -> None:
+    session = session_of("rank 3", end(3, was_asked=True))
+    session.ranks[3].activity = Activity(
+        state=RankState.ASLEEP, since_ns=S, site="/job/a.py:3 (load)", why="in time.sleep"
+    )
+    verdict = diagnose(session)
+    assert verdict.what.startswith(
+        "rank 3 never joined, asleep in load() at a.py:3; ranks 0-2 waited 8.0 s for it"
+    )
+    assert verdict.root is not None
+    assert verdict.root.evidence[0].text == "rank 3 was asleep in load() at a.py:3"
 
 
 def test_several_are_told_together() -> None:

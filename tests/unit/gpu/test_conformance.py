@@ -32,6 +32,6 @@ def test_over_ipc(machine: Machine, size: int) -> None:
 def test_in_chunks(machine: Machine, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", 1)
-    monkeypatch.setattr("distdbg.runtime.backends.gpu.likeness.takes_small_too", lambda: True)
+    monkeypatch.setattr("distdbg.runtime.backends.gpu.capabilities.takes_small_too", lambda: True)
     assert dist.run_threads(all_checks, size, machine, timeout_s=240) == [{}] * size
     assert not {"open", "kernel"} & set(machine.names(0))

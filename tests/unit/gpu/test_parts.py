@@ -1,4 +1,4 @@
-"""The parts of ops on GPU arrays that need no group: ways, rows, chunks."""
+"""The parts of ops on GPU arrays that need no group: ways, what ranks say of their memory, chunks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import pytest
 
 from distdbg.runtime.backends.gpu import chunks
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.gpu.ipc_info import (
+    NO_MEMORY,
+    IpcInfo,
+    MemoryRef,
+    info_nbytes,
+    pack,
+    sizes_match,
+    unpack,
+)
 from distdbg.runtime.backends.gpu.routes import FROM_NBYTES, Way, choose
-from distdbg.runtime.backends.gpu.rows import NOTHING, Entry, Row, fits, pack, row_nbytes, unpack
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 
@@ -53,22 +61,24 @@ def test_messages_and_barriers_go_whole_and_exchanges_never_in_chunks() -> None:
 
 
 def test_a_row_comes_over() -> None:
-    row = Row(
-        bytes(range(64)), "", [Entry(3, 1 << 40, 5), NOTHING, Entry(4, 0, 7)], Entry(3, 8, 9),
+    info = IpcInfo(
+        bytes(range(64)), "", [MemoryRef(3, 1 << 40, 5), NO_MEMORY, MemoryRef(4, 0, 7)], MemoryRef(3, 8, 9),
         [1, 2, 3], -2.5, [(5, bytes(64)), (6, b"x" * 64)], [1, 2],
     )  # fmt: skip
-    data = pack(row, 3)
-    assert len(data) == row_nbytes(3)
-    assert unpack(data, 3) == row
-    unable = Row(bytes(64), "not of cudaMalloc", [Entry(-1, 0, 7)])
+    data = pack(info, 3)
+    assert len(data) == info_nbytes(3)
+    assert unpack(data, 3) == info
+    unable = IpcInfo(bytes(64), "not of cudaMalloc", [MemoryRef(-1, 0, 7)])
     assert unpack(pack(unable, 3), 3) == unable
 
 
 def test_what_ranks_give_and_take_has_to_fit() -> None:
-    give = Row(gives=[Entry(0, 0, 4)], takes=[4, 8])
-    assert fits([give, Row(gives=[Entry(0, 0, 8)], takes=[4, 8])])
-    assert not fits([give, Row(gives=[Entry(0, 0, 4)], takes=[4, 8])])
-    assert fits([Row(gives=[Entry(0, 0, 8)]), Row(takes=[8, 0])])  # a broadcast
+    give = IpcInfo(sources=[MemoryRef(0, 0, 4)], recv_nbytes=[4, 8])
+    assert sizes_match([give, IpcInfo(sources=[MemoryRef(0, 0, 8)], recv_nbytes=[4, 8])])
+    assert not sizes_match([give, IpcInfo(sources=[MemoryRef(0, 0, 4)], recv_nbytes=[4, 8])])
+    assert sizes_match(
+        [IpcInfo(sources=[MemoryRef(0, 0, 8)]), IpcInfo(recv_nbytes=[8, 0])]
+    )  # a broadcast
 
 
 class _Recording:

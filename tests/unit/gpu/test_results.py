@@ -11,7 +11,7 @@ import distdbg as dist
 from distdbg import _native
 from distdbg.errors import UsageError
 from distdbg.native import View
-from distdbg.runtime.backends.gpu import chunks, likeness
+from distdbg.runtime.backends.gpu import capabilities, chunks
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType, check_reduce
 from tests.unit.gpu.stand_in import Machine
@@ -26,7 +26,7 @@ LIMIT_S = 240
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, machine: Machine) -> str:
     if request.param == "chunks":
         monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
-        monkeypatch.setattr(likeness, "takes_small_too", lambda: True)
+        monkeypatch.setattr(capabilities, "takes_small_too", lambda: True)
         monkeypatch.setattr(chunks, "CHUNK_NBYTES", 1)
     return str(request.param)
 

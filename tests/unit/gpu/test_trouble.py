@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_a_difference_is_told_before_memory_is_touched_and_the_group_goes_on(
             dist.all_to_all_single(
                 machine.array(np.zeros(3)), machine.array(np.zeros(3)), [1, 2], [1, 2]
             )
-        assert "rank 1 sends 1 elements to rank 0, which expects 2" in str(differs.value)
+        assert "rank 1 sends 1 element to rank 0, which expects 2" in str(differs.value)
         assert "test_trouble.py" in str(differs.value)
         assert "kernel" not in machine.names(rank)
         assert "copy" not in machine.names(rank)
@@ -117,7 +118,7 @@ def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine, way: s
             engine: Any = dist.group.WORLD.engine
             while not hasattr(engine, "on_gpu"):
                 engine = engine.inner
-            engine.on_gpu._engine.inner._meeting.clock = Clock(machine)
+            engine.on_gpu._engine.inner._control.clock = Clock(machine)
             getattr(machine, way).add(0)
         work = dist.all_reduce(machine.array([1.0]), async_op=True)
         assert work is not None
@@ -214,3 +215,42 @@ def test_the_record_has_one_op_for_each(
         ]
         groups = {op.group.desc for op in ops if op.group is not None}
         assert groups == {"world", "world (gpu)"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_arrays_on_the_host_on_one_rank_are_a_mismatch_on_all(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+
+    def program() -> str:
+        if not first:
+            sum_of(machine, 1.0)
+        dist.all_reduce(np.ones(1))
+        x: Any = np.ones(4, np.float32)
+        with pytest.raises(MismatchError) as differs:
+            dist.all_reduce(x if dist.get_rank() == 1 else machine.array(x))
+        return str(differs.value)
+
+    for told in dist.run_threads(program, 3, timeout_s=30):
+        assert "all_reduce on group 'world' differs between ranks: on a GPU on rank" in told
+        assert "on the host on rank 1" in told
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_late_for_an_op_on_the_host_is_not_a_mismatch(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+
+    def program() -> list[float]:
+        sum_of(machine, 1.0)
+        if dist.get_rank() == 1:
+            time.sleep(0.7)  # longer than the other needs to look for a difference
+            dist.broadcast(np.ones(1), 0)
+            time.sleep(0.7)  # and now for the op on a GPU
+        else:
+            dist.broadcast(np.ones(1), 0)
+        return sum_of(machine, 1.0)
+
+    assert dist.run_threads(program, 2, timeout_s=240) == [[2.0], [2.0]]

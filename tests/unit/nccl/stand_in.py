@@ -116,6 +116,7 @@ class Machine:
         #: What CUDA says of events; None: whether they are over.
         self.event_status: int | None = None
         self.bus_ids: dict[int, str] = {}
+        self.capability = "90"
 
     def note(self, rank: int, method: str, *args: Any) -> None:
         self.here.rank = rank
@@ -240,6 +241,7 @@ class StandInDevice:
     def __init__(self, machine: Machine, number: int) -> None:
         self.id = number
         self.pci_bus_id = machine.bus_ids.get(number, f"0000:{number:02x}:00.0")
+        self.compute_capability = machine.capability
 
     def __enter__(self) -> StandInDevice:
         return self

@@ -268,6 +268,15 @@ def test_what_nccl_cannot_compute_it_can_move() -> None:
         old.run(calls.all_reduce(gpu(3, dtype=ml_dtypes.float8_e5m2), ReduceOp.SUM))
 
 
+def test_a_gpu_that_is_too_old_to_reduce_float8_is_told_before_nccl_is_called() -> None:
+    rank = Rank(0, 2)
+    rank.machine.capability = "80"
+    x = gpu(3, dtype=ml_dtypes.float8_e4m3fn)
+    with pytest.raises(UsageError, match=r"on cuda:0, of compute capability 8\.0; it needs 9\.0"):
+        rank.run(calls.all_reduce(x, ReduceOp.SUM))
+    assert rank.run(calls.broadcast(2, x, 0)) == [("broadcast", (x.address, x.address, 3, 10, 0))]
+
+
 def test_an_array_with_gaps_goes_through_a_copy_and_comes_back() -> None:
     rank = Rank(0, 2)
     x = StandInArray(np.arange(6, dtype=np.float32)[::2])

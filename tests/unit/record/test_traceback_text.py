@@ -11,6 +11,7 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     RankLeft,
+    RendezvousError,
     UsageError,
 )
 from distdbg.record.traceback_text import as_block, format_trimmed, is_consequence, one_line
@@ -90,6 +91,8 @@ LOST = PeerLost("rank 2 died", peer=2, how="died (signal 9, SIGKILL)")
         (JobAborted("aborted", verdict="deadlock", ranks=[0, 1], by="the agent"), True),
         (OpTimeout("late", missing=[2], ranks=[0]), True),
         (OpTimeout("late", missing=[0]), False),
+        (RendezvousError("late", missing=[2]), True),
+        (RendezvousError("no store"), False),
         (MismatchError("differs", ranks=[1]), True),
         (MismatchError("differs", ranks=[0, 1]), False),
         (CollectiveError("broken"), False),
@@ -108,6 +111,14 @@ def test_who_only_suffers(error: Exception, is_one: bool) -> None:
     [
         (LOST, "PeerLost: rank 2 died (signal 9, SIGKILL)"),
         (RankLeft("x", peer=1, how="left"), "RankLeft: rank 1 left"),
+        (RendezvousError("x", missing=[2]), "RendezvousError: rank 2 did not join"),
+        (RendezvousError("x", missing=[1, 2]), "RendezvousError: ranks 1-2 did not join"),
+        (
+            CollectiveError(
+                "barrier #2 on group 'world' cannot run: rank 0 was interrupted in op #2"
+            ),
+            "CollectiveError: rank 0 was interrupted in op #2",
+        ),
         (OpTimeout("x", missing=[2, 3], waited_s=8.02), "OpTimeout: waited 8.0 s for ranks 2-3"),
         (MismatchError("x", ranks=[1]), "MismatchError: rank 1 differs"),
         (

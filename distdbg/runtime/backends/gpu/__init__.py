@@ -1,12 +1,13 @@
 """Arrays on a GPU in groups of our own engine, without NCCL: several ranks may share one GPU.
 
 routes.py               which way an op takes: chosen alike on all ranks
-likeness.py             what the ranks of a group have for it
-driver.py unbound.py    CuPy and CUDA of this process
-meeting.py              the ranks' meetings in an op: a group in shared memory beside the host's
+capabilities.py         what the ranks of a group have for it
+driver.py cuda_functions.py    CuPy and CUDA of this process
+control_group.py        how the ranks agree in an op: a group in shared memory beside the host's
 host_memory.py chunks.py    through pinned memory, piece by piece
-exports.py rows.py mappings.py    memory that ranks open of each other, and what they say of it
-moves.py kernels.py     from the ranks' memory to copies and reductions: plain data, and the CUDA text
+mixed.py                arrays on the host on some ranks: found while the others wait
+exports.py ipc_info.py mappings.py    memory that ranks open of each other, and what they say of it
+schedule.py kernels.py  from the ranks' memory to copies and reductions: plain data, and the CUDA text
 ipc.py                  one op in which ranks read and write each other's memory
 engine.py pending.py    all of it as an Engine
 beside_host.py          that with a record, made by the first op that needs it

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.native import Group, RecordedOp
-from distdbg.runtime.backends.gpu import driver, likeness
+from distdbg.runtime.backends.gpu import capabilities, driver
+from distdbg.runtime.backends.gpu.mixed import Issued
 from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Call
@@ -91,9 +92,9 @@ class OnGpu:
         if self._best is None:
             # What looks into arrays or compares outputs does it on the host.
             looks = self._host.options != 0
-            best = likeness.best_way(self._store, size, is_one_host=self._is_one_host)
+            best = capabilities.best_way(self._store, size, is_one_host=self._is_one_host)
             best = min(best, Way.CHUNKS) if size > MOST_RANKS else best
-            self._is_small_too = likeness.takes_small_too()
+            self._is_small_too = capabilities.takes_small_too()
             self._best = Way.WHOLE if looks else best
         return choose(call, self._best, size, is_small_too=self._is_small_too)
 
@@ -114,6 +115,7 @@ class OnGpu:
             engine, recorder, self._number, group.ranks, group.world.control,
             partial(on_other_rules, group),
         )  # fmt: skip
+        recorded.host = self._host
         recorded.skip_rules()
         return recorded
 
@@ -134,6 +136,9 @@ class _Recorded(RecordedEngine):
     Whether anybody waits for them or not.
     """
 
+    #: The group's memory for ops on the host.
+    host: Group
+
     def skip_rules(self) -> None:
         """Whoever looks at the group's ops has looked at the first one by the breakpoints armed now."""
         self._seen_rules = self._clock.break_generation
@@ -150,5 +155,5 @@ class _Recorded(RecordedEngine):
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         op = super()._begin(call, flags)
-        call.side = op.started
+        call.side = Issued(op.started, self.count, self.host.issued, self.host)
         return op

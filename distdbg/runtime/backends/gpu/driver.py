@@ -25,7 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Allocations(Protocol):
-    """What CuPy does not bind; see unbound.py."""
+    """What CuPy does not bind; see cuda_functions.py."""
 
     def allocation(self, address: int) -> tuple[int, int]:
         """Base and bytes of the allocation that an address is in."""
@@ -123,12 +123,12 @@ def load() -> Driver:
     global _driver
     with _lock:
         if _driver is None:
-            from distdbg.runtime.backends.gpu.unbound import Unbound
+            from distdbg.runtime.backends.gpu.cuda_functions import CudaFunctions
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # CuPy warns of libraries that it does not find
                 cupy = importlib.import_module("cupy")
-            _driver = Driver(cupy, Unbound())
+            _driver = Driver(cupy, CudaFunctions())
         return _driver
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.check.foreign.lane import Lane
 from distdbg.check.levels import level_of
@@ -25,9 +25,10 @@ from distdbg.errors import (
 )
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.ipc import Ipc, Order
-from distdbg.runtime.backends.gpu.meeting import Meeting, Topic, not_all_came
+from distdbg.runtime.backends.gpu.mixed import MixedWatch
 from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import Way
 from distdbg.runtime.backends.nccl.streams import current_stream
@@ -70,12 +71,13 @@ class GpuEngine:
         self._choose = choose
         #: Told when no op can run any more.
         self._on_break = on_break
+        self._mixed = MixedWatch(group, self._give_up)
         self._clock = group.world.control
         self._timeout_ns = int(group.timeout_s * 1e9)
         self._lane = Lane(f"{group.label} (gpu)")
         #: One op at a time; also protects what follows.
         self._order = threading.RLock()
-        self._meeting: Meeting | None = None
+        self._control: GpuControlGroup | None = None
         self._pipeline: Pipeline | None = None
         self._ipc: Ipc | None = None
         self._device: int | None = None
@@ -106,25 +108,26 @@ class GpuEngine:
 
     def set_level(self, level: int) -> None:
         """Hand it on."""
-        if self._meeting is not None:
-            self._meeting.set_level(level)
+        if self._control is not None:
+            self._control.set_level(level)
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank is about to leave."""
-        if self._meeting is not None:
-            self._meeting.leave_because(why, at_once)
+        if self._control is not None:
+            self._control.leave_because(why, at_once)
 
     def abort(self, reason: str) -> None:
         """Break the group: ops in flight end with an error on every rank."""
         self._cause = self._cause or reason
-        if self._meeting is not None:
-            self._meeting.abort(reason)
+        if self._control is not None:
+            self._control.abort(reason)
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave nothing open."""
         if self._is_closed:
             return
         self._is_closed = True
+        self._mixed.close()
         self._lane.drain(None if self._cause is None else _PATIENCE_S)
         self._lane.close(_PATIENCE_S)
         with self._order:
@@ -134,8 +137,8 @@ class GpuEngine:
                         self._ipc.close()
                     if self._pipeline is not None:
                         self._pipeline.close()
-            if self._meeting is not None:
-                self._meeting.close()
+            if self._control is not None:
+                self._control.close()
 
     # ------------------------------------------------------------------------------- one op
 
@@ -214,45 +217,59 @@ class GpuEngine:
 
     def _carry_out(self, one: _Prepared) -> None:
         what = f"{one.call.name or one.call.kind.label} on group '{self._group.label}'"
-        if self._cause is not None and self._meeting is None:
+        if self._cause is not None and self._control is None:
             raise DistBackendError(f"{what} cannot run: {self._cause}")
         try:
+            self._mixed.begin(one.call)
             with self._driver.on_device(one.device):
-                meeting = self._open(one)
+                control = self._open(one)
                 self._seq += 1
-                topic = Topic(one.call, meeting.names, self._seq, meeting.sayings)
-                topic.started_ns, topic.deadline_ns = one.started_ns, one.deadline_ns
-                topic.on_start = one.call.side if callable(one.call.side) else None
-                self._move(one, meeting, topic)
-                self._finish(one, partial(self._await, meeting, topic))
-        except MismatchError as error:
+                header = OpHeader(one.call, control.names, self._seq, control.descriptions)
+                header.started_ns, header.deadline_ns = one.started_ns, one.deadline_ns
+                header.on_start = partial(self._started, one.call)
+                self._move(one, control, header)
+                self._finish(one, partial(self._await, control, header))
+        except Exception as error:
+            if self._mixed.found is None:
+                self._fail(what, error)
+            raise self._mixed.found from error
+        finally:
+            self._mixed.end()
+
+    def _started(self, call: Call) -> None:
+        """All ranks have come."""
+        self._mixed.end()
+        if callable(call.side):
+            call.side()
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        if isinstance(error, MismatchError):
             if isinstance(error, PeerLost):
                 self._give_up(error.what)
-            raise
-        except DistError as error:
+            raise error
+        if isinstance(error, DistError):
             self._give_up(error.what)
-            raise
-        except Exception as error:
-            told = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
-            self._give_up(told)
-            raise DistBackendError(told) from error
+            raise error
+        told = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
+        self._give_up(told)
+        raise DistBackendError(told) from error
 
-    def _move(self, one: _Prepared, meeting: Meeting, topic: Topic) -> None:
+    def _move(self, one: _Prepared, control: GpuControlGroup, header: OpHeader) -> None:
         job = one.job
-        wait = partial(self._await, meeting, topic)
+        wait = partial(self._await, control, header)
         if one.way is Way.IPC:
             if self._ipc is None:
-                self._ipc = Ipc(self._driver, meeting, self._stream)
-            if self._ipc.is_on and self._ipc.run(Order(topic, job, one.call.op, one.ready), wait):
+                self._ipc = Ipc(self._driver, control, self._stream)
+            if self._ipc.is_on and self._ipc.run(Order(header, job, one.call.op, one.ready), wait):
                 return
 
         def move(inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
             op = ReduceOp.SUM if job.factor is not None else one.call.op
-            meeting.move(topic, job.kind, inputs, outputs, job.dtype, 0 if op is None else op.code)
+            control.move(header, job.kind, inputs, outputs, job.dtype, 0 if op is None else op.code)
 
         if self._pipeline is None:
             self._pipeline = Pipeline(self._driver)
-        self._pipeline.run(job, meeting.size, one.ready, move, wait)
+        self._pipeline.run(job, control.size, one.ready, move, wait)
 
     def _finish(self, one: _Prepared, wait: Callable[[Any], None]) -> None:
         """Copy into arrays that are not in one piece what was written for them."""
@@ -263,28 +280,30 @@ class GpuEngine:
                     finish()
             wait(self._driver.event(self._stream))
 
-    def _open(self, one: _Prepared) -> Meeting:
-        if self._meeting is None:
+    def _open(self, one: _Prepared) -> GpuControlGroup:
+        if self._control is None:
             try:
-                meeting = Meeting(self._store, self._group, one.deadline_ns)
+                control = GpuControlGroup(
+                    self._store, self._group, one.deadline_ns, self._mixed.raise_found
+                )
             except RendezvousError as error:
                 waited_s = (self._clock.now_ns() - one.started_ns) / 1e9
                 raise not_all_came(error, one.call, self._group, waited_s) from error
-            self._meeting = meeting
-            meeting.set_level(level_of(self._group.world).value)
+            self._control = control
+            control.set_level(level_of(self._group.world).value)
             self._device, self._stream = one.device, self._driver.stream()
             if self._cause is not None:
-                meeting.abort(self._cause)
-        return self._meeting
+                control.abort(self._cause)
+        return self._control
 
-    def _await(self, meeting: Meeting, topic: Topic, event: Any) -> None:
+    def _await(self, control: GpuControlGroup, header: OpHeader, event: Any) -> None:
         """Block until the device has come to the event, and look after the peers meanwhile."""
         started_ns = looked_ns = time.monotonic_ns()
         while not self._driver.has_passed(event):
             now_ns = time.monotonic_ns()
             if now_ns - looked_ns > _LOOK_NS:
                 looked_ns = now_ns
-                meeting.look(topic)
+                control.look(header)
             time.sleep(
                 0.0 if now_ns - started_ns < _AWAKE_NS else _PAUSE_S
             )  # the device wakes nobody
@@ -293,8 +312,8 @@ class GpuEngine:
         if self._cause is None:
             self._cause = reason
             with suppress(Exception):  # why it is given up says more
-                if self._meeting is not None:
-                    self._meeting.abort(reason)
+                if self._control is not None:
+                    self._control.abort(reason)
             self._on_break(reason)
 
 

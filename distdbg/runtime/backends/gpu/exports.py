@@ -40,7 +40,7 @@ class Exports:
         self._retired: list[int] = []
         self._new: list[Export] = []
 
-    def place(self, address: int) -> tuple[int, int]:
+    def locate(self, address: int) -> tuple[int, int]:
         """The export that an address is in, made if it has to be, and the offset in it.
 
         Raises what CUDA says of an allocation that cannot be exported.
@@ -57,8 +57,8 @@ class Exports:
         self._known.move_to_end(export.buffer_id)
         return export.number, address - export.base
 
-    def news(self) -> tuple[list[Export], list[int]]:
-        """What the peers have to open, and what they have to close, in this op; until told() or untold()."""
+    def changes(self) -> tuple[list[Export], list[int]]:
+        """What the peers have to open, and what they have to close, until commit() or roll_back()."""
         fresh = {export.number for export in self._new}
         for export in list(self._known.values()):
             too_many = len(self._known) > MOST_OPEN
@@ -68,12 +68,12 @@ class Exports:
                 self._retired.append(export.number)
         return list(self._new), self._retired[:MOST_RETIRED]
 
-    def told(self) -> None:
+    def commit(self) -> None:
         """All peers know of the news."""
         self._new.clear()
         del self._retired[:MOST_RETIRED]
 
-    def untold(self) -> None:
+    def roll_back(self) -> None:
         """The ranks differed, and no peer has opened or closed anything."""
         for export in self._new:
             self._known.pop(export.buffer_id, None)

@@ -1,12 +1,12 @@
 """Ipc: one op in which the ranks of a host read and write each other's memory on the GPU.
 
     the program's stream --event--> this rank's stream --shared event--> the streams of the peers
-    meeting     each rank's row: where its arrays are, what is new, what was retired
-    (meeting    only where somebody had to open something: whether all could)
+    exchange    each rank's IpcInfo: where its arrays are, what is new, what was retired
+    (exchange   only where somebody had to open something: whether all could)
     the GPU     copies and reductions; the host waits for them, and looks after the peers meanwhile
-    meeting     all are done: now arrays may be written again, and freed
+    barrier     all are done: now arrays may be written again, and freed
 
-What an op decides, every rank decides from the same rows.
+What an op decides, every rank decides from the same infos.
 """
 
 from __future__ import annotations
@@ -21,13 +21,27 @@ from distdbg.check.foreign.table import MOST_WORDS, Table
 from distdbg.check.logs import get_logger
 from distdbg.errors import MismatchError
 from distdbg.runtime.backends.gpu.chunks import Block, Job
+from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.exports import Exports
+from distdbg.runtime.backends.gpu.ipc_info import (
+    NO_MEMORY,
+    IpcInfo,
+    MemoryRef,
+    pack,
+    sizes_match,
+    unpack,
+)
 from distdbg.runtime.backends.gpu.kernels import Kernels
 from distdbg.runtime.backends.gpu.mappings import Mappings
-from distdbg.runtime.backends.gpu.meeting import Meeting, Topic
-from distdbg.runtime.backends.gpu.moves import Given, Side, gives, moves, takes, target
-from distdbg.runtime.backends.gpu.rows import NOTHING, Entry, Row, fits, pack, unpack
+from distdbg.runtime.backends.gpu.schedule import (
+    OpBlocks,
+    PeerBuffers,
+    recv_nbytes,
+    schedule,
+    source_blocks,
+    target_block,
+)
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import ReduceOp
 
@@ -38,7 +52,7 @@ _log = get_logger("runtime")
 class Order:
     """One op for the GPU."""
 
-    topic: Topic
+    header: OpHeader
     job: Job
     op: ReduceOp | None
     #: After what the program had queued when it called.
@@ -48,9 +62,9 @@ class Order:
 class Ipc:
     """Of one rank in one group. Used by one thread at a time."""
 
-    def __init__(self, driver: Driver, meeting: Meeting, stream: Any) -> None:
+    def __init__(self, driver: Driver, control: GpuControlGroup, stream: Any) -> None:
         self._driver = driver
-        self._meeting = meeting
+        self._control = control
         self._stream = stream
         self._event: Any = None
         self._exports = Exports(driver)
@@ -62,155 +76,157 @@ class Ipc:
 
     def run(self, order: Order, await_event: Callable[[Any], None]) -> bool:
         """Carry it out. False: this op has to go another way, on all ranks alike."""
-        meeting, driver, rank = self._meeting, self._driver, self._meeting.rank
+        control, driver, rank = self._control, self._driver, self._control.rank
         job = order.job
-        side = Side(job.kind, rank, meeting.size, order.topic.call.root, job.inputs, job.outputs)
+        blocks = OpBlocks(
+            job.kind, rank, control.size, order.header.call.root, job.inputs, job.outputs
+        )
         driver.wait_for(self._stream, order.ready.ptr)
-        rows = self._meet(order, side)
-        if not self._open(order.topic, rows):
+        infos = self._exchange(order, blocks)
+        if not self._open(order.header, infos):
             self.is_on = False
             self.close()
             return False
-        unable = [index for index, row in enumerate(rows) if row.why_not]
+        unable = [index for index, info in enumerate(infos) if info.why_not]
         if unable:
-            _log.debug("rank %s: %s", meeting.names[unable[0]], rows[unable[0]].why_not)
+            _log.debug("rank %s: %s", control.names[unable[0]], infos[unable[0]].why_not)
             return False
         for event in self._mappings.events():
             driver.wait_for(self._stream, event)
-        self._queue(side, order, rows)
+        self._queue(blocks, order, infos)
         await_event(driver.event(self._stream))
-        meeting.gate(order.topic)
+        control.gate(order.header)
         return True
 
-    def _meet(self, order: Order, side: Side) -> list[Row]:
+    def _exchange(self, order: Order, blocks: OpBlocks) -> list[IpcInfo]:
         """What all ranks say of their memory; they mean the same op."""
-        meeting = self._meeting
-        mine = pack(self._row(side, order.job), meeting.size)
+        control = self._control
+        mine = pack(self._info(blocks, order.job), control.size)
         try:
-            rows = [unpack(data, meeting.size) for data in meeting.exchange(order.topic, mine)]
-            if not fits(rows):
-                raise self._difference(order, rows)
+            infos = [unpack(data, control.size) for data in control.exchange(order.header, mine)]
+            if not sizes_match(infos):
+                raise self._difference(order, infos)
         except BaseException:
-            self._exports.untold()
+            self._exports.roll_back()
             raise
-        self._exports.told()
-        return rows
+        self._exports.commit()
+        return infos
 
     def close(self) -> None:
         """Leave nothing open of other ranks."""
         self._mappings.close_all()
         self._exports.forget()
 
-    # ------------------------------------------------------------------------------ the rows
+    # ------------------------------------------------------------------------------ the infos
 
-    def _row(self, side: Side, job: Job) -> Row:
-        row = Row(
-            takes=takes(side),
+    def _info(self, blocks: OpBlocks, job: Job) -> IpcInfo:
+        info = IpcInfo(
+            recv_nbytes=recv_nbytes(blocks),
             factor=1.0 if job.factor is None else job.factor,
         )
-        written = target(side)
+        written = target_block(blocks)
         try:
             if self._is_first:
                 self._event = self._driver.shared_event()
-                row.event = self._driver.event_handle(self._event)
+                info.event = self._driver.event_handle(self._event)
             self._event.record(self._stream)
-            row.gives = [self._entry(block) for block in gives(side)]
-            row.target = NOTHING if written is None else self._entry(written)
+            info.sources = [self._ref(block) for block in source_blocks(blocks)]
+            info.target = NO_MEMORY if written is None else self._ref(written)
         except Exception as error:  # noqa: BLE001 - CUDA's or the driver's: the arrays go another way
-            row.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
-            row.gives = [Entry(-1, 0, block.nbytes) for block in gives(side)]
-        new, row.retired = self._exports.news()
-        row.new = [(export.number, export.handle) for export in new]
-        return row
+            info.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
+            info.sources = [MemoryRef(-1, 0, block.nbytes) for block in source_blocks(blocks)]
+        new, info.retired = self._exports.changes()
+        info.new = [(export.number, export.handle) for export in new]
+        return info
 
-    def _entry(self, block: Block) -> Entry:
+    def _ref(self, block: Block) -> MemoryRef:
         if not block.nbytes:
-            return NOTHING
-        number, offset = self._exports.place(block.address)
-        return Entry(number, offset, block.nbytes)
+            return NO_MEMORY
+        number, offset = self._exports.locate(block.address)
+        return MemoryRef(number, offset, block.nbytes)
 
-    def _open(self, topic: Topic, rows: Sequence[Row]) -> bool:
+    def _open(self, header: OpHeader, infos: Sequence[IpcInfo]) -> bool:
         """Open and close what the others say; whether all ranks could."""
-        meeting = self._meeting
+        control = self._control
         has_failed = False
-        for owner, row in enumerate(rows):
-            if owner == meeting.rank:
+        for owner, info in enumerate(infos):
+            if owner == control.rank:
                 continue
-            for number in row.retired:
+            for number in info.retired:
                 self._mappings.close(owner, number)
             try:
                 if self._is_first:
-                    self._mappings.open_event(owner, row.event)
-                for number, handle in row.new:
+                    self._mappings.open_event(owner, info.event)
+                for number, handle in info.new:
                     self._mappings.open(owner, number, handle)
             except Exception as error:  # noqa: BLE001 - the ranks hear of it below, and go another way
                 has_failed = True
                 _log.warning(
                     "GPU arrays of group '%s' go through the host: memory of rank %s cannot be opened: %s",
-                    meeting.name, meeting.names[owner], str(error),
+                    control.name, control.names[owner], str(error),
                 )  # fmt: skip
-        if not self._is_first and not any(row.new for row in rows):
+        if not self._is_first and not any(info.new for info in infos):
             return True
         self._is_first = False
-        told = meeting.exchange(topic, bytes([not has_failed]))
+        told = control.exchange(header, bytes([not has_failed]))
         return all(word == b"\1" for word in told)
 
     # ------------------------------------------------------------------------------- the GPU
 
-    def _queue(self, side: Side, order: Order, rows: Sequence[Row]) -> None:
+    def _queue(self, blocks: OpBlocks, order: Order, infos: Sequence[IpcInfo]) -> None:
         job = order.job
-        given = [
-            Given(
-                self._source(owner, row.for_rank(side.rank), side),
-                self._target(owner, row, side),
+        peers = [
+            PeerBuffers(
+                self._source(owner, info.source_for(blocks.rank), blocks),
+                self._target(owner, info, blocks),
             )
-            for owner, row in enumerate(rows)
+            for owner, info in enumerate(infos)
         ]
-        copies, reductions = moves(side, given, job.dtype.itemsize)
+        copies, reductions = schedule(blocks, peers, job.dtype.itemsize)
         for target_at, source_at, nbytes in copies:
             self._driver.copy(target_at, source_at, nbytes, self._stream)
         for reduction in reductions:
             assert order.op is not None  # of a reduction
-            factors = [_rounded(row.factor, job.dtype) for row in rows]
+            factors = [_rounded(info.factor, job.dtype) for info in infos]
             self._kernels.queue(reduction, job.dtype, order.op.op, factors, self._stream)
 
-    def _source(self, owner: int, entry: Entry, side: Side) -> Block | None:
-        if owner == side.rank:
-            own = gives(side)
+    def _source(self, owner: int, ref: MemoryRef, blocks: OpBlocks) -> Block | None:
+        if owner == blocks.rank:
+            own = source_blocks(blocks)
             if not own:
                 return None
-            return own[0] if len(own) == 1 else own[side.rank]
-        return self._opened(owner, entry)
+            return own[0] if len(own) == 1 else own[blocks.rank]
+        return self._opened(owner, ref)
 
-    def _target(self, owner: int, row: Row, side: Side) -> Block | None:
-        if owner == side.rank:
-            return target(side)
-        return None if row.target.export < 0 else self._opened(owner, row.target)
+    def _target(self, owner: int, info: IpcInfo, blocks: OpBlocks) -> Block | None:
+        if owner == blocks.rank:
+            return target_block(blocks)
+        return None if info.target.export < 0 else self._opened(owner, info.target)
 
-    def _opened(self, owner: int, entry: Entry) -> Block:
-        if entry.export < 0:
+    def _opened(self, owner: int, ref: MemoryRef) -> Block:
+        if ref.export < 0:
             return Block(0, 0)
-        return Block(self._mappings.address(owner, entry.export, entry.offset), entry.nbytes)
+        return Block(self._mappings.address(owner, ref.export, ref.offset), ref.nbytes)
 
-    def _difference(self, order: Order, rows: Sequence[Row]) -> MismatchError:
+    def _difference(self, order: Order, infos: Sequence[IpcInfo]) -> MismatchError:
         """Sizes of blocks that differ between giver and taker; each rank adds the line that called."""
-        meeting, call, itemsize = self._meeting, order.topic.call, order.job.dtype.itemsize
-        size, own = meeting.size, rows[meeting.rank]
+        control, call, itemsize = self._control, order.header.call, order.job.dtype.itemsize
+        size, own = control.size, infos[control.rank]
         words = describe(
             {"kind": call.kind.label},
             call.function[:MOST_WORDS],
-            [own.for_rank(reader).nbytes // itemsize for reader in range(size)],
-            [nbytes // itemsize for nbytes in own.takes or [0] * size],
+            [own.source_for(reader).nbytes // itemsize for reader in range(size)],
+            [nbytes // itemsize for nbytes in own.recv_nbytes or [0] * size],
         )
-        site = json.dumps(meeting.call_site()).encode()
+        site = json.dumps(control.call_site()).encode()
         table = Table(words + b', "call_site": ' + site + b"}", size)
-        told = meeting.exchange(order.topic, table.mine.tobytes())
+        told = control.exchange(order.header, table.mine.tobytes())
         return explain_mismatch(
             [text.rstrip(b"\0") for text in told],
-            group=meeting.name,
-            seq=order.topic.seq,
-            names=meeting.names,
-            this_rank=meeting.names[meeting.rank],
+            group=control.name,
+            seq=order.header.seq,
+            names=control.names,
+            this_rank=control.names[control.rank],
         )
 
 

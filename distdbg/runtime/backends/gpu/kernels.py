@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from distdbg.runtime.backends.gpu.driver import Driver
-from distdbg.runtime.backends.gpu.moves import WORD_NBYTES, Reduction
+from distdbg.runtime.backends.gpu.schedule import WORD_NBYTES, Reduction
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType
 

@@ -22,7 +22,7 @@ class Way(IntEnum):
 
 
 #: From how many bytes on, of all blocks of one rank together, CHUNKS and IPC are taken. Estimated from the
-#: latency of a copy, a kernel and a meeting of the ranks; NOT MEASURED on any GPU.
+#: latency of a copy, a kernel and a exchange between the ranks; NOT MEASURED on any GPU.
 FROM_NBYTES: Final[dict[Kind, tuple[int, int]]] = {
     Kind.BROADCAST: (8 << 20, 64 << 10),
     Kind.ALL_REDUCE: (8 << 20, 64 << 10),

@@ -27,6 +27,7 @@ from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType
 
 if TYPE_CHECKING:
+    from distdbg.runtime.backends.mpi.any_source import AnySource
     from distdbg.runtime.backends.mpi.library import Library
 
 
@@ -38,6 +39,8 @@ class Room:
     comm: Any
     rank: int
     size: int
+    any_source: AnySource | None = None
+    """Where MPI's own receives from any rank are not to be relied on."""
 
 
 def start(room: Room, call: Call) -> Started:

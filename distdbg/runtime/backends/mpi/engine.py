@@ -15,6 +15,7 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, UsageError
 from distdbg.runtime.arguments import check_arrays
 from distdbg.runtime.backends.mpi import collectives, library, messages
+from distdbg.runtime.backends.mpi.any_source import AnySource
 from distdbg.runtime.backends.mpi.collectives import Room
 from distdbg.runtime.backends.mpi.communicators import make_communicator
 from distdbg.runtime.backends.mpi.failures import to_error
@@ -114,6 +115,10 @@ class MpiEngine:
         for pending in list(self._in_flight):
             with suppress(DistError):  # whoever waits for that Work is told
                 pending.wait(NO_DEADLINE)
+        library = self.room.library
+        library.any_sources = tuple(
+            [each for each in library.any_sources if each is not self.room.any_source]
+        )
         if self.given_up is None:
             with suppress(self.room.library.MPI.Exception):  # nothing comes after it here
                 self.room.comm.Free()
@@ -177,5 +182,9 @@ def make_engine(group: ProcessGroup, store: Store) -> MpiEngine:
         mpi_library = library.start(group.timeout_s, group.world.control, group.size())
     comm: Any = make_communicator(mpi_library, group, store)
     is_alone = group.size() == 1 or bool(read_setting("DISTDBG_UNWRAPPED"))
-    room = Room(mpi_library, comm, group.rank(), group.size())
+    any_source = None
+    if mpi_library.probes_any_source:
+        any_source = AnySource(mpi_library.MPI, comm)
+        mpi_library.any_sources += (any_source,)
+    room = Room(mpi_library, comm, group.rank(), group.size(), any_source)
     return MpiEngine(room, group.label, group.timeout_s, group.world.control, is_alone)

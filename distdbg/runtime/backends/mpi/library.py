@@ -18,6 +18,7 @@ import numpy as np
 from distdbg.control.clock import JobClock
 from distdbg.errors import BackendMissingError, DistBackendError, UsageError
 from distdbg.runtime.backends.mpi import wide
+from distdbg.runtime.backends.mpi.any_source import AnySource, loses_any_source
 from distdbg.runtime.backends.mpi.available import INSTALL, why_not
 from distdbg.runtime.backends.mpi.datatypes import Datatypes
 from distdbg.runtime.backends.mpi.leaving import leave_at_exit
@@ -53,6 +54,10 @@ class Library:
         self.name: Final = library_name(mpi)
         #: Whether MPI may be called from any thread; else each op stays on the thread of its caller.
         self.is_threaded = mpi.Query_thread() >= mpi.THREAD_MULTIPLE
+        #: Whether receives from any rank are probed for; see any_source.py.
+        self.probes_any_source = loses_any_source(str(mpi.Get_library_version()))
+        #: Of all groups, where they are; replaced, never changed: any thread walks through it.
+        self.any_sources: tuple[AnySource, ...] = ()
         self.tag_limit = int(world.Get_attr(mpi.TAG_UB))
         here = processes[self.rank].boot_id
         ranks_here = sum(process.boot_id == here for process in processes)

@@ -28,8 +28,12 @@ def start(room: Room, call: Call) -> Started:
         request = room.comm.Isend(_spec(room, piece, started), dest=call.peer, tag=call.tag)
     else:
         [piece] = give(call.outputs, started)
-        source = call.peer if call.peer >= 0 else room.library.MPI.ANY_SOURCE
-        request = room.comm.Irecv(_spec(room, piece, started), source=source, tag=call.tag)
+        spec = _spec(room, piece, started)
+        if room.any_source is not None:
+            request = room.any_source.post(spec, call.peer, call.tag)
+        else:
+            source = call.peer if call.peer >= 0 else room.library.MPI.ANY_SOURCE
+            request = room.comm.Irecv(spec, source=source, tag=call.tag)
     started.requests.append(request)
     return started
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import DistBackendError, DistError, InternalError, OpTimeout
 from distdbg.record.durations import duration_text
+from distdbg.runtime.backends.mpi.any_source import Receive
 from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.memory import Started
 from distdbg.runtime.backends.mpi.messages import check_received
@@ -139,6 +140,8 @@ class MpiPending:
         """With the lock."""
         library = self._engine.room.library
         requests = self._started.requests
+        for any_source in library.any_sources:
+            any_source.match_all()
         try:
             while requests:
                 status = library.MPI.Status() if self.call.kind is Kind.RECV else None
@@ -169,7 +172,8 @@ class MpiPending:
                 self._end()
 
     def _end(self) -> None:
-        if self._started.requests:
+        requests = self._started.requests
+        if not all(isinstance(each, Receive) and each.withdraw() for each in requests):
             self._engine.room.library.keep(self._started)
         self._started = Started([])
         self._is_done = True

@@ -34,12 +34,15 @@ class Calling:
         self._size = size
         self._scratch: DeviceBuffer | None = None
 
-    def wire_and_op(self, call: Call, dtype: Dtype) -> tuple[wire.Wire, int | None]:
+    def wire_and_op(self, call: Call, dtype: Dtype, device: int) -> tuple[wire.Wire, int | None]:
         """As what elements travel, and the number of the reduce op; None: one is made for the call."""
         if call.op is None:
             return wire.to_move(dtype, self._library.version), 0
         op = reductions.op_code(call.op, dtype)
-        return wire.to_reduce(dtype, self._library.version), op
+        sent = wire.to_reduce(dtype, self._library.version)
+        if dtype in wire.FLOAT8:
+            wire.check_device(dtype, self._library.capability(device), device)
+        return sent, op
 
     def queue(
         self, pending: NcclPending, streams: Streams, comm: Any, *, is_in_block: bool
@@ -48,8 +51,9 @@ class Calling:
         call, side = pending.call, pending.side
         if call.kind is Kind.BARRIER:
             side.inputs = side.outputs = [self._barrier_memory(streams)]
-        dtype = Dtype((side.inputs or side.outputs)[0].dtype)
-        sent, known = self.wire_and_op(call, dtype)
+        first = (side.inputs or side.outputs)[0]
+        dtype = Dtype(first.dtype)
+        sent, known = self.wire_and_op(call, dtype, first.device)
         with streams.on_device():
             streams.wait_for(side.ready)
             op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
@@ -75,6 +79,7 @@ class Calling:
                 if buffer.finish is not None:
                     streams.carry_out(buffer.finish)
             pending.ended = streams.event()
+            pending.side.queued(pending.ended)
 
     def _call_nccl(
         self, steps: Sequence[Step], streams: Streams, comm: Any, is_in_block: bool

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ class Ending:
         self._is_abort_due = False
         self._has_aborted = False
         self._given_up_ns = 0
+        #: Called before the communicator is aborted.
+        self.on_give_up: Callable[[], object] = lambda: None
 
     def give_up(self, reason: str, untold: DistError | None = None) -> None:
         """No op can end any more, nor start; `untold`: the next one raises it. The first to say so counts."""
@@ -43,7 +46,10 @@ class Ending:
             self.reason = reason or "the group was aborted"
             self._given_up_ns = time.monotonic_ns()
             self._is_abort_due = True
-        self.abort_if_due()
+        try:
+            self.on_give_up()
+        finally:
+            self.abort_if_due()
 
     def abort_if_due(self) -> None:
         """Abort the communicator of a group that was given up, if nobody has and NCCL can bear it."""

@@ -63,6 +63,7 @@ class NcclEngine:
         self.options: Final = options
         #: How it is given up.
         self.ending: Final = Ending(library.nccl)
+        self.ending.on_give_up = self._break_off
         self._rank = rank
         self._calling = Calling(library, self.ending, rank, size)
         self._open = open_communicator
@@ -124,7 +125,7 @@ class NcclEngine:
                 hint="move the array, or init_process_group(device_id=...) for another device",
             )
         if buffers:
-            self._calling.wire_and_op(call, Dtype(buffers[0].dtype))
+            self._calling.wire_and_op(call, Dtype(buffers[0].dtype), buffers[0].device)
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -266,6 +267,11 @@ class NcclEngine:
             comm.check_async_error()
         except Exception as error:
             raise self.failed_later(error, what) from error
+
+    def _break_off(self) -> None:
+        """What the device is about to let go of has not ended well."""
+        for pending in list(self._in_flight):
+            pending.side.break_off()
 
     def forget(self, pending: NcclPending) -> None:
         """It is over."""

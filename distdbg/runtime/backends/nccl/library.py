@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 from distdbg.errors import BackendMissingError
 
 INSTALL: Final = "pip install distdbg[gpu]"
+DRIVER: Final = "libcuda.so.1"
 
 
 class Extra(Protocol):
-    """What CuPy does not bind; see unbound.py."""
+    """What CuPy does not bind; see nccl_functions.py."""
 
     def last_error(self, comm: int) -> str:
         """What NCCL says of the last error."""
@@ -35,18 +36,27 @@ class Extra(Protocol):
 class Library:
     """The modules that all groups of this process use."""
 
-    def __init__(self, cupy: Any, nccl: Any, extra: Extra) -> None:
+    def __init__(self, cupy: Any, nccl: Any, extra: Extra, driver: str | None = None) -> None:
         #: The module cupy, of which `cuda` and `zeros` are used.
         self.cupy: Final = cupy
         #: The module cupy.cuda.nccl.
         self.nccl: Final = nccl
         self.extra: Final = extra
+        #: The file of CUDA's driver that knows the events of `cupy`; None: only `cupy` does.
+        self.driver: Final = driver
+        self._capabilities: dict[int, int] = {}
         #: 22703 for 2.27.3.
         self.version = int(nccl.get_version())
 
     def device_count(self) -> int:
         """How many devices this process sees."""
         return int(self.cupy.cuda.runtime.getDeviceCount())
+
+    def capability(self, device: int) -> int:
+        """The compute capability of a device: 90 for 9.0."""
+        if device not in self._capabilities:
+            self._capabilities[device] = int(self.cupy.cuda.Device(device).compute_capability)
+        return self._capabilities[device]
 
     def new_id(self) -> bytes:
         """What ranks need to find each other."""
@@ -75,12 +85,12 @@ def load() -> Library:
                 raise BackendMissingError(
                     f"backend 'nccl' is not available here: {reason}", hint=INSTALL
                 )
-            from distdbg.runtime.backends.nccl.unbound import Unbound
+            from distdbg.runtime.backends.nccl.nccl_functions import NcclFunctions
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 nccl = importlib.import_module("cupy.cuda.nccl")
-            _library = Library(importlib.import_module("cupy"), nccl, Unbound())
+            _library = Library(importlib.import_module("cupy"), nccl, NcclFunctions(), DRIVER)
         return _library
 
 

@@ -12,6 +12,8 @@ from functools import partial
 from distdbg.errors import DistError, InternalError
 from distdbg.native import RecordedOp, Recorder
 from distdbg.record.format import Flag, Status
+from distdbg.runtime.backends.nccl.events import event_reader
+from distdbg.runtime.backends.nccl.library import load
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.call import Call, Kind
@@ -49,8 +51,13 @@ class QueuedEngine(RecordedEngine):
             raise
 
     def _note(self, side: DeviceSide, op: RecordedOp, call: Call) -> None:
+        source = call.peer if call.kind is Kind.RECV else -1
         side.on_start = op.started
-        side.on_end = partial(self._end, op, call.peer if call.kind is Kind.RECV else -1)
+        side.on_end = partial(self._end, op, source)
+        reader = event_reader(load().driver)
+        if reader is not None:
+            side.on_queued = lambda end: op.watch(reader, side.ready.ptr, end.ptr, source)
+            side.stop_watching = op.stop_watching
 
     def _end(self, op: RecordedOp, source: int, error: BaseException | None) -> None:
         if error is None:

@@ -1,6 +1,6 @@
 """NCCL's number of a reduce op. It has no bit operations; of bools they are MIN and MAX.
 
-PREMUL_SUM has no number: an op with its factor is made for each call (unbound.py).
+PREMUL_SUM has no number: an op with its factor is made for each call (nccl_functions.py).
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ class DeviceSide:
     """Of one Call."""
 
     __slots__ = (
-        "_lock", "inputs", "is_torchs", "on_end", "on_start", "outputs", "ready", "stream",
+        "_can_watch", "_lock", "inputs", "is_torchs", "on_end", "on_queued", "on_start", "outputs", "ready",
+        "stop_watching", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +40,11 @@ class DeviceSide:
         self.on_end: Callable[[BaseException | None], object] | None = None
         #: Called once when the device has done what comes before the op.
         self.on_start: Callable[[], object] | None = None
+        #: Called when all of the op is queued, with the event after it.
+        self.on_queued: Callable[[Any], object] | None = None
+        #: Ends what on_queued() has begun; when it returns nobody asks for the events any more.
+        self.stop_watching: Callable[[], object] | None = None
+        self._can_watch = True
         self._lock = threading.Lock()  # so that each is called once, and in order
 
     def note_progress(self) -> None:
@@ -47,15 +53,35 @@ class DeviceSide:
             with self._lock:
                 self._start()
 
+    def queued(self, end: Any) -> None:
+        """Tell the event after the op, if nobody has broken it off."""
+        with self._lock:
+            tell, self.on_queued = self.on_queued, None
+            if self._can_watch and tell is not None:
+                tell(end)
+
+    def break_off(self) -> None:
+        """The op is about to be broken off: an event that passes now is no good end."""
+        with self._lock:
+            self._stop_watching()
+
     def end(self, error: BaseException | None) -> None:
         """Tell that the op has ended, if nobody has yet."""
         with self._lock:
             if error is None:
                 self._start()
             self.on_start = None
+            self._stop_watching()  # its events may be destroyed from now on
             tell, self.on_end = self.on_end, None
             if tell is not None:
                 tell(error)
+
+    def _stop_watching(self) -> None:
+        self._can_watch = False
+        self.on_queued = None
+        stop, self.stop_watching = self.stop_watching, None
+        if stop is not None:
+            stop()
 
     def _start(self) -> None:
         tell, self.on_start = self.on_start, None

@@ -28,8 +28,9 @@ _CODES: Final = {
     Dtype.float8_e5m2: 11,
 }
 #: Of NCCL 2.24 and newer.
-_FLOAT8: Final = (Dtype.float8_e4m3fn, Dtype.float8_e5m2)
+FLOAT8: Final = (Dtype.float8_e4m3fn, Dtype.float8_e5m2)
 _FLOAT8_SINCE: Final = 22400
+_FLOAT8_CAPABILITY: Final = 90
 _PAIRS: Final = {Dtype.complex64: Dtype.float32, Dtype.complex128: Dtype.float64}
 
 
@@ -68,10 +69,21 @@ def to_reduce(dtype: Dtype, version: int) -> Wire:
     return Wire(_CODES[dtype], 1, dtype.itemsize)
 
 
+def check_device(dtype: Dtype, capability: int, device: int) -> None:
+    """Raise where the GPU, of compute capability 9.0 (90) say, is too old for NCCL to reduce float8 on it."""
+    if capability < _FLOAT8_CAPABILITY:
+        raise UsageError(
+            f"NCCL cannot reduce {dtype.label} on cuda:{device}, of compute capability "
+            f"{capability // 10}.{capability % 10}; it needs 9.0 or newer (H100)",
+            details=["ops that only move elements take every dtype"],
+            hint="convert the array to bfloat16, or reduce it on a group with backend 'gloo'",
+        )
+
+
 def version_text(version: int) -> str:
     """'2.27.3' of 22703."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 def _is_too_new(dtype: Dtype, version: int) -> bool:
-    return dtype in _FLOAT8 and version < _FLOAT8_SINCE
+    return dtype in FLOAT8 and version < _FLOAT8_SINCE

@@ -1,4 +1,4 @@
-"""UccBackend: the collectives of UCC by torch's names; and UccEngine, which hands them a group's calls.
+"""UccBackend: the collectives of UCC by torch's names.
 
 UCC has no op that can be taken back. What is in flight when the group is broken keeps its memory for good.
 """
@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError
+from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.native import View, divide
 from distdbg.record.durations import duration_text
-from distdbg.runtime.arguments import check_arrays
-from distdbg.runtime.backends.foreign import ForeignEngine
 from distdbg.runtime.backends.nap import Nap
 from distdbg.runtime.backends.progress import Progress
 from distdbg.runtime.backends.ucc import library as ucc
@@ -27,20 +25,16 @@ from distdbg.runtime.backends.ucc.library import Arguments, Coll, Flag, datatype
 from distdbg.runtime.backends.ucc.memory import (
     Held,
     Piece,
-    check_places,
     give,
     take,
 )
-from distdbg.runtime.backends.ucc.team import Team
-from distdbg.runtime.buffers import copy_of, input_of
-from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.buffers import copy_of
 from distdbg.runtime.device_wait import wait_for_device
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
-    from distdbg.runtime.store import Store
+    from distdbg.runtime.backends.ucc.team import Team
 
 #: Memory of ops that were given up: UCC may write there at any time.
 _kept: Final[list[object]] = []
@@ -187,24 +181,51 @@ class UccBackend:
     def gather(self, outputs: Any, inputs: Sequence[Any], opts: Any) -> UccWork | None:
         """To the root."""
         held, blocks = Held(), outputs[0] if outputs else []
-        mine = take(inputs, held)
         call = Arguments(kind=Coll.GATHERV, root=opts.rootRank)
-        call.source.even = _even(mine)
-        if blocks:
-            whole = give(blocks, held)
-            _set(call.target, whole, whole.counts, held)
-        return self._begin(call, held, opts, [*inputs, *blocks], mine.count)
+        whole = give(blocks, held) if blocks else None
+        return self._rooted(
+            call,
+            call.source,
+            take(inputs, held),
+            call.target,
+            whole,
+            held,
+            opts,
+            [*inputs, *blocks],
+        )
 
     def scatter(self, outputs: Sequence[Any], inputs: Any, opts: Any) -> UccWork | None:
         """From the root."""
         held, blocks = Held(), inputs[0] if inputs else []
-        mine = give(outputs, held)
         call = Arguments(kind=Coll.SCATTERV, root=opts.rootRank)
-        call.target.even = _even(mine)
-        if blocks:
-            whole = take(blocks, held)
-            _set(call.source, whole, whole.counts, held)
-        return self._begin(call, held, opts, [*outputs, *blocks], mine.count)
+        whole = take(blocks, held) if blocks else None
+        return self._rooted(
+            call,
+            call.target,
+            give(outputs, held),
+            call.source,
+            whole,
+            held,
+            opts,
+            [*outputs, *blocks],
+        )
+
+    def _rooted(
+        self,
+        call: Arguments,
+        own: ucc.Memory,
+        mine: Piece,
+        roots: ucc.Memory,
+        whole: Piece | None,
+        held: Held,
+        opts: Any,
+        arrays: Sequence[Any],
+    ) -> UccWork | None:
+        """Between each rank's block and the blocks of the root, which alone has `whole`."""
+        own.even = _even(mine)
+        if whole is not None:
+            _set(roots, whole, whole.counts, held)
+        return self._begin(call, held, opts, arrays, mine.count)
 
     def reduce_scatter(self, outputs: Sequence[Any], inputs: Any, opts: Any) -> UccWork | None:
         """Blocks that may differ in size."""
@@ -362,27 +383,6 @@ def _set(
     )
 
 
-class UccEngine(ForeignEngine):
-    """Implements Engine around a UccBackend; takes arrays on GPUs as well."""
-
-    def check(self, call: Call) -> None:
-        """Raise what is wrong with the call on this rank alone; asked before others are involved."""
-        what = call.name or call.kind.label
-        if call.kind >= Kind.SEND:
-            raise DistBackendError(
-                f"{what}: UCC has collectives alone, no messages",
-                hint="new_group(backend='gloo') makes a group of the same ranks for messages",
-            )
-        check_places(what, [*call.inputs, *call.outputs])
-        check_arrays(call, also_on_gpu=True)
-        if call.op is not None:
-            dtype = Dtype(input_of((*call.inputs, *call.outputs)[0]).dtype)
-            if dtype not in _DATATYPES or call.op.op not in _OPS:
-                raise UsageError(f"{what}: UCC has no {call.op.op.name} of {dtype.label}")
-
-
-def make_engine(group: ProcessGroup, store: Store) -> UccEngine:
-    """Make the engine of a group of at least two; all its members do."""
-    team = Team(ucc.load(), group, store)
-    backend = UccBackend(team, group.rank(), group.size(), group.world.control)
-    return UccEngine(backend, group.rank(), group.size(), group.timeout_s, group.world.control)
+def can_reduce(op: ReduceOp, dtype: Dtype) -> bool:
+    """Whether UCC has the op for elements of the dtype."""
+    return dtype in _DATATYPES and op.op in _OPS

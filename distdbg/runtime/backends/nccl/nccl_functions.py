@@ -11,7 +11,7 @@ from distdbg.errors import DistBackendError
 _FROM_HOST: Final = 1
 
 
-class Unbound:
+class NcclFunctions:
     """Some functions of libnccl.so.2. A communicator is its address, as CuPy's `comm` has it."""
 
     def __init__(self) -> None:

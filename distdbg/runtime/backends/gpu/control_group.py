@@ -1,6 +1,6 @@
-"""Meeting: where the ranks of a group meet in ops on GPU arrays: shared memory beside that of the host's ops.
+"""GpuControlGroup: in which ranks agree about an op on GPU arrays, beside that of the host's ops.
 
-It is made by the first such op, which all ranks have to come to. One op takes several meetings here; the
+It is made by the first such op, which all ranks have to come to. One op takes several exchanges here; the
 first of them carries what must be alike on all ranks, so that a wrong program is told before any memory
 is touched. It has no record of its own.
 """
@@ -23,7 +23,7 @@ from distdbg.check.foreign.call_facts import call_facts
 from distdbg.check.foreign.table import MOST_WORDS
 from distdbg.check.out_of_batches import tell_out_of_batches
 from distdbg.config import read_setting
-from distdbg.errors import OpTimeout, RendezvousError
+from distdbg.errors import DistStoreError, OpTimeout, RendezvousError
 from distdbg.native import Form, Group, NativeError, Plan, View
 from distdbg.record.durations import duration_text
 from distdbg.record.writing import make_recorder
@@ -50,15 +50,15 @@ _LEAST_NS: Final = 1_000_000
 
 
 #: What calls like one say of it: the fingerprint, and the words for a difference.
-Sayings = dict[tuple[Any, ...], tuple[int, bytes]]
+Descriptions = dict[tuple[Any, ...], tuple[int, bytes]]
 
 
-class Topic:
-    """What one op says of itself: in each of its meetings the same."""
+class OpHeader:
+    """What one op says of itself: in each of its exchanges the same."""
 
     __slots__ = ("call", "deadline_ns", "fingerprint", "on_start", "seq", "started_ns", "words")
 
-    def __init__(self, call: Call, names: Sequence[int], seq: int, known: Sayings) -> None:
+    def __init__(self, call: Call, names: Sequence[int], seq: int, known: Descriptions) -> None:
         self.call = call
         #: Of the op in the group.
         self.seq = seq
@@ -75,7 +75,7 @@ class Topic:
         #: Job time.
         self.started_ns = 0
         self.deadline_ns = 0
-        #: Called once, when all ranks have come to the first of its meetings.
+        #: Called once, when all ranks have come to the first of its exchanges.
         self.on_start: Callable[[], object] | None = None
 
 
@@ -87,10 +87,13 @@ def _say(call: Call, names: Sequence[int]) -> tuple[int, bytes]:
     return number, describe(facts, call.function, sends, expects)
 
 
-class Meeting:
+class GpuControlGroup:
     """One rank's side. Used by one thread at a time."""
 
-    def __init__(self, store: Store, group: ProcessGroup, deadline_ns: int) -> None:
+    def __init__(
+        self, store: Store, group: ProcessGroup, deadline_ns: int, look: Callable[[], None]
+    ) -> None:
+        """All ranks come to their first op; `look` is called until they have, and may raise."""
         self.name: Final = group.label
         self.names: Final = list(group.ranks)
         self.rank: Final = group.rank()
@@ -103,6 +106,8 @@ class Meeting:
         self._members = group.members
         own = PrefixStore("gpu_ops/", store)
         cores = len(os.sched_getaffinity(0))
+        lives = Lives(self.name, group.ranks, group.members)
+        self._come(own, lives, deadline_ns, look)
         self._between = Between(own, self.rank, [life.process for life in group.members])
         try:
             joined = connect(
@@ -115,7 +120,7 @@ class Meeting:
                 deadline_ns=deadline_ns,
                 clock=self.clock,
                 control=group.world.native_control,
-                lives=Lives(self.name, group.ranks, group.members),
+                lives=lives,
                 between=self._between,
             )
         except BaseException:
@@ -137,29 +142,37 @@ class Meeting:
         number = self._recorder.add_group(
             group.group_name, self.name, "", "", self.size, self.rank, int(group.timeout_s * 1e9)
         )
-        header = Form(b"{}", "header", int(Kind.SEND), 0, 0)
-        self._group.set_recorder(self._recorder, number, lambda is_send, view: header)
+        message_form = Form(b"{}", "header", int(Kind.SEND), 0, 0)
+        self._group.set_recorder(self._recorder, number, lambda is_send, view: message_form)
         self._plans: dict[object, Plan] = {}
         #: Of the calls of late.
-        self.sayings: Sayings = {}
+        self.descriptions: Descriptions = {}
 
-    # ------------------------------------------------------------------------------- meetings
+    def _come(self, store: Store, lives: Lives, deadline_ns: int, look: Callable[[], None]) -> None:
+        """Wait for the keys of all ranks: who waits in native code for a rank can be told nothing else."""
+        store.set(f"come/{self.rank}", b"")
+        for rank in range(self.size):
+            left_s = max(_LEAST_NS, deadline_ns - self.clock.now_ns()) / 1e9
+            with suppress(DistStoreError):  # time is over: connect() says who is missing
+                lives.wait(store, f"come/{rank}", left_s, look)
 
-    def exchange(self, topic: Topic, mine: bytes) -> list[bytes]:
+    # ------------------------------------------------------------------------------- exchanges
+
+    def exchange(self, header: OpHeader, mine: bytes) -> list[bytes]:
         """Bring bytes, as many as all others do; return what each rank brought."""
         sent = np.frombuffer(mine, np.uint8).copy()
         found = np.zeros(len(mine) * self.size, np.uint8)
-        self.move(topic, Kind.ALL_GATHER, [sent], [found], Dtype.uint8)
+        self.move(header, Kind.ALL_GATHER, [sent], [found], Dtype.uint8)
         return [found[i : i + len(mine)].tobytes() for i in range(0, len(found), max(1, len(mine)))]
 
-    def gate(self, topic: Topic) -> None:
+    def gate(self, header: OpHeader) -> None:
         """Wait until all ranks are here."""
-        plan = self._plan(topic, ("gate",), [_GATE], [], [], Dtype.uint8, 0)
-        self._run(topic, plan, (), ())
+        plan = self._plan(header, ("gate",), [_GATE], [], [], Dtype.uint8, 0)
+        self._run(header, plan, (), ())
 
     def move(
         self,
-        topic: Topic,
+        header: OpHeader,
         kind: Kind,
         inputs: Sequence[Bytes],
         outputs: Sequence[Bytes],
@@ -174,20 +187,20 @@ class Meeting:
             views_out = tuple([View(x, True) for x in outputs])
         in_cuts = compiling.cut_blocks(views_in, None, size, compiling.is_input_cut(kind))
         out_cuts = compiling.cut_blocks(views_out, None, size, compiling.is_output_cut(kind))
-        key = (kind, topic.call.root, op_code, dtype, tuple(in_cuts), tuple(out_cuts))
-        plan = self._plans.get((topic.fingerprint, *key))
+        key = (kind, header.call.root, op_code, dtype, tuple(in_cuts), tuple(out_cuts))
+        plan = self._plans.get((header.fingerprint, *key))
         if plan is None:
             made = compiling.plan_for(
-                Call(kind, (), (), root=topic.call.root), dtype, in_cuts, out_cuts,
+                Call(kind, (), (), root=header.call.root), dtype, in_cuts, out_cuts,
                 self.rank, size, self._topology,
             )  # fmt: skip
             steps = [compiling.step_tuple(step) for step in made.steps]
-            plan = self._plan(topic, key, steps, in_cuts, out_cuts, dtype, op_code)
-        self._run(topic, plan, views_in, views_out)
+            plan = self._plan(header, key, steps, in_cuts, out_cuts, dtype, op_code)
+        self._run(header, plan, views_in, views_out)
 
     def _plan(
         self,
-        topic: Topic,
+        header: OpHeader,
         key: tuple[object, ...],
         steps: list[compiling.StepTuple],
         in_cuts: list[compiling.Cut],
@@ -195,13 +208,13 @@ class Meeting:
         dtype: Dtype,
         op_code: int,
     ) -> Plan:
-        call = topic.call
-        whole_key = (topic.fingerprint, *key)
+        call = header.call
+        whole_key = (header.fingerprint, *key)
         plan = self._plans.get(whole_key)
         if plan is None:
             plan = Plan(
-                steps, in_cuts, out_cuts, op_code, int(dtype), topic.fingerprint, self.size,
-                self._topology.slot_nbytes, topic.words,
+                steps, in_cuts, out_cuts, op_code, int(dtype), header.fingerprint, self.size,
+                self._topology.slot_nbytes, header.words,
                 Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
                 call.part is not None and call.part.place > 0,
                 call.kind is not Kind.BROADCAST or call.root == self.rank,
@@ -211,18 +224,18 @@ class Meeting:
             self._plans[whole_key] = plan
         return plan
 
-    def _run(self, topic: Topic, plan: Plan, inputs: Any, outputs: Any) -> None:
+    def _run(self, header: OpHeader, plan: Plan, inputs: Any, outputs: Any) -> None:
         recorder = self._world.recorder
         if recorder is not None and recorder.comm != self._recorder.comm:
             self._recorder.set_comm(recorder.comm)
-        call = topic.call
-        left_ns = max(_LEAST_NS, topic.deadline_ns - self.clock.now_ns())
+        call = header.call
+        left_ns = max(_LEAST_NS, header.deadline_ns - self.clock.now_ns())
         code = int(call.kind) | (call.root + 1) << 16
         try:
             self._group.run(code, inputs, outputs, left_ns, call, lambda *_: plan, -1)
         except NativeError as error:
-            self._fail(topic, error)
-        tell, topic.on_start = topic.on_start, None
+            self._fail(header, error)
+        tell, header.on_start = header.on_start, None
         if tell is not None:
             tell()
 
@@ -232,20 +245,20 @@ class Meeting:
         """The line that called, outside of this package."""
         return self._recorder.call_site()[-MOST_WORDS:]
 
-    def look(self, topic: Topic) -> None:
+    def look(self, header: OpHeader) -> None:
         """Raise what means that the op cannot end, while the device has it."""
         self._group.look()
         if self._group.cause() is not None or self._is_one_dead():
-            self.gate(topic)  # which raises why no op can end any more
+            self.gate(header)  # which raises why no op can end any more
         now_ns = self.clock.now_ns()
-        if now_ns >= topic.deadline_ns:
-            call = topic.call
-            waited_s = (now_ns - topic.started_ns) / 1e9
-            what = f"{call.name or call.kind.label} #{topic.seq} on group '{self.name}'"
+        if now_ns >= header.deadline_ns:
+            call = header.call
+            waited_s = (now_ns - header.started_ns) / 1e9
+            what = f"{call.name or call.kind.label} #{header.seq} on group '{self.name}'"
             late = OpTimeout(
                 f"{what} did not end within {duration_text(waited_s)}: the GPU is not done",
                 kind=call.kind.label,
-                seq=topic.seq,
+                seq=header.seq,
                 group=self.name,
                 arrived=self.names,
                 waited_s=waited_s,
@@ -279,16 +292,16 @@ class Meeting:
         self._group.close()
         self._between.close()
 
-    def _fail(self, topic: Topic, error: NativeError) -> NoReturn:
-        error.seq = topic.seq  # native code counts meetings
+    def _fail(self, header: OpHeader, error: NativeError) -> NoReturn:
+        error.seq = header.seq  # native code counts exchanges
         public = to_public(
             error,
-            topic.call,
+            header.call,
             group=self._group,
             name=self.name,
             rank=self.rank,
             names=self.names,
-            waited_s=(self.clock.now_ns() - topic.started_ns) / 1e9,
+            waited_s=(self.clock.now_ns() - header.started_ns) / 1e9,
             where=self._where,
             doing=self._doing,
             host=self._between.host_name,

@@ -9,7 +9,7 @@ Each rank reads the memory of its peers, or, where they all get the same, writes
     reduce_scatter    adds up its block of all ranks
 
 So an element is added up once, by one rank, in the order of the ranks, and results are bit for bit the same
-on all of them; and an op needs two meetings: before any memory is touched, and after all is done. An
+on all of them; and an op needs two exchanges: before any memory is touched, and after all is done. An
 all_reduce in two halves, each of which only reads, would need a third one between them, and would
 move half as many bytes again.
 """
@@ -26,7 +26,7 @@ from distdbg.runtime.call import Kind
 WORD_NBYTES: Final = 16
 
 
-class Side(NamedTuple):
+class OpBlocks(NamedTuple):
     """One rank's blocks of one op. A flat array that stands for blocks is cut already."""
 
     kind: Kind
@@ -37,7 +37,7 @@ class Side(NamedTuple):
     outputs: Sequence[Block]
 
 
-class Given(NamedTuple):
+class PeerBuffers(NamedTuple):
     """What one rank lets the others use, by this rank's addresses."""
 
     #: What this rank reads of it.
@@ -65,50 +65,52 @@ class Reduction(NamedTuple):
 _REDUCES: Final = (Kind.ALL_REDUCE, Kind.REDUCE)
 
 
-def gives(side: Side) -> list[Block]:
+def source_blocks(op: OpBlocks) -> list[Block]:
     """What the others read: one block for all of them, or one for each."""
-    if side.kind is Kind.BROADCAST and side.rank != side.root:
+    if op.kind is Kind.BROADCAST and op.rank != op.root:
         return []
-    return list(side.inputs)
+    return list(op.inputs)
 
 
-def target(side: Side) -> Block | None:
+def target_block(op: OpBlocks) -> Block | None:
     """What the others write."""
-    if side.kind is Kind.ALL_REDUCE or (side.kind is Kind.REDUCE and side.rank == side.root):
-        return side.outputs[0]
+    if op.kind is Kind.ALL_REDUCE or (op.kind is Kind.REDUCE and op.rank == op.root):
+        return op.outputs[0]
     return None
 
 
-def takes(side: Side) -> list[int]:
+def recv_nbytes(op: OpBlocks) -> list[int]:
     """How many bytes this rank expects of each; [] where it reads nothing."""
-    kind, size = side.kind, side.size
+    kind, size = op.kind, op.size
     if kind in _REDUCES:
-        return [side.inputs[0].nbytes] * size
+        return [op.inputs[0].nbytes] * size
     if kind is Kind.REDUCE_SCATTER:
-        return [side.outputs[0].nbytes] * size
+        return [op.outputs[0].nbytes] * size
     if kind in (Kind.ALL_GATHER, Kind.GATHER, Kind.ALL_TO_ALL):
-        return [block.nbytes for block in side.outputs]
-    if kind is Kind.BROADCAST and side.rank == side.root:
+        return [block.nbytes for block in op.outputs]
+    if kind is Kind.BROADCAST and op.rank == op.root:
         return []
-    own = side.outputs[0].nbytes
-    return [own if rank == side.root else 0 for rank in range(size)]
+    own = op.outputs[0].nbytes
+    return [own if rank == op.root else 0 for rank in range(size)]
 
 
-def moves(side: Side, given: Sequence[Given], itemsize: int) -> tuple[list[Copy], list[Reduction]]:
+def schedule(
+    op: OpBlocks, peers: Sequence[PeerBuffers], itemsize: int
+) -> tuple[list[Copy], list[Reduction]]:
     """What this rank does when all have said what they give."""
-    kind = side.kind
+    kind = op.kind
     if kind in _REDUCES:
-        return [], _part(side, given, itemsize)
+        return [], _part(op, peers, itemsize)
     if kind is Kind.REDUCE_SCATTER:
-        own = side.outputs[0]
-        sources = tuple([_source(each).address for each in given])
+        own = op.outputs[0]
+        sources = tuple([_source(each).address for each in peers])
         return [], [Reduction((own.address,), sources, own.nbytes)] if own.nbytes else []
     if kind in (Kind.ALL_GATHER, Kind.GATHER, Kind.ALL_TO_ALL):
-        pairs = [(out, _source(each)) for out, each in zip(side.outputs, given, strict=False)]
-    elif kind is Kind.BROADCAST and side.rank == side.root:
+        pairs = [(out, _source(each)) for out, each in zip(op.outputs, peers, strict=False)]
+    elif kind is Kind.BROADCAST and op.rank == op.root:
         pairs = []
     else:
-        pairs = [(side.outputs[0], _source(given[side.root]))]
+        pairs = [(op.outputs[0], _source(peers[op.root]))]
     return [
         Copy(out.address, source.address, out.nbytes)
         for out, source in pairs
@@ -116,24 +118,24 @@ def moves(side: Side, given: Sequence[Given], itemsize: int) -> tuple[list[Copy]
     ], []
 
 
-def _part(side: Side, given: Sequence[Given], itemsize: int) -> list[Reduction]:
+def _part(op: OpBlocks, peers: Sequence[PeerBuffers], itemsize: int) -> list[Reduction]:
     """This rank's part of all arrays."""
-    nbytes = side.inputs[0].nbytes
+    nbytes = op.inputs[0].nbytes
     word = max(WORD_NBYTES, itemsize)
-    step = -(-nbytes // (word * side.size)) * word
-    start = min(nbytes, side.rank * step)
+    step = -(-nbytes // (word * op.size)) * word
+    start = min(nbytes, op.rank * step)
     length = min(step, nbytes - start)
     if not length:
         return []
     return [
         Reduction(
-            tuple([each.target.address + start for each in given if each.target is not None]),
-            tuple([_source(each).address + start for each in given]),
+            tuple([each.target.address + start for each in peers if each.target is not None]),
+            tuple([_source(each).address + start for each in peers]),
             length,
         )
     ]
 
 
-def _source(given: Given) -> Block:
-    assert given.source is not None  # fits() has looked
-    return given.source
+def _source(peers: PeerBuffers) -> Block:
+    assert peers.source is not None  # fits() has looked
+    return peers.source

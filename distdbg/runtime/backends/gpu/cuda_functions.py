@@ -11,7 +11,7 @@ from distdbg.errors import DistBackendError
 _BUFFER_ID: Final = 7
 
 
-class Unbound:
+class CudaFunctions:
     """Some functions of libcuda.so.1, which is there wherever a GPU is."""
 
     def __init__(self) -> None:

@@ -1,0 +1,84 @@
+// Writes into the record when a GPU has started and ended an op: a thread asks the driver for the events around
+// it. The driver is opened at run time, and no header of it is needed to build. No host thread blocks for it,
+// and none has to run Python.
+//
+//   watch      program's stream --ready--> ...the op... --end-->
+//   reader     ready passed: started.   end passed: ended, status 0.   anything else: let go of, others tell why
+//
+// Whoever watches keeps both events until `stop_watching` has returned.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fork.hpp"
+#include "record.hpp"
+
+namespace distdbg {
+
+// Of libcuda, by its public ABI.
+struct CudaEvents {
+  static constexpr int success = 0, not_ready = 600;
+  int (*query)(void* event) = nullptr;
+  int (*get_current)(void** context) = nullptr;
+  int (*set_current)(void* context) = nullptr;
+};
+
+// Throws Error(Fault::network) with the linker's words where the library or one of its functions is missing.
+CudaEvents open_cuda_events(const std::string& path);
+
+// An op whose events are read. Any thread may use it.
+class WatchedOp {
+ public:
+  WatchedOp(std::shared_ptr<Recorder> recorder, const RecordedOp& op)
+      : recorder_(std::move(recorder)), op_(op) {}
+  void started();
+  void ended(std::uint32_t status, int source);
+  // Nobody asks for the events any more when this returns.
+  void stop_watching();
+  bool has_ended();  // in the record
+
+ private:
+  friend class EventReader;
+  bool look(const CudaEvents& cuda);  // whether it need not be looked at any more
+
+  std::mutex lock_;  // protects the rest; held while the driver is asked
+  const std::shared_ptr<Recorder> recorder_;
+  RecordedOp op_;
+  void* context_ = nullptr;
+  void* ready_ = nullptr;  // null: passed
+  void* end_ = nullptr;    // null: it is not watched
+  int source_ = -1;
+  std::int64_t since_ns_ = 0;
+};
+
+class EventReader {
+ public:
+  explicit EventReader(const CudaEvents& cuda) : cuda_(cuda) {}
+  ~EventReader() { close(); }
+  EventReader(const EventReader&) = delete;
+  EventReader& operator=(const EventReader&) = delete;
+
+  // From now on; in the context of the calling thread. `source` is written where the op ends well.
+  void watch(const std::shared_ptr<WatchedOp>& op, void* ready, void* end, int source);
+  // Ends the thread; what is watched is left to others.
+  void close();
+
+ private:
+  void work();
+
+  const CudaEvents cuda_;
+  const std::uint32_t generation_ = fork_generation();
+  std::mutex lock_;  // protects the rest
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<WatchedOp>> ops_;
+  bool is_closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace distdbg
