@@ -5,6 +5,8 @@ steps in random order, so a busy machine disturbs them alike. The table has medi
 used in a step: time, CPU time of its main thread and of all threads, and how often its threads began to wait;
 and the median of differences in pairs to the plain job. `low` is the 10th percentile of the CPU time of the
 main thread in a step, which a busy machine changes least. Below, the CPU time by thread.
+
+With `--bucket-mb 25` buckets are as DDP makes them by default; small ones show what a bucket costs.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from typing import Any, Final
 from benchmarks.ddp import MODELS
 
 LIMIT_S: Final = 60
+#: Tells the ranks of all jobs how large a bucket of DDP may be.
+BUCKET_MB: Final = "TORCH_STEPS_BUCKET_MB"
 #: The backend of each job, and how it differs from a plain one.
 JOBS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "plain": ("gloo", {}),
@@ -47,11 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--jobs", default=",".join(JOBS), help="the first is what others differ from"
     )
+    parser.add_argument("--bucket-mb", type=int, default=1, help="of DDP, whose own default is 25")
     parser.add_argument("--rank", nargs=2, metavar=("BACKEND", "MODEL"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank:
-        run_rank(*args.rank)
+        run_rank(*args.rank, int(os.environ[BUCKET_MB]))
         return 0
+    os.environ[BUCKET_MB] = str(args.bucket_mb)
     names = args.jobs.split(",")
     for size in map(int, args.ranks.split(",")):
         for model in args.models.split(","):
@@ -134,7 +140,7 @@ def print_table(model: str, found: Mapping[str, list[dict[str, Any]]]) -> None:
         print(f"  {job:8} ms of CPU by thread: {', '.join(words)}", flush=True)
 
 
-def run_rank(backend: str, name: str) -> None:
+def run_rank(backend: str, name: str, bucket_mb: int) -> None:
     import torch
     import torch.distributed as dist
 
@@ -142,7 +148,7 @@ def run_rank(backend: str, name: str) -> None:
     dist.init_process_group(backend)
     make, batch = MODELS[name](torch)
     torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(make(), bucket_cap_mb=1)
+    model = torch.nn.parallel.DistributedDataParallel(make(), bucket_cap_mb=bucket_mb)
     # The values stay as they are: tiny ones would take longer, in the job that has gone on longest.
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
 

@@ -13,7 +13,7 @@ from distdbg.check.log_levels import LogLevel
 from distdbg.check.logs import get_logger
 from distdbg.errors import DistError
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.engine import Engine, Pending, await_end
 from distdbg.runtime.waits import op_number
 
 if TYPE_CHECKING:
@@ -137,6 +137,10 @@ class TracedPending:
                 self._line.end(error)
             raise
         self._line.end(None)
+
+    def await_end(self, deadline_ns: int) -> None:
+        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
+        await_end(self._inner, deadline_ns)
 
     def source_rank(self) -> int:
         """Hand it on."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError
 from distdbg.runtime.call import Call
-from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.engine import Engine, Pending, await_end
 from distdbg.runtime.waits import op_number
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class BreakingPending:
         except DistError as error:
             self._breaker.stop_at_error(self._facts, error)
             raise
+
+    def await_end(self, deadline_ns: int) -> None:
+        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
+        await_end(self._inner, deadline_ns)
 
     def source_rank(self) -> int:
         """Hand it on."""

@@ -12,7 +12,7 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.device_arrays import is_on_device
-from distdbg.runtime.engine import Pending
+from distdbg.runtime.engine import Pending, await_end
 from distdbg.runtime.future import Future
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.torch_futures import for_torch
@@ -250,6 +250,11 @@ class ManyPending:
                 first = first or error
         if first is not None:
             raise first
+
+    def await_end(self, deadline_ns: int) -> None:
+        """Block until all parts have ended or the deadline has come; what they came to, wait() says."""
+        for part in self._parts:
+            await_end(part, deadline_ns)
 
     def has_failed(self) -> bool:
         """Return whether one of the parts is known to have ended with an error."""

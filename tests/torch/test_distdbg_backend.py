@@ -257,6 +257,40 @@ def test_a_rank_ends_without_destroying_its_groups(ranks: Ranks) -> None:
     ranks(run_to_the_end_without_destroy, 2)
 
 
+def leave_where_torch_tells_no_backend() -> None:
+    from distdbg.torch_bridge.backend.patches import _destroy_process_group
+
+    with job() as (dist, _, _):
+        part = dist.new_group([0])
+        _destroy_process_group(lambda group: None, part)  # as torch 2.6, for all but NCCL
+        assert distdbg.is_initialized()
+        _destroy_process_group(lambda group: None)
+        assert not distdbg.is_initialized()
+
+
+def test_groups_are_left_where_torch_does_not_tell_its_backends(ranks: Ranks) -> None:
+    ranks(leave_where_torch_tells_no_backend, 1)
+
+
+def test_a_work_that_cpp_alone_has_is_kept_where_torch_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from collections import OrderedDict
+
+    from distdbg.torch_bridge.backend import work as module
+
+    kept: OrderedDict[int, Any] = OrderedDict()
+    monkeypatch.setattr(module, "_kept", kept)  # as up to torch 2.6
+    monkeypatch.setattr(module, "_MOST_KEPT", 2)
+    done = module.DoneWork()
+    assert list(kept.values()) == [done]
+    done.wait()
+    assert not kept
+    for _ in range(3):
+        module.DoneWork()
+    assert len(kept) == 2
+
+
 def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -331,7 +365,6 @@ def run_sharded() -> None:
     import torch
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import (
@@ -355,12 +388,15 @@ def run_sharded() -> None:
         split = parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
         assert torch.allclose(split(x), expected, atol=1e-5)
 
-        sharded = fully_shard(torch.nn.Linear(8, 8), mesh=mesh)
-        optimizer = torch.optim.Adam(sharded.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            sharded(x).sum().backward()
-            optimizer.step()
+        if torch.__version__ >= (2, 7):  # older ones do not shard on a CPU, on gloo either
+            from torch.distributed.fsdp import fully_shard
+
+            sharded = fully_shard(torch.nn.Linear(8, 8), mesh=mesh)
+            optimizer = torch.optim.Adam(sharded.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                sharded(x).sum().backward()
+                optimizer.step()
 
         plain = torch.nn.Linear(8, 8)
         zero = ZeroRedundancyOptimizer(

@@ -410,6 +410,54 @@ if find_spec("accelerate"):
     example(accelerated)
 
 
+def lightning(rank: int, size: int) -> Any:
+    """A model under Lightning's Trainer, which wraps it in DDP itself."""
+    import lightning.pytorch as pl
+    from lightning.pytorch.plugins.environments import LightningEnvironment
+    from lightning.pytorch.strategies import DDPStrategy
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Regression(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.seen = perceptron(), []
+
+        def training_step(self, batch: Any, place: int) -> Any:
+            loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])
+            self.log("loss", loss, sync_dist=True)
+            self.seen.append(loss.detach())
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    before = dict(os.environ)  # Lightning removes what it has read
+    os.environ |= {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}  # as a launcher sets them
+    x = torch.arange(120.0).view(12, 10) / 120
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=size,
+        strategy=DDPStrategy(
+            process_group_backend=os.environ["BACKEND"], cluster_environment=LightningEnvironment()
+        ),
+        max_epochs=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    module = Regression()
+    trainer.fit(module, DataLoader(TensorDataset(x, x[:, :5]), batch_size=2))
+    os.environ |= before
+    assert trainer.world_size == size
+    loss = trainer.callback_metrics["loss"]
+    return [trainer.global_step, *numbers(loss, *module.seen, *module.parameters())]
+
+
+if find_spec("lightning"):
+    example(lightning)
+
+
 @example
 def stores(rank: int, size: int) -> Any:
     """A key-value store of one's own beside the group."""

@@ -20,6 +20,7 @@ import numpy as np
 from distdbg.runtime.arguments import reducible
 from distdbg.runtime.call import Call, Variant
 from distdbg.runtime.device_arrays import check_taken, is_on_device
+from distdbg.runtime.engine import await_end
 from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.torch_arrays import is_tensor
 from distdbg.runtime.waits import op_number
@@ -131,6 +132,10 @@ class StagedPending:
         """Wait for the host, then bring back."""
         self._inner.wait(deadline_ns)
         self._bring_back()
+
+    def await_end(self, deadline_ns: int) -> None:
+        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
+        await_end(self._inner, deadline_ns)
 
     def has_failed(self) -> bool:
         """Whether the op is known to have ended with an error."""

@@ -32,6 +32,9 @@ _PrefixStore: Any = getattr(torch_dist, "PrefixStore")  # noqa: B009 - not expor
 class DistdbgProcessGroup(Collectives):
     """A group on the backend "distdbg"."""
 
+    #: Torch up to 2.5 asks where it makes a group: whether that can be split off the default one, as NCCL's.
+    supports_splitting = False
+
     def __init__(self, group: ProcessGroup, store: Any) -> None:
         # With a store as the first argument torch makes an object that is not this one.
         super().__init__(group.rank(), group.size())
@@ -78,6 +81,10 @@ class DistdbgProcessGroup(Collectives):
     def getGroupName(self) -> str:
         """Return the name by which C++ finds the group."""
         return self._name
+
+    # Up to torch 2.5 those two are not asked by the Python names of them.
+    _set_group_name = setGroupName
+    group_name = property(getGroupName)
 
     def setGroupDesc(self, desc: str) -> None:
         """Take what messages call the group."""

@@ -1,4 +1,4 @@
-"""Functions of torch.distributed that refuse every backend but torch's own: they take ours too.
+"""Functions of torch.distributed that know torch's own backends only: they take ours too.
 
 Done when the first group on our backend is made; for all other groups they are what they were.
 """
@@ -24,6 +24,7 @@ def patch() -> None:
     _replace("monitored_barrier", _monitored_barrier)
     if hasattr(_c10d, "_set_pg_timeout"):
         _replace("_set_pg_timeout", _set_pg_timeout)
+    _replace("destroy_process_group", _destroy_process_group)
 
 
 def _replace(name: str, ours: Any) -> None:
@@ -59,3 +60,16 @@ def _monitored_barrier(
 def _set_pg_timeout(theirs: Any, timeout: timedelta, group: Any = None) -> Any:
     own = _own(group)
     return theirs(timeout, group) if own is None else own.set_timeout(timeout)
+
+
+def _destroy_process_group(theirs: Any, group: Any = None) -> Any:
+    """Up to torch 2.6 it tells NCCL alone that a group has ended; to be told twice does no harm."""
+    left = [group]
+    if group is None or group is torch_dist.group.WORLD:
+        names = _c10d._world.pg_names
+        left = sorted(names, key=lambda each: str(names[each]), reverse=True)
+    result = theirs(group)
+    for each in left:
+        if isinstance(each, DistdbgProcessGroup):
+            each.shutdown()
+    return result

@@ -9,6 +9,7 @@ which wants a list of tensors of its own kind, refuses it; the hook of Python wi
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,11 @@ import torch
 import torch.distributed as torch_dist
 
 from distdbg.runtime.work import Work
+
+#: Up to torch 2.6 its C++ does not keep what is Python's of a Work, and would wait for ever: so it is kept
+#: here until it was waited for, or its future asked for, or so many came after it. None: torch keeps it.
+_kept: OrderedDict[int, Any] | None = OrderedDict() if torch.__version__ < (2, 7) else None
+_MOST_KEPT = 1024
 
 _Base: Any = torch_dist.Work
 _init = _Base.__init__
@@ -29,10 +35,14 @@ class DistdbgWork(_Base):
         _init(self)
         self._work = work
         self._future: Any = None
+        _keep(self)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until the op has ended: True, or its error is raised."""
-        return self._work.wait(timeout)
+        has_ended = self._work.wait(timeout)
+        if _kept is not None:
+            _kept.pop(id(self), None)
+        return has_ended
 
     def is_completed(self) -> bool:
         """Return whether the op has ended, well or badly."""
@@ -69,6 +79,8 @@ class DistdbgWork(_Base):
         """Return a torch Future of the output tensors."""
         if self._future is None:
             self._future = future_of(self._work)
+            if _kept is not None:
+                _kept.pop(id(self), None)
         return self._future
 
     def get_future_result(self) -> Any:
@@ -85,9 +97,12 @@ class DoneWork(_Base):
     def __init__(self, outputs: list[Any] | None = None) -> None:
         _init(self)
         self._outputs = outputs or []
+        _keep(self)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Return True."""
+        if _kept is not None:
+            _kept.pop(id(self), None)
         return True
 
     def is_completed(self) -> bool:
@@ -116,6 +131,13 @@ class DoneWork(_Base):
         future: Any = torch.futures.Future()
         future.set_result(self._outputs)
         return future
+
+
+def _keep(work: Any) -> None:
+    if _kept is not None:
+        _kept[id(work)] = work
+        if len(_kept) > _MOST_KEPT:
+            _kept.popitem(last=False)
 
 
 def future_of(work: Work) -> Any:

@@ -29,6 +29,7 @@ from distdbg.check.sites import skip_folder
 from distdbg.runtime.call import Kind
 from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.world import use
+from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
 from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
@@ -99,6 +100,8 @@ class Tap:
         self._libraries: list[Any] = []
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        #: Whether torch tells its ops if their function waits for them.
+        self._are_told = hasattr(torch.distributed.AllreduceOptions, "asyncOp")
         self._inside = WaitsInside()
         self._waits_for_tensors = False
         skip_folder(os.path.dirname(os.path.abspath(torch.__file__)))
@@ -178,16 +181,19 @@ class Tap:
     def _preparing(self, op: Any, names: list[str], make: Any, key: Any) -> Prepare:
         """Makes a Call of the arguments of an op."""
         has_reduce_op = "reduce_op" in names
+        are_told = self._are_told
         redispatch = op._handle.redispatch_boxed
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
         def prepare(tapped: Tapped, keys: Any, args: Any, kwargs: Any) -> TapCall:
-            given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            given = {**defaults, **kwargs}
+            for at, value in enumerate(args):  # zip: torch 2.9 fails to compile around one
+                given[names[at]] = value
             call: TapCall = make(given, tapped.rank)
             if has_reduce_op:
                 op = _stash.op
                 call.op = ReduceOp.SUM if op is None else reduce_op(op)
-            call.is_async = given.get("async_op", False)
+            call.is_async = given.get("async_op", False) if are_told else is_async_call()
             timeout_ms = given.get("timeout", -1)
             if timeout_ms > 0:
                 call.timeout_s = timeout_ms / 1000
@@ -225,6 +231,7 @@ class Tap:
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
         assert names[:2] == ["tensors", "process_group"]
         at_async = names.index("async_op") if "async_op" in names else len(names)
+        are_told = self._are_told
         at_limit, waits_not = names.index("timeout"), defaults.get("async_op", False)
         know = Methods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
 
@@ -258,6 +265,8 @@ class Tap:
                 rest = below[raw] = keys.remove(key)
             limit_ms = args[at_limit] if len(args) > at_limit else -1
             is_async = args[at_async] if len(args) > at_async else waits_not
+            if not are_told:
+                is_async = is_async_call()
             limit_ns = limit_ms * 1_000_000 if limit_ms > 0 else -1
             result = lane.launch(
                 lane, known, is_async, limit_ns, True, comm, redispatch, (rest, *args)
@@ -350,7 +359,7 @@ class Tap:
         real = getattr(autograd.graph, "_engine_run_backward", None)
         if real is None:
             return
-        watched = self._watched_inside(real)
+        watched = self._inside.around(real, self._groups.explain)  # an error of gloo's knows less
         for module in (autograd.graph, autograd):
             if getattr(module, "_engine_run_backward", None) is real:
                 module._engine_run_backward = watched
@@ -364,7 +373,7 @@ class Tap:
         real = getattr(functional, "wait_tensor", None)
         if functional is None or real is None:
             return
-        watched = self._watched_inside(real)
+        watched = self._inside.around(real, self._groups.explain)
         is_compiling = self._torch.compiler.is_compiling
 
         @wraps(real)
@@ -372,23 +381,6 @@ class Tap:
             return real(tensor) if is_compiling() else watched(tensor)
 
         setattr(functional, "wait_tensor", wait_tensor)  # noqa: B010 - mypy has no such name
-
-    def _watched_inside(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """An error of gloo that ends it gives way to what we know better."""
-        groups, inside = self._groups, self._inside
-
-        @wraps(real)
-        def function(*args: Any, **kwargs: Any) -> Any:
-            try:
-                with inside:
-                    return real(*args, **kwargs)
-            except RuntimeError as error:
-                better = groups.explain()
-                if better is None or better is error:
-                    raise
-                raise better from error
-
-        return function
 
     def _patch_breakpoint(self) -> None:
         dist = self._torch.distributed

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from distdbg.runtime.call import Kind
 from distdbg.runtime.reduce_op import RedOpType, ReduceOp
+from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import Known, Lane
 from distdbg.torch_bridge.tap.lane_message import know_message, launch_message
@@ -116,6 +118,7 @@ class Methods:
 
     def _allreduce(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["AllreduceOptions"]
+        is_async = _async_of(options)
         depth = self._torch._C._len_torch_dispatch_stack
         go, know = self._passer(), self.knower("all_reduce", Kind.ALL_REDUCE, 1)
 
@@ -139,7 +142,7 @@ class Methods:
                 return long(self, tensors, opts)
             known = lane.find(key) or know(lane, key, (tensor,), code)
             if known is not None:
-                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, tensors, opts)
+                work = go(lane, known, is_async(opts), opts.timeout, real, self, tensors, opts)
                 if work is not NotImplemented:
                     return work
             return long(self, tensors, opts)
@@ -148,6 +151,7 @@ class Methods:
 
     def _broadcast(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["BroadcastOptions"]
+        is_async = _async_of(options)
         depth = self._torch._C._len_torch_dispatch_stack
         go, know = self._passer(), self.knower("broadcast", Kind.BROADCAST, 1)
 
@@ -170,7 +174,7 @@ class Methods:
                 return long(self, tensors, opts)
             known = lane.find(key) or know(lane, key, (tensor,), -1, root)
             if known is not None:
-                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, tensors, opts)
+                work = go(lane, known, is_async(opts), opts.timeout, real, self, tensors, opts)
                 if work is not NotImplemented:
                     return work
             return long(self, tensors, opts)
@@ -190,6 +194,7 @@ class Methods:
     def _of_two(self, real: Method, long: Method, name: str, kind: Kind, of_options: str) -> Method:
         """An op from one tensor into another."""
         lanes, options = self._groups.lanes, self._options[of_options]
+        is_async = _async_of(options)
         depth = self._torch._C._len_torch_dispatch_stack
         go, know = self._passer(), self.knower(name, kind, 2)
         reduces = kind is Kind.REDUCE_SCATTER
@@ -211,7 +216,9 @@ class Methods:
                 return long(self, output, input, opts)
             known = lane.find(key) or know(lane, key, (input, output), code)
             if known is not None:
-                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, output, input, opts)
+                work = go(
+                    lane, known, is_async(opts), opts.timeout, real, self, output, input, opts
+                )
                 if work is not NotImplemented:
                     if lane.copies and not reduces:
                         note_change(output)
@@ -222,6 +229,7 @@ class Methods:
 
     def _barrier(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["BarrierOptions"]
+        is_async = _async_of(options)
         depth = self._torch._C._len_torch_dispatch_stack
         go, know = self._passer(), self.knower("barrier", Kind.BARRIER, 1)
 
@@ -232,7 +240,7 @@ class Methods:
                 return long(self, *_given(opts), *more, **named)
             known = lane.find("barrier") or know(lane, "barrier", (), -1)
             if known is not None:
-                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, opts)
+                work = go(lane, known, is_async(opts), opts.timeout, real, self, opts)
                 if work is not NotImplemented:
                     return work
             return long(self, opts)
@@ -297,6 +305,13 @@ class Methods:
 
 def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
+
+
+def _async_of(options: Any) -> Callable[[Any], bool]:
+    """Tells of options whether nobody waits for the op at once."""
+    if hasattr(options, "asyncOp"):
+        return attrgetter("asyncOp")
+    return lambda opts: is_async_call()
 
 
 def _note_change(torch: Any) -> Callable[[Any], None]:

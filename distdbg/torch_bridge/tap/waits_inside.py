@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 #: So long without CPU time before it counts as waiting, and how much is none.
 _STILL_S = 0.5
@@ -19,37 +21,45 @@ _THREAD_CLOCK = 6
 
 
 class WaitsInside:
-    """Entered by each pass, and each wait for a tensor: `with inside:`. Those within others count as one."""
+    """Threads that are in one of the functions that `around` has made; within others they count as one."""
 
     def __init__(self) -> None:
-        #: By thread, how many it is in and since when. Each thread touches its own alone.
-        self._inside: dict[int, tuple[int, float]] = {}
+        #: By thread, since when it is in. Each thread touches its own alone.
+        self._inside: dict[int, float] = {}
         #: Since when it is in, the CPU time that it had used when that last moved, and when that was.
         self._seen: dict[int, tuple[float, int, float]] = {}
 
-    def __enter__(self) -> None:
-        tid = threading.get_native_id()
-        depth, since = self._inside.get(tid) or (0, time.monotonic())
-        self._inside[tid] = depth + 1, since
+    def around(
+        self, real: Callable[..., Any], explain: Callable[[], Exception | None]
+    ) -> Callable[..., Any]:
+        """The function; who is in it is in here. What `explain` returns is better than its RuntimeError."""
+        inside, this_thread, now = self._inside, threading.get_native_id, time.monotonic
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        tid = threading.get_native_id()
-        depth, since = self._inside[tid]
-        if depth > 1:
-            self._inside[tid] = depth - 1, since
-        else:
-            del self._inside[tid]
+        @wraps(real)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            tid = this_thread()
+            is_first = tid not in inside
+            if is_first:
+                inside[tid] = now()
+            try:
+                try:
+                    return real(*args, **kwargs)
+                finally:
+                    if is_first:
+                        del inside[tid]
+            except RuntimeError as error:
+                better = explain()
+                if better is None or better is error:
+                    raise
+                raise better from error
+
+        return function
 
     def blocked_thread(self) -> int:
         """One that has slept in there since a while, or 0; asked again and again by one thread."""
         before, self._seen = self._seen, {}
         now, found = time.monotonic(), 0
-        for tid, (_, entered) in list(self._inside.items()):
+        for tid, entered in list(self._inside.items()):
             used_ns = cpu_time_ns(tid)
             if used_ns is None:
                 continue

@@ -9,11 +9,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import attrgetter
 from typing import Any
 
 from distdbg.check.logs import get_logger
 from distdbg.record.known_marks import FORWARD, NO_GRADIENT
-from distdbg.runtime.marks import mark, span
+from distdbg.runtime.marks import begin_span, end_span, mark
 from distdbg.runtime.parallel.reducer.names import list_names
 from distdbg.torch_bridge.training.model import Model
 from distdbg.torch_bridge.training.naming import named, naming
@@ -35,7 +36,7 @@ _FUNCTIONS = {
 _METHODS = {"_sync_buffers": "DDP broadcasts buffers"}
 #: In what DDP raises.
 _NOT_FINISHED = "finished reduction in the prior iteration"
-_REDUCER = {"_rebuild_buckets": "DDP agrees on the order of buckets"}
+_REBUILDS = "DDP agrees on the order of buckets"
 
 
 def bucket_of(group_name: str, numel: int) -> str:
@@ -46,6 +47,9 @@ def bucket_of(group_name: str, numel: int) -> str:
             if name:
                 return name
     return ""
+
+
+_is_complete = attrgetter("is_complete")
 
 
 class DdpPatch:
@@ -60,6 +64,8 @@ class DdpPatch:
         self._last: Model | None = None
         #: Those whose forward pass has ended, until all buckets are on their way.
         self._ready: list[Model] = []
+        #: The model whose forward pass runs has ordered its buckets anew, which is done once.
+        self._has_rebuilt = False
         #: What the reducer made last was given: parameters, and the buckets of indices.
         self._given: tuple[Any, Any] | None = None
 
@@ -72,9 +78,8 @@ class DdpPatch:
         for name, words in _METHODS.items():
             if hasattr(kind, name):
                 setattr(kind, name, naming(getattr(kind, name), words))
-        for name, words in _REDUCER.items():
-            if hasattr(reducer, name):
-                setattr(reducer, name, naming(getattr(reducer, name), words))
+        if hasattr(reducer, "_rebuild_buckets"):
+            reducer._rebuild_buckets = self._rebuilding(reducer._rebuild_buckets)
         reducer.__init__ = self._making(reducer.__init__, torch.distributed.ProcessGroup)
         reducer.prepare_for_backward = self._preparing(reducer.prepare_for_backward)
         kind._ddp_init_helper = self._helping(kind._ddp_init_helper)
@@ -119,6 +124,16 @@ class DdpPatch:
         given, self._given = self._given, None
         return given
 
+    def _rebuilding(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """DDP asks in each forward pass."""
+        named_real = naming(real, _REBUILDS)
+
+        @wraps(real)
+        def _rebuild_buckets(reducer: Any) -> Any:
+            return real(reducer) if self._has_rebuilt else named_real(reducer)
+
+        return _rebuild_buckets
+
     def _hooking(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """A hook of Python's is given its bucket: its ops have that name."""
 
@@ -148,13 +163,16 @@ class DdpPatch:
         def forward(ddp: Any, *inputs: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return real(ddp, *inputs, **kwargs)
+            self._has_rebuilt = getattr(ddp, "_has_rebuilt_buckets", False)
+            begun = begin_span(FORWARD)
             try:
-                with span(FORWARD):
-                    output = real(ddp, *inputs, **kwargs)
+                return real(ddp, *inputs, **kwargs)
             except RuntimeError as error:
                 self._tell_names(ddp, error)
                 raise
-            return output
+            finally:
+                end_span(begun)
+                self._has_rebuilt = False
 
         return forward
 
@@ -177,12 +195,17 @@ class DdpPatch:
 
     def _arm(self, reducer: Any) -> None:
         model = self._last
-        if model is None or not model.is_of(reducer):
-            model = next((one for one in self._models.values() if one.is_of(reducer)), None)
-            if model is None:
+        ddp = None if model is None else model.ddp()
+        if ddp is None or ddp.reducer is not reducer:
+            for model in self._models.values():
+                ddp = model.ddp()
+                if ddp is not None and ddp.reducer is reducer:
+                    break
+            else:
                 return
             self._last = model
-        model.begin()
+        assert model is not None
+        model.begin(ddp)
         if self._ready:
             self._ready = [one for one in self._ready if one is not model and one.ddp() is not None]
         self._ready.append(model)
@@ -194,8 +217,14 @@ class DdpPatch:
 
     def _after_backward(self, is_well: bool) -> None:
         armed.clear()
-        self._ready = [model for model in self._ready if not model.is_complete]
-        for model in self._ready if is_well else ():
+        if not all(map(_is_complete, self._ready)):
+            self._ready = [model for model in self._ready if not model.is_complete]
+            self._tell_unused(self._ready if is_well else ())
+        elif self._ready:
+            self._ready.clear()
+
+    def _tell_unused(self, models: Sequence[Model]) -> None:
+        for model in models:
             model.unused = model.without_gradient()
             if model.unused:
                 words = list_names(model.unused)

@@ -20,7 +20,7 @@ def _telling(real: Callable[..., Any]) -> Callable[..., Any]:
     told: set[str] = set()
 
     @wraps(real)
-    def __init__(mesh: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(mesh: Any, /, *args: Any, **kwargs: Any) -> None:
         real(mesh, *args, **kwargs)
         words = words_of(mesh)
         if words and words not in told:

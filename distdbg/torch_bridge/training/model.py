@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter, is_
 from typing import Any
 
 from distdbg.runtime.parallel.reducer.names import bucket_name
 
 #: Buckets that hold more than this are not copied to be looked at.
 _MOST_COPIED_NBYTES = 64 << 20
+
+_gradient_of = attrgetter("grad")
+_is_none = partial(is_, None)
 
 
 class Bucket:
@@ -56,6 +61,7 @@ class Model:
         self.unused: list[str] = []
         self._total = sum(one.numel() for one in parameters)
         self._versions: list[int | None] = []
+        self._no_versions: list[int | None] = [None] * len(self._parameters)
         self._done = 0
         self._numel = 0
         self._has_rebuilt = False
@@ -77,17 +83,12 @@ class Model:
             one.next = after
         self.expects = self._buckets[0] if self._buckets else None
 
-    def is_of(self, reducer: Any) -> bool:
-        """Whether its DDP reduces with this reducer."""
-        ddp = self.ddp()
-        return ddp is not None and ddp.reducer is reducer
-
-    def begin(self) -> None:
-        """A forward pass has ended whose backward pass reduces."""
+    def begin(self, ddp: Any) -> None:
+        """A forward pass of its DDP has ended whose backward pass reduces."""
         self._done = self._numel = 0
-        self.unused = []
-        ddp = self.ddp()
-        if ddp is not None and getattr(ddp, "_has_rebuilt_buckets", False):
+        if self.unused:
+            self.unused = []
+        if getattr(ddp, "_has_rebuilt_buckets", False):
             if not self._has_rebuilt:
                 self._has_rebuilt = True
                 self._buckets = ()
@@ -97,10 +98,11 @@ class Model:
 
     def before_backward(self) -> None:
         """Remember how gradients were."""
-        self._versions = [
-            None if (gradient := one.grad) is None else gradient._version
-            for one in self._parameters
-        ]
+        gradients = list(map(_gradient_of, self._parameters))
+        if all(map(_is_none, gradients)):  # as torch's optimizers leave them
+            self._versions = self._no_versions
+            return
+        self._versions = [None if one is None else one._version for one in gradients]
 
     def next_name(self, numel: int) -> str:
         """The name of the bucket that an all_reduce of so many elements is; '' if it is none."""

@@ -5,12 +5,13 @@ A step is an optimizer's, after at least one backward pass; the first one has th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from distdbg.record.known_marks import BACKWARD, OPTIMIZER, STEP
-from distdbg.runtime.marks import mark, span
+from distdbg.runtime.marks import Begun, begin_span, end_span, mark
 
 
 class Steps:
@@ -20,10 +21,15 @@ class Steps:
         self.done = 0
         self._has_gradients = False
         self._depth = 0
-        self._optimizers: list[span] = []
+        #: How many have begun, those within others included, and the span of the first.
+        self._optimizers = 0
+        self._optimizing: Begun | None = None
+        self._module_count = 0
         #: Told of each pass that accumulates gradients: before it, and after it, whether it went well.
         self.before_backward: list[Callable[[], None]] = []
         self.after_backward: list[Callable[[bool], None]] = []
+        #: Called before a pass when modules were imported since the last one.
+        self.on_imports: list[Callable[[], None]] = []
 
     @property
     def current(self) -> int:
@@ -37,15 +43,21 @@ class Steps:
         def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
             if self._depth or not kwargs.get("accumulate_grad", True):
                 return real(*args, **kwargs)  # a pass within a pass, or torch.autograd.grad
+            count = len(sys.modules)
+            if count != self._module_count:
+                self._module_count = count
+                for look in self.on_imports:
+                    look()
             for before in self.before_backward:
                 before()
-            self._optimizers.clear()  # of a step that raised
+            self._optimizers = 0  # of a step that raised
             self._depth, is_well = 1, False
+            begun = begin_span(BACKWARD)
             try:
-                with span(BACKWARD):
-                    result = real(*args, **kwargs)
+                result = real(*args, **kwargs)
                 is_well = self._has_gradients = True
             finally:
+                end_span(begun)
                 self._depth = 0
                 for after in self.after_backward:
                     after(is_well)
@@ -55,19 +67,18 @@ class Steps:
 
     def begin_optimizer(self, *_: Any) -> None:
         """An optimizer begins; one that calls another one counts as one."""
-        begun = span(OPTIMIZER)
-        if not self._optimizers:
-            begun.__enter__()
-        self._optimizers.append(begun)
+        self._optimizers += 1
+        if self._optimizers == 1:
+            self._optimizing = begin_span(OPTIMIZER)
 
     def end_optimizer(self, *_: Any) -> None:
         """It has ended."""
         if not self._optimizers:
             return
-        begun = self._optimizers.pop()
+        self._optimizers -= 1
         if self._optimizers:
             return
-        begun.__exit__(None, None, None)
+        end_span(self._optimizing)
         if self._has_gradients:
             self._has_gradients = False
             self.done += 1

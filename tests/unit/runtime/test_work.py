@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 import distdbg as dist
+from distdbg.check.tracing import TracedPending
 from distdbg.control.clock import FREE_CLOCK
+from distdbg.debugger.breaking import BreakingPending
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
+from distdbg.runtime.backends.staging import StagedPending
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import await_end
 from distdbg.runtime.future import Future
@@ -178,6 +182,23 @@ def test_the_thread_that_looks_for_ends_makes_no_errors_of_its_looks() -> None:
     pending.end()
     assert noticed.wait(10)
     watcher.close()
+
+
+NOBODY: Any = None  # is asked in these
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "several": lambda pending: ManyPending([pending, pending]),
+    "staged": lambda pending: StagedPending(pending, NOBODY),
+    "stopped at": lambda pending: BreakingPending(pending, NOBODY, NOBODY),
+    "traced": lambda pending: TracedPending(pending, NOBODY),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_look_at_an_op_makes_no_error_through_what_is_around_it(around: str) -> None:
+    pending = LookedAtPending()
+    pending.end()
+    await_end(AROUND[around](pending), NO_DEADLINE)
+    assert pending.looked.is_set()
 
 
 def late_to_come(other_may_come: threading.Event) -> float:

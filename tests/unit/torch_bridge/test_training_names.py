@@ -86,9 +86,9 @@ def model_of(ddp: Ddp, *buckets: list[int]) -> Model:
 def test_buckets_are_told_by_their_order_and_size() -> None:
     ddp = Ddp(a=4, b=4, c=2)
     model = model_of(ddp, [2], [0, 1])
-    model.begin()
+    model.begin(ddp)
     assert model.next_name(8) == "DDP bucket 1: a to b"  # the first was left out
-    model.begin()
+    model.begin(ddp)
     assert model.next_name(5) == ""
     assert model.next_name(2) == "DDP bucket 0 of c"
     assert not model.is_complete
@@ -121,13 +121,13 @@ def test_buckets_that_were_ordered_anew_have_numbers_until_ddp_says_more() -> No
     data: Any = SimpleNamespace(strs_map={})
     ddp.logger = SimpleNamespace(_get_ddp_logging_data=lambda: data)  # type: ignore[attr-defined]
     ddp._has_rebuilt_buckets = True
-    model.begin()
+    model.begin(ddp)
     assert model.next_name(1) == "DDP bucket 0"
     assert model.next_name(1 << 26) == "DDP bucket 1"
     assert model.is_complete
     text = "1, 0"
     data.strs_map["rebuilt_per_bucket_param_indices"] = text
-    model.begin()
+    model.begin(ddp)
     assert model.next_name(1) == "DDP bucket 0 of b"
 
 

@@ -4,9 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from distdbg.torch_bridge.tap import waits_inside as module
 from distdbg.torch_bridge.tap.waits_inside import WaitsInside, cpu_time_ns, state_of
+
+
+def around(passes: WaitsInside, function: Callable[..., Any]) -> Callable[..., Any]:
+    return passes.around(function, lambda: None)
+
+
+def test_what_is_known_better_is_raised_in_place_of_an_error() -> None:
+    passes, better = WaitsInside(), [ValueError("a peer has died"), None]
+
+    def fail() -> None:
+        raise RuntimeError("connection closed")
+
+    with pytest.raises(ValueError, match="died") as caught:
+        passes.around(fail, lambda: better[0])()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(RuntimeError, match="closed"):
+        passes.around(fail, lambda: better[1])()
+    assert not passes._inside
 
 
 def test_no_pass_is_not_blocked() -> None:
@@ -17,11 +39,10 @@ def test_a_pass_that_sleeps_is_blocked_after_a_while() -> None:
     passes, end, inside = WaitsInside(), threading.Event(), threading.Event()
 
     def sleep() -> None:
-        with passes:
-            inside.set()
-            end.wait()
+        inside.set()
+        end.wait()
 
-    thread = threading.Thread(target=sleep)
+    thread = threading.Thread(target=around(passes, sleep))
     thread.start()
     inside.wait()
     assert not passes.blocked_thread()
@@ -38,13 +59,12 @@ def test_a_thread_that_comes_later_is_not_taken_for_the_one_that_sleeps() -> Non
     passes, ends = WaitsInside(), [threading.Event(), threading.Event()]
 
     def sleep(end: threading.Event, inside: threading.Event) -> None:
-        with passes, passes:
-            inside.set()
-            end.wait()
+        inside.set()
+        end.wait()
 
-    threads = []
+    threads, twice = [], around(passes, around(passes, sleep))
     for end in ends:
-        threads.append(threading.Thread(target=sleep, args=(end, inside := threading.Event())))
+        threads.append(threading.Thread(target=twice, args=(end, inside := threading.Event())))
         threads[-1].start()
         inside.wait()
         deadline = time.monotonic() + 20 * module._STILL_S
@@ -62,8 +82,8 @@ def test_a_thread_that_comes_later_is_not_taken_for_the_one_that_sleeps() -> Non
     ends[1].set()
     second.join()
     assert not passes.blocked_thread()
-    with passes:  # one that has just come in has slept for no while
-        assert not passes.blocked_thread()
+    # One that has just come in has slept for no while.
+    assert not around(passes, passes.blocked_thread)()
     assert not passes._inside
 
 

@@ -1,0 +1,84 @@
+"""Waits that only torch can end, as all of NCCL's: on gloo, whose ops are treated like NCCL's here.
+
+There is no NCCL without a GPU. What is ours of it, that a wait is not cut into slices and is ended by the
+thread that looks after ops, is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from begin import begin
+
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+torch = pytest.importorskip("torch")
+
+
+def begin_as_on_nccl() -> Any:
+    from distdbg.torch_bridge.tap.engine import TorchEngine
+
+    real = TorchEngine.__init__
+
+    def init(engine: TorchEngine, *args: Any) -> None:
+        real(engine, *args)
+        engine.distdbg_is_bound_to_thread = True
+
+    TorchEngine.__init__ = init  # type: ignore[method-assign]
+    dist = begin()
+    dist.all_reduce(torch.ones(1))
+    return dist
+
+
+def error_of(function: Callable[[], object]) -> str:
+    with pytest.raises(RuntimeError) as info:
+        function()
+    return f"{type(info.value).__name__}: {info.value}"
+
+
+def other_ops() -> str:
+    dist = begin_as_on_nccl()
+    x = torch.ones(4)
+    if dist.get_rank() == 0:
+        return error_of(lambda: dist.all_reduce(x))
+    time.sleep(0.5)  # the other waits in torch by then
+    return error_of(lambda: dist.broadcast(x, 1))
+
+
+@pytest.mark.parametrize("level", ["info", "detail"])
+def test_a_wait_that_torch_alone_can_end_ends_with_both_lines(
+    watched: Callable[..., list[Any]], level: str
+) -> None:
+    for told in watched(other_ops, level):
+        assert told.startswith("MismatchError: ")
+        assert "all_reduce float32[4] on rank 0, broadcast float32[4] on rank 1" in told
+        for rank, op in ((0, "all_reduce"), (1, "broadcast")):
+            assert re.search(
+                rf"rank {rank} called {op}\S* .*at test_waits_as_nccls.py:\d+", told
+            ), told
+
+
+def dies() -> str:
+    dist = begin_as_on_nccl()
+    if dist.get_rank() == 1:
+        time.sleep(0.5)  # the other waits in torch by then
+        os.kill(os.getpid(), signal.SIGKILL)
+    return error_of(lambda: dist.all_reduce(torch.ones(4)))
+
+
+@pytest.mark.parametrize("level", ["info", "detail"])
+def test_a_peer_that_was_killed_is_named(watched: Callable[..., list[Any]], level: str) -> None:
+    told = watched(dies, level, expect_exit={1: -signal.SIGKILL})[0]
+    assert told.startswith("PeerLost: ")
+    assert "rank 1" in told.splitlines()[0]
