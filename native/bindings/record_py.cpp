@@ -317,7 +317,7 @@ void bind_record(nb::module_& module) {
       .def("begin",
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
               std::uint64_t seq, std::int64_t value, int peer, int flags) {
-             if (self->writer() == nullptr) return ForeignOp{self, {}, 0};
+             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}};
              self->look_at_context();
              OpFacts facts;
              facts.group = group;
@@ -327,7 +327,7 @@ void bind_record(nb::module_& module) {
              facts.site = self->sites->here(0);
              facts.peer = peer;
              facts.flags = static_cast<std::uint8_t>(flags);
-             ForeignOp op{self, self->recorder->begin(facts, form), 0};
+             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}};
              op.number = op.op.number;
              return op;
            })
