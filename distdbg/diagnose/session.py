@@ -140,6 +140,8 @@ class RankLog:
     left_stack: Stack = ()
     """Where it raised, or crashed in native code, with the callers: the innermost first;
     () where nobody knows."""
+    child_stack: Stack = ()
+    """Where a child process of it crashed, that it waits for; () where nobody knows."""
     left_values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     """What the variables of these frames held, by file and line: {'step': '= 14'}."""
     end: RankEnd | None = None

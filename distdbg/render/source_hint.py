@@ -152,7 +152,8 @@ def _by_values(told: Sequence[ToldStack]) -> str:
     for one in reversed(told[0].frames if told else ()):
         for note in one.notes:
             if found := _PARTED.fullmatch(note):
-                return f"see why {found[1]} differs between ranks (at {short_site(str(one.frame))})"
+                values = note.replace(f"{found[1]} = ", "").replace("; ", " and ")
+                return f"see why {found[1]} is {values} (at {short_site(str(one.frame))})"
     return ""
 
 

@@ -11,6 +11,9 @@ from typing import Final
 
 from distdbg.diagnose.finding import Edge
 
+#: Two that wait for each other are no ring.
+_FEWEST: Final = 3
+_MOST_RING: Final = 60
 _ARROWS: Final = {"recv": " <- ", "send": " -> "}
 
 
@@ -27,6 +30,22 @@ def uniform_cycle(edges: Sequence[Edge], most: int) -> str:
     at = f" at {sites.pop()}" if len(sites) == 1 and "" not in sites else ""
     head = f"all wait in {kind}{at}: "
     return head + _chain(ranks, _ARROWS[kind], most - len(head))
+
+
+def ring_of(edges: Sequence[Edge]) -> str:
+    """'0 -> 3 -> 2 -> 1 -> 0' where each of three or more waits for its neighbour, all on one side; else ''.
+
+    Whether it sends or receives: in a ring somebody has to do the other one first.
+    """
+    if len(edges) < _FEWEST or any(len(edge.on) != 1 or edge.is_any for edge in edges):
+        return ""
+    next_of = {edge.rank: edge.on[0] for edge in edges}
+    ranks = _around(next_of)
+    steps = {(on - rank) % len(edges) for rank, on in next_of.items()}
+    is_whole = sorted(next_of) == list(range(len(edges)))
+    if len(ranks) != len(edges) or not is_whole or steps not in ({1}, {len(edges) - 1}):
+        return ""
+    return _chain(ranks, " -> ", _MOST_RING)
 
 
 def _around(next_of: dict[int, int]) -> list[int]:

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.finding import Evidence, Finding, Kind
-from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import fit
+from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import fit, say_site
+from distdbg.record.libraries import is_library
+from distdbg.record.printed_stack import own_frame
 from distdbg.record.sightings import dead_child_in
 
 _KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
@@ -19,10 +21,10 @@ _KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
 _CRASHED: Final = re.compile(
     r"was killed by (SIGSEGV|SIGBUS|SIGABRT|SIGILL|SIGFPE|SIGKILL|SIGSYS)$"
 )
-_HINT: Final = (
-    "see why that process died (stderr may have its stack; of SIGKILL, the kernel's log): "
-    "what it had to make is lost"
-)
+_LOST: Final = "what that process had to make is lost, and the rank waits for it"
+_HINT: Final = f"see why it died (stderr may have its stack; of SIGKILL, the kernel's log): {_LOST}"
+#: Of the stack of a process that crashed.
+_MOST_FRAMES: Final = 3
 
 
 def tell_dead_child(finding: Finding, session: Session) -> Finding:
@@ -34,10 +36,20 @@ def tell_dead_child(finding: Finding, session: Session) -> Finding:
         child = "" if log is None or log.activity is None else dead_child_in(log.activity.why)
         if _CRASHED.search(child):
             wait, then, end = finding.what.partition("; then ")
+            frame = own_frame(log.child_stack) if log is not None else None
+            at = f" at {say_site(frame)}" if frame is not None else ""
+            head = f"rank {rank}'s child process {child}{at}"
             return replace(
                 finding,
-                what=fit(f"rank {rank}'s child process {child}", f"; {wait}", then + end),
-                evidence=(Evidence(text=finding.what), *finding.evidence),
-                advice=_HINT,
+                what=fit(head, f"; {wait}", then + end),
+                evidence=(Evidence(text=finding.what), *_stack(rank, log), *finding.evidence),
+                advice=f"look at{at.removeprefix(' at')}: {_LOST}" if at else _HINT,
             )
     return finding
+
+
+def _stack(rank: int, log: RankLog | None) -> list[Evidence]:
+    frames = [f for f in (log.child_stack if log is not None else ()) if not is_library(f.file)]
+    calls = ", called from ".join(say_site(frame) for frame in frames[:_MOST_FRAMES])
+    text = f"rank {rank}: its child process crashed at {calls}"
+    return [Evidence(text=text, rank=rank)] if calls else []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
-from distdbg.diagnose.find.cycle_text import uniform_cycle
+from distdbg.diagnose.find.cycle_text import ring_of, uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
@@ -40,6 +40,10 @@ _NOBODY_SENDS: Final = (
 )
 _UNMET: Final = (
     "compare dst of the send with src of the recvs; if all three are meant, change their order"
+)
+_RING: Final = (
+    "in a ring one rank has to begin with its other neighbour: let even ranks exchange with the next one "
+    "first and odd ones with the one before, or use isend or batch_isend_irecv"
 )
 _ANY: Final = (
     "one rank must send before all wait: a recv from any rank ends when another rank sends"
@@ -98,6 +102,12 @@ class _Telling:
         if taken:  # that another rank sends as well is no evidence beside it
             unmatched = [miss for miss in unmatched if miss.advice]
         apart = not_mutual(session, edges) if is_cycle and not taken else []
+        kinds = {edge.text.partition(" ")[0] for edge in edges}
+        is_mixed = kinds == {"send", "recv"} and len(self._groups) == 1
+        is_one_call = is_mixed and _are_in_one_call(session, edges)
+        self._ring = ring_of(edges) if is_cycle and is_one_call else ""
+        if self._ring:  # each meets its other neighbour later: a send to that one is no evidence
+            unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[Miss] = [*apart, *taken, *unmatched, *unsent, *relayed]
         self._misses = (
             self._misses
@@ -150,6 +160,11 @@ class _Telling:
             )
         if count == 1:
             return head + self._short(self._edges[0])
+        if self._ring:
+            return fit(
+                f"ranks {format_ranks(core)} are deadlocked: each waits for a neighbour, {self._ring}",
+                f" ({', '.join(self._kinds())})",
+            )
         cycle = uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""
         if cycle and len(self._groups) == 1 and self._has_one_tag():
             return head + cycle
@@ -171,6 +186,15 @@ class _Telling:
         if len(alike) == 1 and len(self._edges) > 1:
             return [f"all wait in {words}" for words in alike]
         return [f"{say_ranks(ranks)} in {words}" for words, ranks in alike.items()]
+
+    def _kinds(self) -> list[str]:
+        """'rank 0 in send', 'ranks 1-3 in recv'."""
+        alike: dict[str, list[int]] = {}
+        for edge in self._edges:
+            alike.setdefault(edge.text.partition(" ")[0], []).append(edge.rank)
+        return [
+            f"{say_ranks(ranks)} in {kind}" for kind, ranks in sorted(alike.items(), key=_by_count)
+        ]
 
     def _short(self, edge: Edge) -> str:
         """Without the group where it goes without saying."""
@@ -194,6 +218,8 @@ class _Telling:
         advice = next((miss.advice for miss in self._misses if miss.advice), "")
         if advice:
             return advice
+        if self._ring:
+            return _RING
         if _is_for_another(self._misses):
             return _UNMET
         if asides and asides[0].op is not None:
@@ -211,6 +237,21 @@ class _Telling:
         )
         is_one_line = len({edge.site for edge in messages}) == 1 and not has_begun
         return _NOBODY_SENDS if kinds == {"recv"} and not is_one_line else _MESSAGES
+
+
+def _are_in_one_call(session: Session, edges: Sequence[Edge]) -> bool:
+    """Whether all are in the same call of one function, an exchange say: then each of them is meant."""
+    stacks = {
+        session.stacks[session.ranks[edge.op.rank].ops.stack[edge.op.at]]
+        for edge in edges
+        if edge.op is not None
+    }
+    callers = {(stack[:1] and stack[0].function, stack[1:]) for stack in stacks}
+    return len(callers) == 1 and all(len(stack) > 1 for stack in stacks)
+
+
+def _by_count(part: tuple[str, list[int]]) -> tuple[int, list[int]]:
+    return len(part[1]), part[1]
 
 
 def _is_for_another(misses: Iterable[Miss]) -> bool:

@@ -20,6 +20,7 @@ from distdbg.record.crash_file import read_crash
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.format import Exit
 from distdbg.record.printed_stack import own_frame, read_stack
+from distdbg.record.sightings import dead_child_in
 
 _CRASHES: Final = ("signal",)
 _STDERR: Final = "stderr.log"
@@ -42,6 +43,10 @@ def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
         if log.end is None or log.end.cause not in _CRASHES or log.exit is Exit.RAISED:
             continue
         texts = [read_crash(folder, rank) for folder in folders]
+        if log.activity is not None and dead_child_in(log.activity.why):
+            # The dump is of that process, which has the stderr of its parent.
+            log.child_stack = read_stack(next(filter(None, texts), ""))
+            continue
         printed = [
             one.text for one in session.lines if one.rank == rank and one.source.startswith(_STDERR)
         ]

@@ -7,6 +7,7 @@ import pytest
 from distdbg.diagnose.find.dead_child import tell_dead_child
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.session import Session
+from distdbg.record.entries import Frame
 from distdbg.record.rank_state import RankState
 from distdbg.testing.session_builder import SessionBuilder
 
@@ -32,8 +33,27 @@ def test_the_process_leads_and_the_wait_is_its_first_evidence() -> None:
     head = "rank 1's child process 47 (loader) was killed by SIGSEGV"
     assert found.what == f"{head}; ranks 0,2 waited 40 s for rank 1, asleep in next() at a.py:9"
     assert found.evidence[0].text == FOUND.what
-    assert found.advice.startswith("see why that process died")
+    assert found.advice.startswith("see why it died")
     assert (found.ranks, found.victims, found.kind) == (FOUND.ranks, FOUND.victims, FOUND.kind)
+
+
+def test_where_it_crashed_is_told_where_the_dump_says_so() -> None:
+    session = session_of(
+        "in a system call (pipe_read); its child process 47 (x) was killed by SIGBUS"
+    )
+    session.ranks[1].child_stack = (
+        Frame("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at"),
+        Frame("/job/data.py", 29, "record"),
+        Frame("/job/data.py", 37, "decode"),
+    )
+    found = tell_dead_child(FOUND, session)
+    assert found.what.startswith(
+        "rank 1's child process 47 (x) was killed by SIGBUS at data.py:29 (record)"
+    )
+    assert found.advice.startswith("look at data.py:29 (record)")
+    assert found.evidence[1].text == (
+        "rank 1: its child process crashed at data.py:29 (record), called from data.py:37 (decode)"
+    )
 
 
 @pytest.mark.parametrize(

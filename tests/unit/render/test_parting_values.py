@@ -107,5 +107,5 @@ def test_a_setting_that_differs_as_the_sizes_do_is_the_hint(tmp_path: Path) -> N
     assert told.root is not None
     assert told.root.ranks == ()
     assert told.root.advice == (
-        'see why config["bucket"] differs between ranks (at fit.py:2 (main))'
+        'see why config["bucket"] is 128 on ranks 0-1 and 96 on ranks 2-3 (at fit.py:2 (main))'
     )

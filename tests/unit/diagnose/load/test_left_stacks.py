@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.load.left_stacks import add_left_stacks
-from distdbg.diagnose.session import LogLine, RankLog, Session
+from distdbg.diagnose.session import Activity, LogLine, RankLog, Session
 from distdbg.record.crash_file import write_crash
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import to_json
 from distdbg.record.format import Exit
+from distdbg.record.rank_state import RankState
 
 CRASH = """\
 Fatal Python error: Segmentation fault
@@ -46,6 +47,17 @@ def test_a_crash_is_read_from_the_file_beside_the_record(tmp_path: Path, session
     add_left_stacks(session, [tmp_path])
     assert stack(session, 1) == ["/job/train.py:7 (backward)", "/job/train.py:13 (main)"]
     assert stack(session, 0) == []
+
+
+def test_the_dump_of_a_child_process_is_none_of_the_rank_that_waits_for_it(
+    tmp_path: Path, session: Session
+) -> None:
+    why = "in a system call (pipe_read); its child process 47 (loader) was killed by SIGSEGV"
+    session.ranks[1].activity = Activity(state=RankState.ASLEEP, since_ns=1, why=why)
+    write_crash(tmp_path, 1, CRASH.encode())
+    add_left_stacks(session, [tmp_path])
+    assert stack(session, 1) == []
+    assert str(session.ranks[1].child_stack[0]) == "/job/train.py:7 (backward)"
 
 
 def test_a_crash_is_read_from_the_stderr_that_was_kept(tmp_path: Path, session: Session) -> None:
