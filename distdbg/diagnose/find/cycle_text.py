@@ -33,7 +33,7 @@ def uniform_cycle(edges: Sequence[Edge], most: int) -> str:
 
 
 def ring_of(edges: Sequence[Edge]) -> str:
-    """'0 -> 3 -> 2 -> 1 -> 0' where each of three or more waits for its neighbour, all on one side; else ''.
+    """'0 -> 3 -> 2 -> 1 -> 0' where each of three or more waits for its neighbor, all on one side; else ''.
 
     Whether it sends or receives: in a ring somebody has to do the other one first.
     """

@@ -42,7 +42,7 @@ _UNMET: Final = (
     "compare dst of the send with src of the recvs; if all three are meant, change their order"
 )
 _RING: Final = (
-    "in a ring one rank has to begin with its other neighbour: let even ranks exchange with the next one "
+    "in a ring one rank has to begin with its other neighbor: let even ranks exchange with the next one "
     "first and odd ones with the one before, or use isend or batch_isend_irecv"
 )
 _ANY: Final = (
@@ -106,7 +106,7 @@ class _Telling:
         is_mixed = kinds == {"send", "recv"} and len(self._groups) == 1
         is_one_call = is_mixed and _are_in_one_call(session, edges)
         self._ring = ring_of(edges) if is_cycle and is_one_call else ""
-        if self._ring:  # each meets its other neighbour later: a send to that one is no evidence
+        if self._ring:  # each meets its other neighbor later: a send to that one is no evidence
             unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[Miss] = [*apart, *taken, *unmatched, *unsent, *relayed]
         self._misses = (
@@ -162,7 +162,7 @@ class _Telling:
             return head + self._short(self._edges[0])
         if self._ring:
             return fit(
-                f"ranks {format_ranks(core)} are deadlocked: each waits for a neighbour, {self._ring}",
+                f"ranks {format_ranks(core)} are deadlocked: each waits for a neighbor, {self._ring}",
                 f" ({', '.join(self._kinds())})",
             )
         cycle = uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""

@@ -1,4 +1,4 @@
-"""A ring in which all wait for one of their neighbours, in a send or in a recv of one exchange."""
+"""A ring in which all wait for one of their neighbors, in a send or in a recv of one exchange."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXCHANGE = " < /j/halo.py:44 (exchange) < /j/halo.py:78 (main)"
 
 
 def swapped(size: int, *, callers: str = EXCHANGE, step: int = -1, other: str = "swap") -> Finding:
-    """Each swaps with the neighbour on one side: rank 0 sends first, the others receive first."""
+    """Each swaps with the neighbor on one side: rank 0 sends first, the others receive first."""
     build = SessionBuilder(size)
     for rank in range(size):
         peer = (rank + step) % size
@@ -26,14 +26,14 @@ def swapped(size: int, *, callers: str = EXCHANGE, step: int = -1, other: str = 
     return root
 
 
-def test_each_waits_for_a_neighbour_and_one_has_to_begin_with_the_other() -> None:
+def test_each_waits_for_a_neighbor_and_one_has_to_begin_with_the_other() -> None:
     root = swapped(4)
     assert root.ranks == (0, 1, 2, 3)
     assert root.what == (
-        "ranks 0-3 are deadlocked: each waits for a neighbour, 0 -> 3 -> 2 -> 1 -> 0 "
+        "ranks 0-3 are deadlocked: each waits for a neighbor, 0 -> 3 -> 2 -> 1 -> 0 "
         "(rank 0 in send, ranks 1-3 in recv)"
     )
-    assert root.advice.startswith("in a ring one rank has to begin with its other neighbour")
+    assert root.advice.startswith("in a ring one rank has to begin with its other neighbor")
     assert not any("waits for a message from" in fact.text for fact in root.evidence)
     assert "0 -> 1 -> 2 -> 0" in swapped(3, step=1).what
 
@@ -43,9 +43,9 @@ def test_each_waits_for_a_neighbour_and_one_has_to_begin_with_the_other() -> Non
     [
         pytest.param("", "swap", -1, id="no function of an exchange"),
         pytest.param(EXCHANGE, "send_result", -1, id="other functions"),
-        pytest.param(EXCHANGE, "swap", 2, id="no neighbours"),
+        pytest.param(EXCHANGE, "swap", 2, id="no neighbors"),
     ],
 )
 def test_other_cycles_may_be_of_a_wrong_peer(callers: str, other: str, step: int) -> None:
     size = 5 if step == 2 else 4
-    assert "neighbour" not in swapped(size, callers=callers, other=other, step=step).what
+    assert "neighbor" not in swapped(size, callers=callers, other=other, step=step).what
