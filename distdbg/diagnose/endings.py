@@ -27,7 +27,7 @@ from distdbg.diagnose.failures import Failure, last_of
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import say_site, short_site
-from distdbg.record.ends import RankEnd
+from distdbg.record.ends import BY_SYS_EXIT, RankEnd
 from distdbg.record.format import Exit
 from distdbg.record.printed_stack import own_frame
 
@@ -121,10 +121,15 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
         how=_how(log, reason) if is_failure else _how_well(log),
         reason=reason,
         where=_where(log, said=said, is_failure=is_failure),
-        hint=log.exit_hint if said else "",
+        hint=log.exit_hint if said else _hint_of_code(log),
         error=error if is_failure else None,
         end=end,
     )
+
+
+def _hint_of_code(log: RankLog) -> str:
+    has_code = log.end is not None and log.end.cause == "exited" and bool(log.end.exit_code)
+    return BY_SYS_EXIT if has_code and log.exit is Exit.RETURNED else ""
 
 
 def _where(log: RankLog, *, said: bool, is_failure: bool) -> str:

@@ -8,7 +8,8 @@ from typing import Final
 
 from distdbg.errors import format_ranks
 from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.ends import MORE_MEMORY
+from distdbg.record.ends import BY_SYS_EXIT, MORE_MEMORY
+from distdbg.record.format import Exit
 
 #: Of ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
@@ -60,6 +61,8 @@ def hint_of(found: RootCause) -> str:
     if end.hint and (end.cause == "oom" or not first.reason):
         return end.hint
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
+        if first.record is not None and first.record.how is Exit.RETURNED:
+            return BY_SYS_EXIT
         return "@distdbg.record on main() brings its traceback here"
     if not first.reason and first.record is not None:
         return f"python -m distdbg.record {first.record.path}"

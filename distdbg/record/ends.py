@@ -113,6 +113,10 @@ class RankEnd:
             raise ValueError(str(error)) from None
 
 
+#: What to do about a rank that ended with a code of its own: its record says that nothing was raised.
+BY_SYS_EXIT: Final = "it ended by sys.exit, and raised nothing: look for that call"
+
+
 def signal_name(number: int) -> str:
     """'SIGKILL'; 'signal 40' for one without a name."""
     try:

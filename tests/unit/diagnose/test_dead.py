@@ -6,7 +6,9 @@ import pytest
 
 from distdbg.diagnose.find import dead, stopped
 from distdbg.diagnose.finding import Severity
+from distdbg.record.ends import BY_SYS_EXIT
 from distdbg.record.format import Exit, Status
+from distdbg.render.story import story_of
 from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
 
 
@@ -206,3 +208,14 @@ def test_a_lost_rank_whose_own_error_is_known_is_not_dead() -> None:
     )
     build.op(1, "barrier", group="world", at_s=2, ended_s=2.5, status=Status.TIMEOUT)
     assert find(dead, build) == []
+
+
+def test_a_code_without_an_exception_is_of_sys_exit() -> None:
+    build = trained(4)
+    build.exit(2, Exit.RETURNED, at_s=20)
+    build.end(2, at_s=20, cause="exited", exit_code=3)
+    assert find_one(dead, build).advice == BY_SYS_EXIT
+    assert [step.text for step in story_of(build.session, 2)][-2:] == [
+        "ended by sys.exit",
+        "exited with code 3",
+    ]

@@ -11,6 +11,7 @@ import pytest
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.report import Outcome, report
+from distdbg.record.ends import BY_SYS_EXIT
 from distdbg.record.format import Exit
 from tests.unit.launch.report_facts import (
     BEGAN,
@@ -87,6 +88,13 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
             f"  run folder: {FOLDER}",
         ],
     )
+
+
+def test_a_code_without_an_exception_is_of_sys_exit() -> None:
+    facts = record("its program returned 0.1 s ago", how=Exit.RETURNED)
+    text = told(Evidence(end=ended(2, exit_code=3), record=facts), terminated(0))
+    assert f"  hint: {BY_SYS_EXIT}\n" in text
+    assert "@distdbg.record" in told(Evidence(end=ended(2, exit_code=3)), terminated(0))
 
 
 def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
