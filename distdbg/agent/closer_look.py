@@ -205,7 +205,9 @@ def take_look(
     if stat.state == "S":
         child = dead_child(target.pid)
         if thread is not None and thread.wchan in FILE_LOCKS:
-            holder = _say_process(lock_holder(read_locks(), target.pid), ranks)
+            # The kernel gives the table piece by piece: a lock may slip through while others come and go.
+            found = lock_holder(read_locks(), target.pid) or lock_holder(read_locks(), target.pid)
+            holder = _say_process(found, ranks)
     return Look(began_ns, stat.state, stat.cpu_s, thread, stacks, holder, child)
 
 

@@ -20,7 +20,7 @@ from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
-from distdbg.record.sightings import Sighting, phrase_of, read_sightings
+from distdbg.record.sightings import Sighting, lock_holder_in, phrase_of, read_sightings
 
 _MOST_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
@@ -61,6 +61,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
     words, places, ops = {}, {}, {}
     waited_s: dict[int, float] = {}
     limits_ns: dict[int, int] = {}
+    holders: dict[int, int | None] = {}
     seen: list[Sighting] = []
     with suppress(OSError):
         seen += read_sightings(folder)
@@ -74,11 +75,14 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
                         ops[rank] = op_text(op)
                     elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
                         limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
+                        holders[rank] = lock_holder_in(now.why)
                         if place := phrase_of(now):
                             places[rank] = place
                             words[rank] += f"; {place}" if words[rank] else place
         except RecordError:
             continue
+    # Who waits for a lock that a rank holds which waits for it in an op waits for ever.
+    limits_ns |= {rank: 0 for rank, holder in holders.items() if holder in waited_s}
     hang = name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
     waited = "" if hang else name_waits(words, waited_s, ops, places)
     return Doing(lines=fold(words), hang=hang, waited=waited)

@@ -6,6 +6,7 @@ A record cannot say that its rank is stopped, or keeps the GIL. A later diagnosi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -73,6 +74,8 @@ IN_LOCK: Final = "in a lock"
 IN_LIBRARY: Final = "() of "
 #: The reason of a rank that another process keeps from a file.
 FILE_LOCK: Final = "waiting for a file lock"
+#: ... where the one that holds it is a rank of this host.
+_HOLDER: Final = re.compile(rf"{FILE_LOCK} that rank (\d{{1,9}}) holds")
 #: In the reason of a rank that sleeps: behind it comes a child process of it that has died.
 DEAD_CHILD: Final = "; its child process "
 WAITING_FOR_LOCK: Final = "waiting for a lock"
@@ -95,6 +98,12 @@ def others_of(seen: Sighting) -> str:
 def dead_child_in(why: str) -> str:
     """'47 (loader) was killed by SIGSEGV'; '' where no child process has died."""
     return why.partition(DEAD_CHILD)[2]
+
+
+def lock_holder_in(why: str) -> int | None:
+    """The rank that holds the file lock which this one waits for; None: there is none, or it is no rank."""
+    found = _HOLDER.match(why)
+    return int(found[1]) if found else None
 
 
 def threads_in(why: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from distdbg.agent.seat import Seat
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import lock_holder_in
 from distdbg.record.thresholds import CPU_S, limit_ns
 
 
@@ -23,6 +24,8 @@ def patient_state(seat: Seat, now_ns: int) -> RankState:
         return seat.state
     if seat.is_resting:
         return RankState.RUNNING
+    if lock_holder_in(seat.why) is not None:
+        return seat.state  # it may be a deadlock, which has no age
     if seat.state is RankState.HOLDS_GIL and not seat.is_busy:
         return seat.state
     age_ns = now_ns - max(seat.since_ns, seat.rested_ns)

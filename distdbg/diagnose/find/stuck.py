@@ -33,6 +33,7 @@ from distdbg.record.sightings import (
     NO_OTHER_THREAD,
     OTHER_THREAD,
     STOPPED_ITSELF,
+    lock_holder_in,
     waits_for_lock,
 )
 from distdbg.record.thresholds import measure_of
@@ -80,7 +81,7 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     log = session.ranks[rank]
     assert log.activity is not None
     doing = doing_of(session, rank)
-    if measure_of(doing.state).error_ns is not None:
+    if measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end):
         return True
     if end is not None and (session.cut is Status.TIMEOUT or not session.is_live):
         return True  # it has not come in time, or the record is all that there is
@@ -89,6 +90,11 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     ):  # an agent has judged by the same table, and the use of its CPU
         return log.activity.is_patient
     return waited_ns(session, doing, end) >= doing.limit_ns
+
+
+def _is_locked_out(doing: Doing, end: ChainEnd | None) -> bool:
+    """Whether who holds the file lock that it waits for waits for it in turn: a deadlock, of whatever age."""
+    return end is not None and lock_holder_in(doing.why) in end.waiters
 
 
 def waited_ns(session: Session, doing: Doing, end: ChainEnd | None) -> int:
@@ -158,14 +164,20 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
         evidence += wait_evidence(session, end)
         numbers["waiting"] = float(len(end.waiters))
     is_past = session.cut is not None and end is not None
+    causes, victims = ranks, () if end is None else end.waiters
+    holder = lock_holder_in(doing.why)
+    # Who takes a lock and waits for the others is the cause. While the job runs the state of those that sleep
+    # for it tells whether it still is so.
+    if is_past and holder is not None and _is_locked_out(doing, end):
+        causes, victims = (holder,), tuple(sorted({*ranks, *victims} - {holder}))
     return Finding(
         kind=Kind.STUCK_RANK,
         severity=_severity(session, doing, end),
         what=past_words(session, end, ranks, doing)
         if is_past and end is not None
         else _now(session, ranks, doing, end),
-        ranks=ranks,
-        victims=() if end is None else end.waiters,
+        ranks=causes,
+        victims=victims,
         at_ns=known_ns(session.time_ns(rank, seen.since_ns)),
         evidence=tuple(evidence),
         advice=_advice(
@@ -218,7 +230,9 @@ def _advice(state: RankState, why: str, *, is_past: bool) -> str:
 
 def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
     is_over = session.cut is not None or not session.is_live
-    is_proven = is_over or measure_of(doing.state).error_ns is not None
+    is_proven = (
+        is_over or measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end)
+    )
     if end is not None:
         return Severity.ERROR if is_proven else Severity.WARNING
     # Nobody waits for it: all ranks may compute, or read, at once.
@@ -234,7 +248,9 @@ def _now(session: Session, ranks: tuple[int, ...], doing: Doing, end: ChainEnd |
     state = _IS.get(doing.state, f"is {doing.state.value}")
     if len(ranks) > 1:
         state = re.sub("^is ", "are ", state).replace("holds", "hold")
-    if is_locked:
+    if doing.why.startswith(FILE_LOCK):
+        state = f"{verb(ranks, 'is', 'are')} {doing.why.partition(';')[0]}"
+    elif is_locked:
         state = verb(ranks, "waits for a lock", "wait for a lock")
     head = f"{say_ranks(ranks, 3)} {state}"
     where = place(doing.site)

@@ -121,3 +121,11 @@ def test_all_have_their_time_again_when_the_clock_runs_on() -> None:
 
 def test_a_rank_in_the_debugger_is_no_reason_to_look() -> None:
     assert find_signature([seat(RankState.DEBUGGED)], 5 + SLEEPS_NS) == ()
+
+
+def test_a_file_lock_that_a_rank_holds_is_looked_at_at_once() -> None:
+    one = seat(RankState.ASLEEP)
+    one.why = "waiting for a file lock that pid 7 (rsync) holds"
+    assert patient_state(one, 6) is RankState.RUNNING
+    one.why = "waiting for a file lock that rank 2 holds"
+    assert patient_state(one, 6) is RankState.ASLEEP

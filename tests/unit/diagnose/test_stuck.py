@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.diagnose.find import dead, missing, stall, stuck
-from distdbg.diagnose.finding import Severity
+from distdbg.diagnose.finding import Kind, Severity
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.durations import duration_text
@@ -169,4 +169,22 @@ def test_ranks_that_wait_for_a_file_lock_are_told_who_holds_it() -> None:
     assert root.what.startswith(
         "rank 2 waited 59 s for ranks 0-1, waiting for a file lock that rank 2 holds in open_index()"
     )
+    assert (root.ranks, root.victims) == ((2,), (0, 1))  # the cause is who holds it meanwhile
     assert root.advice == "let rank 2 release that file lock before it waits for the others"
+
+
+@pytest.mark.parametrize("holder", [2, 1], ids=["who waits for them", "somebody else"])
+def test_a_lock_that_is_held_by_who_waits_for_them_is_a_hang_of_any_age(holder: int) -> None:
+    build = SessionBuilder(3, now_s=6, is_live=True)
+    build.op(2, "all_gather", at_s=1, site="/job/a.py:45 (load_index)")
+    why = f"waiting for a file lock that rank {holder} holds"
+    build.seen(0, RankState.ASLEEP, since_s=3, site="/job/a.py:9 (open_index)", why=why)
+    root = diagnose(build.session).root
+    assert root is not None
+    is_locked = root.kind is Kind.STUCK_RANK and 0 in root.ranks
+    assert is_locked == (holder == 2)
+    if is_locked:
+        assert root.severity is Severity.ERROR
+        assert root.what.startswith(
+            "rank 0 is waiting for a file lock that rank 2 holds in open_index() at a.py:9"
+        )

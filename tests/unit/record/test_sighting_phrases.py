@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import FILE_LOCK, Sighting, phrase_of, phrase_of_rank, write_sighting
+from distdbg.record.sightings import (
+    FILE_LOCK,
+    Sighting,
+    lock_holder_in,
+    phrase_of,
+    phrase_of_rank,
+    write_sighting,
+)
 
 
 def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: int) -> Sighting:
@@ -40,6 +47,21 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
 )
 def test_state_and_place_are_one_phrase(seen: Sighting, phrase: str) -> None:
     assert phrase_of(seen) == phrase
+
+
+@pytest.mark.parametrize(
+    ("why", "holder"),
+    [
+        (f"{FILE_LOCK} that rank 12 holds with a time limit", 12),
+        (f"{FILE_LOCK} that pid 12 (rsync) holds", None),
+        (FILE_LOCK, None),
+        ("in a lock that rank 3 holds", None),
+    ],
+)
+def test_the_rank_that_holds_a_file_lock_is_read_from_the_reason(
+    why: str, holder: int | None
+) -> None:
+    assert lock_holder_in(why) == holder
 
 
 def test_what_was_seen_before_the_last_op_ended_is_not_told(tmp_path: Path) -> None:
