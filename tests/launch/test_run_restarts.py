@@ -56,7 +56,7 @@ def test_a_rank_that_fails_once_fails_nobody(
     assert done.report == []
     assert done.err.splitlines()[-6:] == [
         "distdbg run: attempt 1 of 4: FAILED: rank 1 exited with code 4",
-        "  hint: @distdbg.record on main() brings its traceback here",
+        "  hint: it ended by sys.exit, and raised nothing: look for that call",
         "distdbg run: restarting all ranks (attempt 2 of 4)",
         "distdbg run: attempt 2 of 4 succeeded",
         "  attempt 1 failed: FAILED: rank 1 exited with code 4",
