@@ -20,7 +20,13 @@ from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
-from distdbg.record.sightings import Sighting, lock_holder_in, phrase_of, read_sightings
+from distdbg.record.sightings import (
+    Sighting,
+    crashed_child_in,
+    lock_holder_in,
+    phrase_of,
+    read_sightings,
+)
 
 _MOST_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
@@ -75,6 +81,8 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
                         ops[rank] = op_text(op)
                     elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
                         limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
+                        if crashed_child_in(now.why):
+                            limits_ns[rank] = 0  # what it waits for will not come
                         holders[rank] = lock_holder_in(now.why)
                         if place := phrase_of(now):
                             places[rank] = place

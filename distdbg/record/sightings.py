@@ -78,6 +78,7 @@ FILE_LOCK: Final = "waiting for a file lock"
 _HOLDER: Final = re.compile(rf"{FILE_LOCK} that rank (\d{{1,9}}) holds")
 #: In the reason of a rank that sleeps: behind it comes a child process of it that has died.
 DEAD_CHILD: Final = "; its child process "
+_CRASHED: Final = re.compile(r"was killed by SIG(SEGV|BUS|ABRT|ILL|FPE|KILL|SYS)$")
 WAITING_FOR_LOCK: Final = "waiting for a lock"
 #: In the reason of a rank in a lock: behind it comes a thread that may hold the lock, and where that is.
 OTHER_THREAD: Final = "; its thread "
@@ -93,6 +94,12 @@ def others_of(seen: Sighting) -> str:
     """'; its thread 'saver' is at b.py:3 (save)', '; its child process 47 (x) was killed by SIGSEGV'; ''."""
     begins = [at for word in (OTHER_THREAD, DEAD_CHILD) if (at := seen.why.find(word)) >= 0]
     return seen.why[min(begins) :] if begins else ""
+
+
+def crashed_child_in(why: str) -> str:
+    """The same where nobody has ended it on purpose: SIGTERM, or an exit code, may be meant."""
+    child = dead_child_in(why)
+    return child if _CRASHED.search(child) else ""
 
 
 def dead_child_in(why: str) -> str:

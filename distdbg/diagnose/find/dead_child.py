@@ -5,22 +5,17 @@ Workers of data loaders die alone: whoever waits for their batches in a queue, o
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
+from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_site
 from distdbg.record.libraries import is_library
 from distdbg.record.printed_stack import own_frame
-from distdbg.record.sightings import dead_child_in
+from distdbg.record.sightings import crashed_child_in
 
 _KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
-#: Nobody ends a worker so on purpose; SIGTERM, or an exit code, may be meant.
-_CRASHED: Final = re.compile(
-    r"was killed by (SIGSEGV|SIGBUS|SIGABRT|SIGILL|SIGFPE|SIGKILL|SIGSYS)$"
-)
 _LOST: Final = "what that process had to make is lost, and the rank waits for it"
 _HINT: Final = f"see why it died (stderr may have its stack; of SIGKILL, the kernel's log): {_LOST}"
 #: Of the stack of a process that crashed.
@@ -33,14 +28,18 @@ def tell_dead_child(finding: Finding, session: Session) -> Finding:
         return finding
     for rank in finding.ranks:
         log = session.ranks.get(rank)
-        child = "" if log is None or log.activity is None else dead_child_in(log.activity.why)
-        if _CRASHED.search(child):
+        child = "" if log is None or log.activity is None else crashed_child_in(log.activity.why)
+        if child:
             wait, then, end = finding.what.partition("; then ")
             frame = own_frame(log.child_stack) if log is not None else None
             at = f" at {say_site(frame)}" if frame is not None else ""
             head = f"rank {rank}'s child process {child}{at}"
+            is_over = not session.is_live or session.cut is not None
             return replace(
                 finding,
+                # What it waits for will not come: of a job that is over no age is asked for.
+                kind=Kind.STUCK_RANK if is_over else finding.kind,
+                severity=Severity.ERROR if is_over else finding.severity,
                 what=fit(head, f"; {wait}", then + end),
                 evidence=(Evidence(text=finding.what), *_stack(rank, log), *finding.evidence),
                 advice=f"look at{at.removeprefix(' at')}: {_LOST}" if at else _HINT,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.diagnose.find.dead_child import tell_dead_child
@@ -66,3 +68,15 @@ def test_where_it_crashed_is_told_where_the_dump_says_so() -> None:
 )
 def test_what_may_be_meant_is_no_cause(why: str) -> None:
     assert tell_dead_child(FOUND, session_of(why)) is FOUND
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_of_a_job_that_is_over_it_is_a_hang_of_any_age(is_live: bool) -> None:
+    why = "in a system call (pipe_read); its child process 47 (loader) was killed by SIGKILL"
+    session = session_of(why)
+    session.is_live = is_live
+    stall = replace(FOUND, kind=Kind.STALL, severity=Severity.NOTE)
+    found = tell_dead_child(stall, session)
+    expected = (Kind.STALL, Severity.NOTE) if is_live else (Kind.STUCK_RANK, Severity.ERROR)
+    assert (found.kind, found.severity) == expected
+    assert found.what.startswith("rank 1's child process 47 (loader) was killed by SIGKILL")
