@@ -43,7 +43,7 @@ _UNMET: Final = (
 )
 _RING: Final = (
     "in a ring one rank has to begin with its other neighbor: let even ranks exchange with the next one "
-    "first and odd ones with the one before, or use isend or batch_isend_irecv"
+    "first and the others with the one before, or use isend or batch_isend_irecv"
 )
 _ANY: Final = (
     "one rank must send before all wait: a recv from any rank ends when another rank sends"
