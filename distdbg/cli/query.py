@@ -9,7 +9,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,12 +18,13 @@ from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.cli.table import print_table
 from distdbg.diagnose.op_fields import FIELDS, Unit, Value, View
 from distdbg.diagnose.ops import OpRef
-from distdbg.diagnose.query import kinds_in, parse, select
+from distdbg.diagnose.query import names_in, parse, select
+from distdbg.diagnose.session import Session
 from distdbg.diagnose.summary import Sums, read_keys, sum_up
 from distdbg.errors import UsageError
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.folders import list_runs
-from distdbg.record.format import Aside
+from distdbg.record.format import Aside, Status
 from distdbg.record.text import format_duration, format_nbytes
 
 _EPILOG: Final = "fields:\n" + "\n".join(
@@ -65,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     columns = _names(keys)
     _check_sort(chosen.sort, columns)
     view = View(load_chosen(paths, attempt=chosen.attempt))
-    _check_kinds(view, kinds_in(expression))
+    _check_names(view, names_in(expression))
     for line in view.session.lacks:
         sys.stderr.write(f"{line}\n")
     limit = 50 if chosen.limit is None and chosen.format == "table" else chosen.limit
@@ -110,22 +111,32 @@ def _is_run_behind(word: str, last: str) -> bool:
     return not goes_on and is_run
 
 
-def _check_kinds(view: View, named: Sequence[str]) -> None:
-    """A kind that no op can be of is a mistake, not an empty answer; another library's may have any name."""
-    known = {*KIND_LABELS, *(aside.label for aside in Aside)}
-    unknown = [kind for kind in named if kind not in known]
-    if not unknown:
-        return
-    known |= {
-        view.session.kind_of(OpRef(rank, at))
-        for rank, log in view.session.ranks.items()
+def _check_names(view: View, named: Mapping[str, Sequence[str]]) -> None:
+    """What no op can be, or be of, is a mistake and not an empty answer."""
+    for field, words in named.items():
+        known = _KNOWN[field](view.session) if words else set()
+        unknown = next((word for word in words if word not in known), None)
+        if unknown is not None:
+            near = difflib.get_close_matches(unknown, sorted(known), 1)
+            plural = "statuses" if field == "status" else f"{field}s"
+            hint = f"did you mean {near[0]}?" if near else f"{plural}: {', '.join(sorted(known))}"
+            raise UsageError(f"query: unknown {field} {unknown!r}", hint=hint)
+
+
+def _kinds(session: Session) -> set[str]:
+    """Another library's may have any name."""
+    return {*KIND_LABELS, *(aside.label for aside in Aside)} | {
+        session.kind_of(OpRef(rank, at))
+        for rank, log in session.ranks.items()
         for at in range(len(log.ops))
     }
-    for kind in unknown:
-        if kind not in known:
-            near = difflib.get_close_matches(kind, sorted(known), 1)
-            hint = f"did you mean {near[0]}?" if near else f"kinds: {', '.join(sorted(known))}"
-            raise UsageError(f"query: unknown kind {kind!r}", hint=hint)
+
+
+_KNOWN: Final[Mapping[str, Callable[[Session], set[str]]]] = {
+    "kind": _kinds,
+    "status": lambda _: {"in_flight", *(status.name.lower() for status in Status)},
+    "group": lambda session: {group.label for group in session.groups},
+}
 
 
 def _is_expression(word: str) -> bool:

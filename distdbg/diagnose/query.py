@@ -58,11 +58,11 @@ def parse(text: str) -> Test:
     return _Parser(text).whole()
 
 
-def kinds_in(text: str) -> list[str]:
-    """The kinds of ops that an expression names; UsageError as `parse`."""
+def names_in(text: str) -> dict[str, list[str]]:
+    """The kinds, statuses and groups that an expression names; UsageError as `parse`."""
     parser = _Parser(text)
     parser.whole()
-    return parser.kinds
+    return parser.names
 
 
 def select(view: View, test: Test) -> Iterator[OpRef]:
@@ -81,7 +81,7 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
-        self.kinds: list[str] = []
+        self.names: dict[str, list[str]] = {"kind": [], "status": [], "group": []}
         self._skip()
 
     def whole(self) -> Test:
@@ -214,8 +214,8 @@ class _Parser:
         if field.unit is not Unit.TEXT:
             number = self._number(field, word, at)
             return lambda value: value == number
-        if field.name == "kind":
-            self.kinds.append(word)
+        if field.name in self.names:
+            self.names[field.name].append(word)
         if field.name == "site":
             # 'train.py:88 (step)', without the folders, and without the function.
             return lambda value: isinstance(value, str) and _is_site(value, word)

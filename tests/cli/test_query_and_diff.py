@@ -167,20 +167,23 @@ def test_an_empty_word_is_no_run(run: str, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "hint"),
+    ("expression", "field", "hint"),
     [
-        ("kind=all_redcue", "did you mean all_reduce?"),
-        ("rank=0 and not kind in (recv, all_redcue)", "did you mean all_reduce?"),
-        ("kind=???", "kinds: "),
+        ("kind=all_redcue", "kind", "did you mean all_reduce?"),
+        ("rank=0 and not kind in (recv, all_redcue)", "kind", "did you mean all_reduce?"),
+        ("kind=???", "kind", "kinds: "),
+        ("status=timout", "status", "did you mean timeout?"),
+        ("status=???", "status", "statuses: aborted, "),
+        ("kind=recv and group=wrld", "group", "did you mean world?"),
     ],
 )
-def test_a_kind_that_does_not_exist_is_an_error(
-    expression: str, hint: str, run: str, capsys: Capture
+def test_a_name_that_nothing_has_is_an_error(
+    expression: str, field: str, hint: str, run: str, capsys: Capture
 ) -> None:
     assert main(["query", run, expression]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert "UsageError: query: unknown kind '" in said.err
+    assert f"UsageError: query: unknown {field} '" in said.err
     assert f"hint: {hint}" in said.err
 
 
