@@ -334,7 +334,7 @@ def _interrupted(outcome: Outcome) -> Iterator[str]:
         yield outcome.hang
     if outcome.interrupted is None:
         name = signal_name(outcome.struck or 0)
-        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, by a scheduler or a person"
+        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, from outside"
         return
     number = outcome.interrupted
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)

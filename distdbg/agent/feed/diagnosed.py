@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distdbg.errors import DistError
-
 Words = tuple[tuple[str, ...], Mapping[str, Any] | None]
 
 
@@ -28,7 +26,7 @@ def diagnosed(folder: Path | None) -> Words | None:
         if session.missing_ranks() or session.ranks_without_record():
             return None
         verdict = diagnose(session)
-    except DistError:
+    except Exception:  # noqa: BLE001  # the dashboard stays; the agent's words are there
         return None
     root = verdict.root
     lines = (root.what, *filter(None, [root.advice])) if root is not None else ()

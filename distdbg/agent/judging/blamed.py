@@ -66,7 +66,7 @@ class Sightings:
                 known = seat.pid, RankState.RUNNING, ""
             if seat.is_gone or now == known:
                 continue
-            if seat.state.is_stuck or known[1].is_stuck or now[1] is seat.starts_in:
+            if seat.state.is_stuck or known[1].is_stuck or _is_placed_start(seat):
                 self.write(folder, seat)
             elif self._left > 0 and (now[2] or known[2]):
                 self._left -= 1
@@ -82,9 +82,7 @@ class Sightings:
             rank=seat.rank,
             pid=seat.pid,
             host=seat.host,
-            state=seat.starts_in
-            if seat.state is RankState.STARTING and seat.starts_in is not None
-            else seat.state,
+            state=_state_of(seat),
             # Who runs is at another place after each op.
             since_ns=max(seat.since_ns, seat.moved_ns if is_busy(seat) else 0),
             why=seat.why,
@@ -100,10 +98,19 @@ def _key(seat: Seat) -> tuple[int, RankState, str]:
     """What a rank is in; another one is written down."""
     if is_busy(seat):
         return seat.pid, seat.state, seat.site
-    if seat.state is RankState.STARTING and seat.starts_in is not None:
-        return seat.pid, seat.starts_in, seat.site
+    if _is_placed_start(seat):
+        return seat.pid, _state_of(seat), seat.site
     is_named = seat.state.is_stuck and (seat.why.startswith(FILE_LOCK) or DEAD_CHILD in seat.why)
     return seat.pid, seat.state, seat.why if is_named else ""
+
+
+def _is_placed_start(seat: Seat) -> bool:
+    """Whether it has no record yet, and a close look has found where it is."""
+    return seat.state is RankState.STARTING and seat.starts_in is not None
+
+
+def _state_of(seat: Seat) -> RankState:
+    return seat.starts_in or seat.state if _is_placed_start(seat) else seat.state
 
 
 def is_busy(seat: Seat) -> bool:

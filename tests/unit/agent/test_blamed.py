@@ -39,6 +39,20 @@ def test_a_job_that_is_slow_at_every_step_does_not_fill_the_disk(tmp_path: Path)
     assert len(list(read_sightings(tmp_path))) == 2000
 
 
+def test_a_start_that_took_long_is_seen_and_lifts_no_limit_of_what_follows(tmp_path: Path) -> None:
+    seat = Seat(rank=0, host="n01", pid=7)
+    sightings = Sightings()
+    sightings.look(tmp_path, [seat])
+    for site in ("torch.py:1 (f)", "torch.py:1 (f)", SAVE):
+        seat.place_start(RankState.RUNNING, "at work", site, None)
+        sightings.look(tmp_path, [seat])
+    assert [seen.site for seen in read_sightings(tmp_path)] == ["torch.py:1 (f)", SAVE]
+    for step in range(5000):
+        seat.change(RankState.RUNNING, step, site="" if step % 2 else SAVE)
+        sightings.look(tmp_path, [seat])
+    assert len(list(read_sightings(tmp_path))) == 2002
+
+
 def test_a_rank_that_runs_is_seen_there_since_its_last_op(tmp_path: Path) -> None:
     seat = Seat(rank=0, host="n01", pid=7, state=RankState.RUNNING, since_ns=100, moved_ns=900)
     seat.site = "slp.py:6 (load)"

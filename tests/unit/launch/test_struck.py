@@ -61,7 +61,7 @@ def test_the_report_says_what_the_job_hung_in_and_who_is_no_cause() -> None:
     lines = report(outcome).splitlines()
     assert lines[:2] == [
         f"HUNG: {HANG}",
-        "  all 3 ranks were killed by SIGKILL at once, by a scheduler or a person",
+        "  all 3 ranks were killed by SIGKILL at once, from outside",
     ]
     assert "  hint: see why it sleeps" in lines
     assert not any(line.startswith(("RANK DIED", "  before,")) for line in lines)
