@@ -378,6 +378,13 @@ VARIABLES: tuple[Variable, ...] = (
         choices=("auto", "tcp", "ucx"),
     ),
     Variable(
+        "DISTDBG_TUNE",
+        "str",
+        "on",
+        "Whether what `distdbg tune` has measured of this machine decides how data moves, and an agent measures it "
+        "after a job where nobody has: on, off, or rules as `all_reduce@1MiB=direct,spins=200`. Rank 0 decides.",
+    ),
+    Variable(
         "DISTDBG_UNWRAPPED",
         "bool",
         False,

@@ -12,10 +12,6 @@ namespace distdbg {
 
 namespace {
 
-// While both sides wait in the op, pushing through the channel overlaps their two copies in the cache and
-// beats one copy by the kernel, up to this size.
-constexpr std::uint64_t most_pushed_nbytes = 256 << 20;
-
 MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::int64_t deadline_ns,
                      bool is_async) {
   auto message = std::make_shared<Message>();
@@ -129,8 +125,8 @@ MessagePointer PointToPoint::post_send(Region region, int dtype, int peer, std::
   frame.tag = tag;
   frame.dtype = dtype;
   frame.level = group_.level();
-  const bool can_push =
-      !is_async && group_.patience().has_own_core() && region.nbytes <= most_pushed_nbytes;
+  const bool can_push = !is_async && group_.patience().has_own_core() &&
+                        region.nbytes <= group_.tuning().pushed_nbytes;
   frame.status = can_push ? Status::push : Status::taken;
   if (to == group_.rank()) {
     const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {

@@ -29,7 +29,6 @@ from distdbg.runtime.backends.failures import Where, tell_backward, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
 from distdbg.runtime.backends.planner import Planner, message_form
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
@@ -113,7 +112,8 @@ class CpuEngine:
                 rank=rank,
                 size=size,
                 group_name=group_name,
-                patience=choose_patience(ranks_here or size, cores),
+                ranks_here=ranks_here or size,
+                cores=cores,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=clock.now_ns() + self._timeout_ns,
                 clock=clock,
@@ -136,6 +136,7 @@ class CpuEngine:
             single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
+            ways=joined.ways,
             hosts=self._between.hosts,
             link=joined.link,
             overrides=joined.overrides,

@@ -6,6 +6,7 @@ Pure, and on the way of the first call of every shape; callers keep what they ge
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
@@ -14,7 +15,8 @@ from distdbg.runtime.plan.all_to_all import plan_all_to_all
 from distdbg.runtime.plan.between.choose import plan_between
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
 from distdbg.runtime.plan.build import Steps, at_input, at_output
-from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.problem import Problem, Topology, deciding_nbytes
+from distdbg.runtime.plan.profile import SHORT_NBYTES, Way
 from distdbg.runtime.plan.reduce import plan_reduce
 from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
 from distdbg.runtime.plan.steps import Plan
@@ -57,6 +59,17 @@ def plan_alone(problem: Problem) -> Plan:
     return steps.plan("alone")
 
 
+def _on_this_machine(problem: Problem, topology: Topology) -> Topology:
+    """The topology as the makers are to see it for this call."""
+    match topology.ways.way(problem.kind, deciding_nbytes(problem)):
+        case Way.DIRECT:
+            return replace(topology, slots_nbytes=0)
+        case Way.SHORT if len(topology.hosts) < 2 and topology.slot_nbytes > SHORT_NBYTES:
+            return replace(topology, slot_nbytes=SHORT_NBYTES)
+        case _:  # between hosts a fold is cut where rounds are, so rounds stay as they are
+            return topology
+
+
 def make_plan(problem: Problem, topology: Topology) -> Plan:
     """The steps of `problem.rank`; ValueError for a kind that is not collective."""
     maker = MAKERS.get(problem.kind)
@@ -64,6 +77,7 @@ def make_plan(problem: Problem, topology: Topology) -> Plan:
         raise ValueError(f"{problem.kind.label} is point to point and has no plan")
     if problem.size == 1 and problem.kind is not Kind.BARRIER:
         return plan_alone(problem)
+    topology = _on_this_machine(problem, topology)
     if len(topology.hosts) > 1 and problem.kind is not Kind.BARRIER:
         return plan_between(problem, topology)
     return maker(problem, topology)

@@ -1,0 +1,13 @@
+"""What this machine decides about how bytes move: measured once, kept for the user, agreed by a group.
+
+    current    the profile of this host, as its variables and the kept one say
+    kept       the file of a measured profile: for which machine it holds, and whether it can be trusted
+    rules      what DISTDBG_TUNE says
+    trials     which ops are timed in which variants, in which order
+    ranks      the processes that time them
+    choose     from the times to a profile
+    tuner      all of it: measures and keeps; `python -m distdbg.runtime.tuning.tuner` as an agent starts it
+
+The profile itself, and what its numbers mean, is in distdbg/runtime/plan/profile.py. A rank loads `current` and
+what it needs; the others run in a process of their own.
+"""
