@@ -382,7 +382,7 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         "on",
         "Whether what `distdbg tune` has measured of this machine decides how data moves, and an agent measures it "
-        "after a job where nobody has: on, off, or rules as `all_reduce@1MiB=direct,spins=200`. Rank 0 decides.",
+        "after a job where nobody has: on, off, or rules as `all_reduce@1MiB=half,spins=200`. Rank 0 decides.",
     ),
     Variable(
         "DISTDBG_UNWRAPPED",

@@ -16,7 +16,7 @@ from distdbg.runtime.plan.between.choose import plan_between
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
 from distdbg.runtime.plan.build import Steps, at_input, at_output
 from distdbg.runtime.plan.problem import Problem, Topology, deciding_nbytes
-from distdbg.runtime.plan.profile import SHORT_NBYTES, Way
+from distdbg.runtime.plan.profile import HALF_NBYTES, QUARTER_NBYTES, Way
 from distdbg.runtime.plan.reduce import plan_reduce
 from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
 from distdbg.runtime.plan.steps import Plan
@@ -44,6 +44,8 @@ MAKERS: dict[Kind, Maker] = {
     Kind.BARRIER: plan_barrier,
 }
 
+_ROUNDS = {Way.HALF: HALF_NBYTES, Way.QUARTER: QUARTER_NBYTES}
+
 _FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
 
 
@@ -61,13 +63,14 @@ def plan_alone(problem: Problem) -> Plan:
 
 def _on_this_machine(problem: Problem, topology: Topology) -> Topology:
     """The topology as the makers are to see it for this call."""
-    match topology.ways.way(problem.kind, deciding_nbytes(problem)):
-        case Way.DIRECT:
-            return replace(topology, slots_nbytes=0)
-        case Way.SHORT if len(topology.hosts) < 2 and topology.slot_nbytes > SHORT_NBYTES:
-            return replace(topology, slot_nbytes=SHORT_NBYTES)
-        case _:  # between hosts a fold is cut where rounds are, so rounds stay as they are
-            return topology
+    way = topology.ways.way(problem.kind, deciding_nbytes(problem))
+    if way is Way.DIRECT:
+        return replace(topology, slots_nbytes=0)
+    # Between hosts a fold may be cut where rounds are, so rounds stay as they are.
+    round_nbytes = _ROUNDS.get(way)
+    if round_nbytes is None or len(topology.hosts) > 1 or topology.slot_nbytes <= round_nbytes:
+        return topology
+    return replace(topology, slot_nbytes=round_nbytes)
 
 
 def make_plan(problem: Problem, topology: Topology) -> Plan:

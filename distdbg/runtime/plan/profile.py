@@ -5,7 +5,8 @@ those of other machines. No result depends on them: every way folds all ranks in
 element. All ranks of a group must have the same `Ways`, for their plans to match.
 
     slots   through the slots, a slot full a round: a second copy, in a cache that both have
-    short   the same in rounds of SHORT_NBYTES: more gates, but what is copied is in the L2 caches still
+    half    the same in rounds of half a slot, of 512 KiB: one rank fills while another takes, and less cache is
+    quarter used; but there are more gates. Groups with smaller slots have the shorter rounds anyway
     direct  from where it lies: one copy, and a system call that finds the other process's pages
 
 Where ranks cannot read each other (`Topology.single_copy`), everything goes through the slots.
@@ -21,7 +22,9 @@ from distdbg.runtime.call import Kind
 
 #: The least of each class of sizes: see `size_class`. What is below the first goes through the slots.
 CLASSES = (32 << 10, 192 << 10, 1536 << 10, 8 << 20)
-SHORT_NBYTES = 128 << 10
+#: How long rounds are, where a slot has room for longer ones.
+HALF_NBYTES = 256 << 10
+QUARTER_NBYTES = 128 << 10
 #: No size: what depends on it never happens.
 NEVER = 1 << 62
 
@@ -30,7 +33,8 @@ class Way(StrEnum):
     """How data gets from one rank to another."""
 
     SLOTS = "slots"
-    SHORT = "short"
+    HALF = "half"
+    QUARTER = "quarter"
     DIRECT = "direct"
 
 
@@ -85,9 +89,10 @@ class Ways:
         rows[KINDS.index(kind)][at] = way
         return Ways(tuple(map(tuple, rows)))
 
-    def without(self, way: Way) -> Ways:
-        """The same with slots instead of a way."""
-        return Ways(tuple(tuple(Way.SLOTS if w is way else w for w in row) for row in self.rows))
+    def of_whole_slots(self) -> Ways:
+        """The same, but that a round is always a slot full."""
+        kept = (Way.SLOTS, Way.DIRECT)
+        return Ways(tuple(tuple(w if w in kept else Way.SLOTS for w in row) for row in self.rows))
 
     @classmethod
     def all(cls, way: Way) -> Ways:
@@ -97,7 +102,7 @@ class Ways:
     def to_plain(self) -> dict[str, list[str]]:
         """For JSON."""
         rows = zip(KINDS, self.rows, strict=True)
-        return {kind.label: [str(way) for way in row] for kind, row in rows}
+        return {kind.label: [way.value for way in row] for kind, row in rows}
 
     @classmethod
     def from_plain(cls, plain: object) -> Ways:

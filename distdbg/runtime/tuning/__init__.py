@@ -6,7 +6,9 @@
     trials     which ops are timed in which variants, in which order
     ranks      the processes that time them
     choose     from the times to a profile
-    tuner      all of it: measures and keeps; `python -m distdbg.runtime.tuning.tuner` as an agent starts it
+    background when it is measured without being asked
+    busy       how much others use the machine meanwhile
+    tuner      all of it: measures and keeps; `python -m distdbg.runtime.tuning.tuner` as `background` starts it
 
 The profile itself, and what its numbers mean, is in distdbg/runtime/plan/profile.py. A rank loads `current` and
 what it needs; the others run in a process of their own.

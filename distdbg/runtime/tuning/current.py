@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from distdbg import config
-from distdbg.runtime.plan.profile import Profile, Way
+from distdbg.runtime.plan.profile import Profile
 from distdbg.runtime.tuning.kept import Machine, read_kept
 from distdbg.runtime.tuning.rules import apply_rules
 
@@ -34,7 +34,7 @@ def current_profile(environ: Mapping[str, str] | None = None) -> Profile:
     profile = Profile() if kept is None else kept.profile
     if config.read_setting("DISTDBG_SLOT_NBYTES", environ) is not None:
         # Somebody has said how long a round is.
-        pairs, crowds = profile.pairs.without(Way.SHORT), profile.crowds.without(Way.SHORT)
+        pairs, crowds = profile.pairs.of_whole_slots(), profile.crowds.of_whole_slots()
         profile = replace(profile, pairs=pairs, crowds=crowds)
     return profile if words.lower() in _ON else apply_rules(profile, words)
 

@@ -55,6 +55,8 @@ class Kept:
     times: Mapping[str, Mapping[str, float]]
     took_s: float
     measured_at: str
+    #: Whether others used the cores meanwhile.
+    is_disturbed: bool = False
     path: Path | None = None
 
 
@@ -116,6 +118,7 @@ def _to_plain(kept: Kept) -> dict[str, object]:
         "times_s": {trial: dict(times) for trial, times in kept.times.items()},
         "took_s": kept.took_s,
         "measured_at": kept.measured_at,
+        "is_disturbed": kept.is_disturbed,
     }
 
 
@@ -132,6 +135,7 @@ def _from_plain(plain: object, path: Path) -> Kept:
         times,
         float(plain["took_s"]),
         str(plain["measured_at"]),
+        bool(plain["is_disturbed"]),
         path,
     )
 

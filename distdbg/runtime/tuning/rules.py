@@ -1,7 +1,7 @@
 """What DISTDBG_TUNE says beside on and off: single values instead of the measured ones.
 
     all_reduce=direct               all sizes
-    all_gather@1MiB=short           the class of sizes that has 1 MiB
+    all_gather@1MiB=half            the class of sizes that has 1 MiB
     stream_nbytes=2MiB, spins=400   the other fields of a Profile; a size may be `never`
 
 Rules are separated by commas; a later one counts. Pure.
@@ -36,7 +36,7 @@ def apply_rules(profile: Profile, text: str, variable: str = "DISTDBG_TUNE") -> 
             except ValueError as error:
                 raise ConfigError(
                     f"the variable {variable} has {rule.strip()!r}: {error}",
-                    hint=f"{variable} is on, off, or rules: KIND[@SIZE]=slots|short|direct with KIND one of "
+                    hint=f"{variable} is on, off, or rules: KIND[@SIZE]={'|'.join(Way)} with KIND one of "
                     f"{', '.join(_KINDS)}; or NAME=NUMBER with NAME one of {', '.join(_NUMBERS)}",
                 ) from None
     return profile
