@@ -142,12 +142,15 @@ def _from_plain(plain: object, path: Path) -> Kept:
 
 def _cpu_model() -> str:
     """Of the first core, with the numbers that tell machines of one name apart."""
-    wanted = ("vendor_id", "model name", "cpu family", "model", "stepping", "CPU part")
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
     facts = []
+    called = ""
     with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:
         # The first core alone: the kernel takes long to write about hundreds.
         for line in file.read(2048).decode("utf-8", "replace").split("\n\n")[0].splitlines():
             name, _, value = line.partition(":")
             if name.strip() in wanted:
                 facts.append(value.strip())
-    return " ".join(facts) or os.uname().machine
+            elif name.strip() == "model name":
+                called = value.strip()
+    return f"{called or os.uname().machine} ({' '.join(facts)})"

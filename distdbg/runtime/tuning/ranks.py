@@ -32,7 +32,7 @@ from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.reduce_op import ReduceOp
-from distdbg.runtime.tuning.trials import DEFAULT, VARIANTS, Trial
+from distdbg.runtime.tuning.trials import DEFAULT, REPETITIONS, VARIANTS, Trial
 
 _SLOT_NBYTES = 512 << 10
 #: Beyond its time, for a rank that does not come to an end.
@@ -208,7 +208,7 @@ class _Rank:
         times: dict[str, list[float]] = {name: [] for name in ops}
         for op in ops.values():  # makes the plan, and touches the slots
             op()
-        for _ in range(trial.repetitions):
+        for _ in range(REPETITIONS):
             for name, op in ops.items():
                 began = time.perf_counter()
                 for _ in range(trial.ops):

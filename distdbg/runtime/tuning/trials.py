@@ -48,6 +48,8 @@ _CROWD_KINDS = tuple(kind for kind in _PAIR_KINDS if kind is not Kind.SEND)
 #: About as many bytes are moved by a block of ops as make its time worth something.
 _BLOCK_NBYTES = 2 << 20
 _MOST_OPS = 24
+#: How often the variants of a trial take turns.
+REPETITIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,6 @@ class Trial:
     def name(self) -> str:
         """A key: 'way all_reduce 524288'."""
         return f"{self.topic} {self.kind.label} {self.nbytes}"
-
-    @property
-    def repetitions(self) -> int:
-        """How often the variants take turns."""
-        return 2 if self.nbytes == SIZES[-1] else 3
 
     @property
     def ops(self) -> int:

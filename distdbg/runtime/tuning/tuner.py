@@ -26,13 +26,16 @@ from distdbg.runtime.tuning.kept import Kept, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
 
-#: Together under half a second; a trial that has begun is ended.
+#: Together under half a second, with what it takes to begin and end; a trial that has begun is ended.
 PAIR_S, CROWD_S = 0.24, 0.16
 CROWD = 4
 
 
 def tune(
-    measure: Callable[[int, float], Times] | None = None, *, only_if_calm: bool = False
+    measure: Callable[[int, float], Times] | None = None,
+    *,
+    budget_s: tuple[float, float] = (PAIR_S, CROWD_S),
+    only_if_calm: bool = False,
 ) -> Kept:
     """Measure, choose and keep; what others disturbed as well, unless told otherwise.
 
@@ -46,7 +49,7 @@ def tune(
         return time_trials(ranks, trials_for(ranks, machine.cores), budget_s)
 
     measure = measure or run
-    pairs, crowds = measure(2, PAIR_S), measure(CROWD, CROWD_S)
+    pairs, crowds = measure(2, budget_s[0]), measure(CROWD, budget_s[1])
     profile = choose_profile(pairs, crowds, Group.pause_ns())
     times = {
         f"{ranks} {trial}": {variant: min(each) for variant, each in of.items()}
@@ -87,7 +90,8 @@ def _turn() -> Iterator[bool]:
         except OSError:
             yield False
         else:
-            os.utime(fd)
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{os.getpid()}\n".encode())
             yield True
         finally:
             os.close(fd)
