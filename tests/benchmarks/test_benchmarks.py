@@ -69,7 +69,7 @@ def test_buffers_refuse_a_result_that_was_never_computed(kind: str) -> None:
         buffers.check(1, 2)
 
 
-class Alone:
+class Noting:
     """Implements Library: one rank, whose ops note what they find in the array they send."""
 
     rank, world_size = 0, 1
@@ -99,12 +99,12 @@ class Alone:
 def test_what_is_sent_is_written_before_each_op_where_that_is_measured(
     rewrites: bool, found: float
 ) -> None:
-    alone = Alone()
+    noting = Noting()
     limits = Limits(warmup_s=1e-5, block_s=1e-5, case_s=1e-4, rewrites=rewrites)
-    times = measure(alone, Case("all_gather", 64), limits)
+    times = measure(noting, Case("all_gather", 64), limits)
     assert len(times) >= limits.min_blocks
     assert min(times) >= 0
-    assert set(alone.found[2:]) == {found}  # the first is the check of the result
+    assert set(noting.found[2:]) == {found}  # the first is the check of the result
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "all_reduce"])

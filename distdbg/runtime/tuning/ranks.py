@@ -197,6 +197,9 @@ class _Rank:
             times[trial.name] = self._time(trial)
         return times
 
+    def _meet(self) -> None:
+        self._run(self._variants[DEFAULT], Call(Kind.BARRIER, (), ()), (), ())
+
     def _is_there_time(self, until: float) -> bool:
         self._word[0] = time.monotonic() < until
         view = View(memoryview(self._word).cast("f"), True, int(Dtype.float32))
@@ -210,6 +213,7 @@ class _Rank:
             op()
         for _ in range(REPETITIONS):
             for name, op in ops.items():
+                self._meet()
                 began = time.perf_counter()
                 for _ in range(trial.ops):
                     op()

@@ -46,7 +46,7 @@ _PAIR_KINDS = (
 )
 _CROWD_KINDS = tuple(kind for kind in _PAIR_KINDS if kind is not Kind.SEND)
 #: About as many bytes are moved by a block of ops as make its time worth something.
-_BLOCK_NBYTES = 2 << 20
+_BLOCK_NBYTES = 8 << 20
 _MOST_OPS = 24
 #: How often the variants of a trial take turns.
 REPETITIONS = 3

@@ -27,7 +27,7 @@ from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
 
 #: Together under half a second, with what it takes to begin and end; a trial that has begun is ended.
-PAIR_S, CROWD_S = 0.24, 0.16
+PAIR_S, CROWD_S = 0.22, 0.14
 CROWD = 4
 
 

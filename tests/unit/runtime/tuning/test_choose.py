@@ -108,7 +108,7 @@ def test_a_rank_looks_for_as_long_whatever_a_pause_takes(pause_ns: float, spins:
 @pytest.mark.parametrize(
     ("default", "other", "chosen"),
     [
-        ([1.00, 1.01, 1.02], [0.95, 0.96, 0.97], DEFAULT),  # within what such times differ by
+        ([1.00, 1.01, 1.02], [0.91, 0.92, 0.93], DEFAULT),  # within what such times differ by
         ([1.00, 1.01, 1.02], [0.80, 0.81, 0.82], "other"),
         ([1.00, 1.01, 1.02], [0.80, 0.81, 1.30], DEFAULT),  # one turn was slower: who knows
         ([2.00, 1.00, 3.00], [0.80, 2.10, 0.90], DEFAULT),
@@ -116,12 +116,6 @@ def test_a_rank_looks_for_as_long_whatever_a_pause_takes(pause_ns: float, spins:
 )
 def test_noise_chooses_nothing(default: list[float], other: list[float], chosen: str) -> None:
     assert fastest({DEFAULT: default, "other": other}) == chosen
-
-
-def test_reading_directly_has_to_gain_more() -> None:
-    ways = {DEFAULT: [1.0, 1.0, 1.0], DIRECT: [0.9, 0.9, 0.9]}
-    assert fastest(ways) == DEFAULT
-    assert fastest(ways | {HALF: [0.92, 0.92, 0.92]}) == HALF
 
 
 def test_nothing_measured_leaves_everything_as_it_is() -> None:
