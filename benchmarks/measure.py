@@ -96,7 +96,9 @@ def measure(library: Library, case: Case, limits: Limits) -> list[float]:
     gc.disable()
     try:
         times = [time_batch(op, iterations, library.barrier) for _ in range(blocks)]
-        written = [time_batch(write, iterations, library.barrier) for _ in range(3)] if write else [0]
+        written = (
+            [time_batch(write, iterations, library.barrier) for _ in range(3)] if write else [0]
+        )
     finally:
         gc.enable()
     written_s = median(library.maxima(written))

@@ -74,11 +74,17 @@ def _measure() -> Kept:
 
 
 def _print(machine: Machine, kept: Kept | None) -> None:
-    words = f"{machine.cpu}, {machine.cores} core{'s' * (machine.cores > 1)}, Linux {machine.kernel}"
+    words = (
+        f"{machine.cpu}, {machine.cores} core{'s' * (machine.cores > 1)}, Linux {machine.kernel}"
+    )
     if kept is None:
         sys.stdout.write(f"{words}: nothing is kept; `distdbg tune` measures it\n")
     else:
-        print_table(f"{words}: measured {kept.measured_at}, in {kept.took_s:.2f} s", _HEADS, list(_rows(kept)))
+        print_table(
+            f"{words}: measured {kept.measured_at}, in {kept.took_s:.2f} s",
+            _HEADS,
+            list(_rows(kept)),
+        )
     profile, default = Profile() if kept is None else kept.profile, Profile()
     rows = []
     for name, about in _ABOUT.items():

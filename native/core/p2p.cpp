@@ -43,7 +43,8 @@ std::string Message::words() const {
 PointToPoint::PointToPoint(Group& group)
     : group_(group),
       peers_(group.size()),
-      ring_(group.segment(), group.rank(), others(group.ranks_here(), group.rank()), *this),
+      ring_(group.segment(), group.rank(), others(group.ranks_here(), group.rank()), *this,
+            group.tuning()),
       notices_(group) {
   if (group.hosts().size() > 1) net_ = group.make_transport()(*this, Purpose::messages);
   for (Peer& p : peers_) p.arriving = p.unexpected.end();

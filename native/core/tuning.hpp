@@ -20,4 +20,6 @@ struct Tuning {
   std::uint64_t exchanged_nbytes = 0;
 };
 
+inline constexpr Tuning usual_tuning{};
+
 }  // namespace distdbg

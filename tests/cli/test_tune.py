@@ -129,7 +129,7 @@ def test_after_a_job_a_busy_host_is_left_alone(
 
 
 def test_of_several_at_once_one_measures(state: Path, measured: list[int]) -> None:
-    with tuner._turn() as is_ours:  # noqa: SLF001 - as another process would hold it
+    with tuner._turn() as is_ours:
         assert is_ours
         assert tuner.main() == 0
     assert measured == []
@@ -173,5 +173,5 @@ def test_a_job_has_its_host_measured_when_it_is_over(state: Path, tmp_path: Path
 
 
 def _is_free() -> bool:
-    with tuner._turn() as is_ours:  # noqa: SLF001 - as another process would hold it
+    with tuner._turn() as is_ours:
         return is_ours

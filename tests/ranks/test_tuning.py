@@ -146,7 +146,7 @@ def what_a_group_has() -> list[Any]:
     dist.broadcast(x, 0)
     world = dist.group.WORLD
     assert world is not None
-    topology = world.engine._plan_maker.__self__.topology  # noqa: SLF001 - what it was made with
+    topology = world.engine._plan_maker.__self__.topology
     dist.destroy_process_group()
     return [topology.ways.to_plain()["broadcast"], int(x[-1])]
 

@@ -116,7 +116,9 @@ class Announcement:
     def from_json(cls, text: bytes) -> Announcement:
         """From the store."""
         facts = json.loads(text)
-        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"], facts["profile"])
+        return cls(
+            Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"], facts["profile"]
+        )
 
 
 @dataclass(frozen=True, slots=True)

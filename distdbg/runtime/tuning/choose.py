@@ -97,5 +97,3 @@ def _pushed(times: Times, default: int) -> int:
 def _wins(times: Times, topic: str, kind: Kind, nbytes: int, variant: str) -> bool:
     measured = times.get(Trial(kind, nbytes, (), topic).name)
     return measured is not None and fastest(measured) == variant
-
-

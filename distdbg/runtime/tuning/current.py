@@ -1,8 +1,8 @@
 """The profile of this host, as its variables and the kept one say.
 
-    DISTDBG_TUNE not set, or on   the kept one, if there is one that holds here; else the default
-    DISTDBG_TUNE=off              the default
-    DISTDBG_TUNE=RULES            the first, with what the rules say (rules.py)
+DISTDBG_TUNE not set, or on   the kept one, if there is one that holds here; else the default
+DISTDBG_TUNE=off              the default
+DISTDBG_TUNE=RULES            the first, with what the rules say (rules.py)
 """
 
 from __future__ import annotations
@@ -37,4 +37,3 @@ def current_profile(environ: Mapping[str, str] | None = None) -> Profile:
         pairs, crowds = profile.pairs.of_whole_slots(), profile.crowds.of_whole_slots()
         profile = replace(profile, pairs=pairs, crowds=crowds)
     return profile if words.lower() in _ON else apply_rules(profile, words)
-

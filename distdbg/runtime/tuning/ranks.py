@@ -86,7 +86,9 @@ def _slowest(each: Sequence[dict[str, dict[str, list[float]]]]) -> Times:
     """What the last rank needed; trials that all ranks have done."""
     return {
         trial: {
-            variant: [max(times) for times in zip(*(of[trial][variant] for of in each), strict=True)]
+            variant: [
+                max(times) for times in zip(*(of[trial][variant] for of in each), strict=True)
+            ]
             for variant in variants
         }
         for trial, variants in each[0].items()

@@ -64,6 +64,4 @@ def _apply(profile: Profile, rule: str) -> Profile:
             ways = ways.with_way(_KINDS[label], each, Way(value))
         return ways
 
-    return replace(
-        profile, pairs=changed_ways(profile.pairs), crowds=changed_ways(profile.crowds)
-    )
+    return replace(profile, pairs=changed_ways(profile.pairs), crowds=changed_ways(profile.crowds))

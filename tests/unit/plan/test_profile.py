@@ -56,12 +56,19 @@ def test_a_profile_is_read_as_it_was_written(pairs: Ways, crowds: Ways, spins: i
     ],
 )
 def test_what_nobody_wrote_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - each says something else
+    with pytest.raises(ValueError):
         Profile.from_plain(Profile().to_plain() | change)
 
 
 def test_sizes_have_classes() -> None:
-    assert [size_class(n) for n in (0, 32_767, 32_768, MIB, 2 * MIB, 1 << 40)] == [-1, -1, 0, 1, 2, 3]
+    assert [size_class(n) for n in (0, 32_767, 32_768, MIB, 2 * MIB, 1 << 40)] == [
+        -1,
+        -1,
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_kinds_without_ways_of_their_own_go_like_those_that_move_alike() -> None:
@@ -98,7 +105,9 @@ def test_a_way_decides_the_plan(kind: Kind, algorithm: str) -> None:
     assert make_plan(problem, unable) == make_plan(problem, replace(unable, ways=Ways()))
 
 
-@pytest.mark.parametrize(("way", "nbytes"), [(Way.HALF, HALF_NBYTES), (Way.QUARTER, QUARTER_NBYTES)])
+@pytest.mark.parametrize(
+    ("way", "nbytes"), [(Way.HALF, HALF_NBYTES), (Way.QUARTER, QUARTER_NBYTES)]
+)
 def test_shorter_rounds_use_less_of_a_slot(way: Way, nbytes: int) -> None:
     problem = uniform_problem(Kind.ALL_GATHER, 0, 2, 4 * MIB, itemsize=4)
     assert make_plan(problem, topology(Ways.all(way))).slot_nbytes == nbytes

@@ -20,7 +20,9 @@ from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.kept import Kept, Machine, read_kept, write_kept
 
 MACHINE = Machine("Xeon", 2, "6.1", "0.1.0")
-KEPT = Kept(MACHINE, Profile(spins=40, pairs=Ways.all(Way.DIRECT)), {"2 way": {"slots": 1e-6}}, 0.4, "now")
+KEPT = Kept(
+    MACHINE, Profile(spins=40, pairs=Ways.all(Way.DIRECT)), {"2 way": {"slots": 1e-6}}, 0.4, "now"
+)
 
 
 @pytest.fixture
@@ -142,7 +144,9 @@ def test_a_file_of_somebody_else_is_not_used(
     assert read_kept(MACHINE, environ) is None
 
 
-def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_nothing_can_be_kept_nothing_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setattr("tempfile.tempdir", str(file))
@@ -167,7 +171,9 @@ def test_a_group_begins_with_what_is_kept_unless_told_otherwise(here: dict[str, 
 
 
 def test_rules_change_single_values(here: dict[str, str]) -> None:
-    words = "all_reduce@1MiB=half, broadcast=quarter, stream_nbytes=never, tile_nbytes=1MiB, yield_ns=0"
+    words = (
+        "all_reduce@1MiB=half, broadcast=quarter, stream_nbytes=never, tile_nbytes=1MiB, yield_ns=0"
+    )
     profile = current_profile(here | {"DISTDBG_TUNE": words})
     assert profile.pairs.way(Kind.ALL_REDUCE, 1 << 20) is Way.HALF
     assert profile.pairs.way(Kind.ALL_REDUCE, 4 << 20) is Way.DIRECT  # as kept
@@ -177,14 +183,24 @@ def test_rules_change_single_values(here: dict[str, str]) -> None:
 
 
 def test_who_says_how_large_slots_are_has_rounds_of_that_size(here: dict[str, str]) -> None:
-    keep(here, replace(KEPT, profile=Profile(pairs=Ways.all(Way.HALF), crowds=Ways.all(Way.DIRECT))))
+    keep(
+        here, replace(KEPT, profile=Profile(pairs=Ways.all(Way.HALF), crowds=Ways.all(Way.DIRECT)))
+    )
     profile = current_profile(here | {"DISTDBG_SLOT_NBYTES": "65536"})
     assert (profile.pairs, profile.crowds) == (Ways(), Ways.all(Way.DIRECT))
 
 
 @pytest.mark.parametrize(
     "words",
-    ["fast", "all_reduce", "all_reduce=fast", "reduce=direct", "all_reduce@1B=half", "spins=0", "spins=x"],
+    [
+        "fast",
+        "all_reduce",
+        "all_reduce=fast",
+        "reduce=direct",
+        "all_reduce@1B=half",
+        "spins=0",
+        "spins=x",
+    ],
 )
 def test_what_is_no_rule_is_an_error_that_says_what_is(words: str) -> None:
     with pytest.raises(ConfigError, match="DISTDBG_TUNE has") as caught:
