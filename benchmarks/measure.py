@@ -97,7 +97,7 @@ def measure(library: Library, case: Case, limits: Limits) -> list[float]:
     try:
         times = [time_batch(op, iterations, library.barrier) for _ in range(blocks)]
         written = (
-            [time_batch(write, iterations, library.barrier) for _ in range(3)] if write else [0]
+            [time_batch(write, iterations, library.barrier) for _ in range(3)] if write else [0.0]
         )
     finally:
         gc.enable()

@@ -381,8 +381,8 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_TUNE",
         "str",
         "on",
-        "Whether what `distdbg tune` has measured of this machine decides how data moves, and an agent measures it "
-        "after a job where nobody has: on, off, or rules as `all_reduce@1MiB=half,spins=200`. Rank 0 decides.",
+        "Whether what `distdbg tune` has measured decides how data moves within a host, and a job's end "
+        "measures it where nobody has: on, off, or rules as `all_reduce@1MiB=half,spins=200`. Rank 0 decides.",
     ),
     Variable(
         "DISTDBG_UNWRAPPED",

@@ -7,11 +7,13 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import distdbg as dist
+from distdbg.runtime.net import between
 from distdbg.runtime.plan.profile import KINDS, Way
 from distdbg.runtime.tuning.trials import SIZES
 
@@ -107,11 +109,10 @@ def same_bits(seeds: list[int], counts: list[int]) -> list[str]:
 
 
 def same_bits_on_two_hosts(seeds: list[int], counts: list[int]) -> list[str]:
-    from distdbg.runtime.net import between
-
     # Rank 2 is on the host of rank 0; what rank 1 has kept is of another machine.
-    between.find_hosts = lambda members, is_each_alone: ((0, 2), (1, 3))
-    return same_bits(seeds, counts)
+    hosts = ((0, 2), (1, 3))
+    with patch.object(between, "find_hosts", lambda members, is_each_alone: hosts):
+        return same_bits(seeds, counts)
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -144,9 +145,10 @@ def what_a_group_has() -> list[Any]:
     dist.init_process_group()
     x = np.full(100_000, rank)
     dist.broadcast(x, 0)
-    world = dist.group.WORLD
-    assert world is not None
-    topology = world.engine._plan_maker.__self__.topology
+    group = dist.group.WORLD
+    assert group is not None
+    engine: Any = group.engine
+    topology = engine._plan_maker.__self__.topology  # what the group was made with
     dist.destroy_process_group()
     return [topology.ways.to_plain()["broadcast"], int(x[-1])]
 

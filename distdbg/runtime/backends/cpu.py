@@ -8,7 +8,6 @@ a view per array and one native call.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -105,7 +104,6 @@ class CpuEngine:
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
         self._between = Between(store, rank, processes)
-        cores = len(os.sched_getaffinity(0))
         try:
             joined = connect(
                 store,
@@ -113,7 +111,6 @@ class CpuEngine:
                 size=size,
                 group_name=group_name,
                 ranks_here=ranks_here or size,
-                cores=cores,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=clock.now_ns() + self._timeout_ns,
                 clock=clock,

@@ -157,7 +157,6 @@ def connect(
     size: int,
     group_name: str,
     ranks_here: int,
-    cores: int,
     single_copy: bool,
     deadline_ns: int,
     clock: JobClock,
@@ -184,6 +183,7 @@ def connect(
         parse_overrides(algo)
         if link_words:
             parse_link(link_words)
+    cores = len(os.sched_getaffinity(0))
     # A mistake in the variable is found before anybody waits.
     profile = current_profile() if rank == first else Profile()
     shape = _shape_for(size, algo, link_words, profile) if rank == 0 else None

@@ -5,8 +5,8 @@ those of other machines. No result depends on them: every way folds all ranks in
 element. All ranks of a group must have the same `Ways`, for their plans to match.
 
     slots   through the slots, a slot full a round: a second copy, in a cache that both have
-    half    the same in rounds of half a slot, of 512 KiB: one rank fills while another takes, and less cache is
-    quarter used; but there are more gates. Groups with smaller slots have the shorter rounds anyway
+    half    the same in rounds of half a slot of 512 KiB: one rank fills while another takes, and less cache
+    quarter is used; but there are more gates. Groups with smaller slots have the shorter rounds anyway
     direct  from where it lies: one copy, and a system call that finds the other process's pages
 
 Where ranks cannot read each other (`Topology.single_copy`), everything goes through the slots.

@@ -8,8 +8,8 @@
     choose     from the times to a profile
     background when it is measured without being asked
     busy       how much others use the machine meanwhile
-    tuner      all of it: measures and keeps; `python -m distdbg.runtime.tuning.tuner` as `background` starts it
+    tuner      all of it: measures and keeps; `background` starts it by `python -m`
 
-The profile itself, and what its numbers mean, is in distdbg/runtime/plan/profile.py. A rank loads `current` and
-what it needs; the others run in a process of their own.
+The profile itself, and what its numbers mean, is in distdbg/runtime/plan/profile.py. A rank loads `current`
+and what it needs; the others run in a process of their own.
 """

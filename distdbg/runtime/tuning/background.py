@@ -1,9 +1,9 @@
 """When this machine is measured without being asked: after a job, by a process that nobody waits for.
 
-Not before or in a job: its ranks would share their cores with the measurement, which would measure them. After
-the last rank of the first job on a machine the cores are free, and whoever started it has his result. The process is
-nobody's child, has a session of its own and low priority, and lives for about a second. If the host is
-busy then, nothing is kept, and another job's end is used, some time later.
+Not before or in a job: its ranks would share their cores with the measurement, which would measure them.
+After the last rank of the first job on a machine the cores are free, and whoever started it has the result.
+The process is nobody's child, has a session of its own and low priority, and lives for about a second. If
+the host is busy then, nothing is kept, and another job's end is used, some time later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """From the times of trials to a profile. Pure.
 
-Another variant than the default has to be faster by more than what two measurements of one thing differ by on a
-machine that others use: by MOST_SHARE in the best of its turns, and in each turn than in all of the default's. What was not measured stays as it is by
-default, but that sizes above the largest that was go as that one does.
+Another variant than the default has to be faster by more than what two measurements of one thing differ by
+on a machine that others use: by MOST_SHARE in the best of its turns, and in each turn than in all of the
+default's. What was not measured stays as it is by default, but that sizes above the largest that was go as
+that one does.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class _Rank:
         return run
 
     def _ping_pong(
-        self, variant: _Variant, source: memoryview, target: memoryview, write: Callable[[], None]
+        self, variant: _Variant, source: Any, target: Any, write: Callable[[], None]
     ) -> Callable[[], None]:
         out, into = View(source, False), View(target, True)
         transfer, peer = variant.group.transfer, self._rank ^ 1
@@ -274,7 +274,7 @@ class _Rank:
         code = call.kind | (call.root + 1) << 16 | (0 if call.op is None else call.op.code << 8)
         variant.group.run(code, inputs, outputs, _LIMIT_NS, call, variant.make, 0)
 
-    def _array(self, name: str, nbytes: int) -> memoryview:
+    def _array(self, name: str, nbytes: int) -> Any:
         """Of the one of that name, which grows; in large pages from where NumPy has them."""
         if name not in self._memory or len(self._memory[name]) < nbytes:
             memory = mmap.mmap(-1, -(-nbytes >> 21) << 21 if nbytes >= 2 << 20 else nbytes)

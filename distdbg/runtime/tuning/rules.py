@@ -10,6 +10,7 @@ Rules are separated by commas; a later one counts. Pure.
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 from distdbg.errors import ConfigError
 from distdbg.runtime.plan.overrides import parse_size
@@ -48,8 +49,8 @@ def _apply(profile: Profile, rule: str) -> Profile:
         raise ValueError("it is no rule")
     if where in _NUMBERS:
         number = NEVER if value == "never" and where.endswith("nbytes") else parse_size(value)
-        changed: Profile = replace(profile, **{where: number})
-        return changed
+        change: dict[str, Any] = {where: number}
+        return replace(profile, **change)
     label, at, size = (part.strip() for part in where.partition("@"))
     if label not in _KINDS:
         raise ValueError(f"there is no {label!r}")

@@ -2,8 +2,8 @@
 
     python -m distdbg.runtime.tuning.tuner
 
-`background` starts this when the ranks of a job have ended; `distdbg tune` calls `tune`. Of several at once one
-measures.
+`background` starts this when the ranks of a job have ended; `distdbg tune` calls `tune`. Of several at once
+one measures.
 """
 
 from __future__ import annotations

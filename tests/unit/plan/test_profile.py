@@ -1,4 +1,4 @@
-"""A profile is plain values, and says which plan is made; what it says never makes plans that do not match."""
+"""A profile is plain values, and says which plan is made; whatever it says, plans are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is chosen for planted machines: this one's constants where they are best, other ways where those pay."""
+"""What is chosen for planted machines: the constants where they are best, other ways where those pay."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_matters_most_is_timed_first_and_names_differ() -> None:
     for ranks in (2, 4):
         trials = trials_for(ranks, 2)
         assert len({trial.name for trial in trials}) == len(trials)
-        first = [trial.kind for trial in trials if trial.nbytes][0]
+        first = next(trial.kind for trial in trials if trial.nbytes)
         assert first is Kind.ALL_REDUCE
         assert all(trial.variants[0] in (DEFAULT, DIRECT) for trial in trials)
     assert not any(trial.topic == "sleep" for trial in trials_for(4, 8))

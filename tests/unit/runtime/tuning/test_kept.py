@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from distdbg.errors import ConfigError
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.profile import NEVER, Profile, Way, Ways
-from distdbg.runtime.tuning import background, current
+from distdbg.runtime.tuning import background
 from distdbg.runtime.tuning.busy import is_disturbing
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.kept import Kept, Machine, read_kept, write_kept
@@ -159,7 +160,7 @@ def test_where_nothing_can_be_kept_nothing_is(
 @pytest.fixture
 def here(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A host of which something is kept."""
-    monkeypatch.setattr(current.Machine, "here", lambda: MACHINE)
+    monkeypatch.setattr(Machine, "here", lambda: MACHINE)
     keep(environ)
     return environ
 
@@ -215,7 +216,7 @@ def test_what_is_no_rule_is_an_error_that_says_what_is(words: str) -> None:
 def started(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> list[list[str]]:
     """The commands that are started, on a host of which nothing is kept."""
     commands: list[list[str]] = []
-    monkeypatch.setattr(background.subprocess, "run", lambda words, **_: commands.append(words))
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: commands.append(words))
     monkeypatch.setenv("XDG_STATE_HOME", environ["XDG_STATE_HOME"])
     monkeypatch.setenv("DISTDBG_TUNE", "on")
     return commands
