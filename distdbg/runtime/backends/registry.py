@@ -409,11 +409,11 @@ def _why_no_mpi() -> str | None:
 
 
 def _no_mpi() -> BackendMissingError:
-    from distdbg.runtime.backends.mpi.available import INSTALL
+    from distdbg.runtime.backends.mpi.available import what_helps
 
     return BackendMissingError(
         f"backend 'mpi' is not available here: {_why_no_mpi()}; available: {', '.join(_available())}",
-        hint=INSTALL,
+        hint=what_helps(),
     )
 
 
