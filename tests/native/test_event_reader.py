@@ -235,7 +235,9 @@ def test_ops_over_nccl_end_in_the_record_with_no_python_thread_beside_them(
         work = dist.broadcast(StandInArray(np.ones(3)), 0, group=pg, async_op=True)
         assert work is not None
         ready, begun, end = made[-3:]
-        assert begun.stream.waits == [ready]  # so it comes after what the program and the group had queued
+        assert begun.stream.waits == [
+            ready
+        ]  # so it comes after what the program and the group had queued
         assert op().started_ns is None
         begun.memory.value = 0
         assert comes(lambda: op().started_ns is not None)
