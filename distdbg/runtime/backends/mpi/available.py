@@ -67,7 +67,6 @@ def _other_library(private: ModuleType, named: str | None) -> str | None:
     return f"MPI4PY_MPIABI is {wanted}, and {library} is {found}'s"
 
 
-
 def _one_line(error: Exception) -> str:
     """mpi4py says what it did, and in the lines after it the reason for each place it has tried."""
     lines = str(error).splitlines() or [type(error).__name__]

@@ -148,7 +148,9 @@ def _load() -> tuple[Any, bool]:
     """The module, and whether MPI is ours to finalize."""
     reason = why_not()
     if reason is not None:
-        raise BackendMissingError(f"backend 'mpi' is not available here: {reason}", hint=what_helps())
+        raise BackendMissingError(
+            f"backend 'mpi' is not available here: {reason}", hint=what_helps()
+        )
     is_ours = "mpi4py.MPI" not in sys.modules
     import mpi4py
 
