@@ -16,8 +16,8 @@ class DeviceSide:
     """Of one Call."""
 
     __slots__ = (
-        "_can_watch", "_lock", "begin", "inputs", "is_torchs", "on_end", "on_queued", "on_start", "outputs", "ready",
-        "stop_watching", "stream",
+        "_can_watch", "_lock", "begin", "inputs", "is_torchs", "on_end", "on_queued", "on_start", "outputs",
+        "ready", "stop_watching", "stream",
     )  # fmt: skip
 
     def __init__(

@@ -30,7 +30,9 @@ from typing import Any, Final
 
 from distdbg.errors import BackendMissingError, DistBackendError
 
-INSTALL: Final = "install libucc.so.1 where the loader finds it (the package libucc1, where the distribution has it)"
+INSTALL: Final = (
+    "install libucc.so.1 where the loader finds it (the package libucc1, where there is one)"
+)
 #: What the loader is asked for, in this order.
 NAMES: Final = ("libucc.so.1", "libucc.so")
 
