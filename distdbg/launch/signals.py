@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final, Self
 
-#: What schedulers and people send as a notice (a time limit comes, write a checkpoint), to whom they know: the
+#: What schedulers and people send as a notice (a time limit comes, write a checkpoint) to whom they know: the
 #: launcher. They are for the ranks, unless --signals-to-handle names them.
 NOTICES: Final = (signal.SIGUSR1, signal.SIGUSR2)
 
