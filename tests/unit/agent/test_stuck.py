@@ -10,8 +10,9 @@ import pytest
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.stuck import Judgement, Look, judge
+from distdbg.diagnose.find.stuck import advice_of_reason
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import NO_OTHER_THREAD
+from distdbg.record.sightings import NO_OTHER_THREAD, UNREAD
 
 OWN = "/env/distdbg"
 S = 10**9
@@ -278,3 +279,16 @@ def test_a_child_that_died_is_told_of_a_rank_that_sleeps() -> None:
     assert found.why == (
         "in a system call (pipe_read); its child process 47 (loader) was killed by SIGSEGV"
     )
+
+
+def test_the_end_of_a_child_that_is_waited_for_is_told_where_both_looks_see_it() -> None:
+    child = f"47 (sort), which {UNREAD}"
+    first, second = (
+        replace(look(at, thread(py()), wchan="do_wait"), awaited_child=child) for at in (0, 1)
+    )
+    assert judged(first, second).why == f"waits for the end of its child process {child}"
+    gone = judged(replace(first, awaited_child=""), second)
+    assert gone.why == "in a system call (do_wait)"
+    assert "communicate()" in advice_of_reason(judged(first, second).why)
+    busy = "waits for the end of its child process 47 (sort), which runs"
+    assert advice_of_reason(busy) == "see what that process waits for, or is still busy with"

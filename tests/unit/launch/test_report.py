@@ -151,6 +151,19 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
     assert code(*evidence) == 137
 
 
+def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> None:
+    grown = Evidence(end=ended(1, signal=9, max_rss_nbytes=335 << 20))
+    usual = [
+        replace(lost(r, 1), end=ended(r, exit_code=1, max_rss_nbytes=49 << 20)) for r in (0, 2)
+    ]
+    text = told(grown, *usual)
+    assert "memory: 335.0 MiB used at most (the other ranks 49.0 MiB)" in text
+    assert "  hint: see what takes memory on rank 1 alone: a scheduler, a watchdog or" in text
+    alike = [replace(one, end=replace(one.end, max_rss_nbytes=300 << 20)) for one in usual]
+    assert "the other ranks" not in told(grown, *alike)
+    assert "hint: who sent SIGKILL is unknown" in told(grown, *alike)
+
+
 def test_a_kill_is_told_with_its_time_and_what_is_known_of_memory() -> None:
     end = ended(2, signal=9, max_rss_nbytes=3 << 30)
     lines = told(Evidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()
