@@ -244,14 +244,14 @@ def _sleep(first: Look, second: Look) -> str:
     again = now.voluntary - before.voluntary > 2
     if now.is_nap:
         return (
-            "in short sleeps, again and again"
-            if again
-            else "in time.sleep, or a wait with a time limit"
+            "in a loop of short sleeps" if again else "in time.sleep, or a wait with a time limit"
         )
     limited = " with a time limit" if now.has_timeout else ""
     if now.wchan.startswith("futex") or now.is_futex:
         # A lock that is tried again and again: each try is a switch.
-        return "in a lock, tried again and again" if again else f"in a lock{limited}"
+        return (
+            "blocked on a lock, tried again and again" if again else f"blocked on a lock{limited}"
+        )
     if now.wchan in FILE_LOCKS:
         return f"{FILE_LOCK}{limited}"
     return f"in a system call ({now.wchan}){limited}" if now.wchan else ""

@@ -69,8 +69,8 @@ _DOING: Final[Mapping[str, str]] = MappingProxyType(
 
 
 #: How the reason of a rank in a lock begins.
-IN_LOCK: Final = "in a lock"
-#: ... and goes on where a library has taken it: 'in a lock, in wait() of threading.py'.
+IN_LOCK: Final = "blocked on a lock"
+#: ... and goes on where a library has taken it: 'blocked on a lock, in wait() of threading.py'.
 IN_LIBRARY: Final = "() of "
 #: The reason of a rank that another process keeps from a file.
 FILE_LOCK: Final = "waiting for a file lock"

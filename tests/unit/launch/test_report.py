@@ -323,7 +323,9 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
     assert "hint: look at that call" in text
     assert "raise the limit" not in text
     lock = "its thread 'saver' is at b.py:3 (save)"
-    held = replace(known, evidence=(f"rank 2: in a lock; {lock}",), advice="compare the order")
+    held = replace(
+        known, evidence=(f"rank 2: blocked on a lock; {lock}",), advice="compare the order"
+    )
     text = told(*gave_up, diagnosis=held, seen={2: f"waiting for a lock at a.py:9; {lock}"})
     assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
     for seen in ({2: "busy in f() at a.py:9"}, {}):  # it may be slow, and nothing else

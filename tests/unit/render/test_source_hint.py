@@ -230,7 +230,7 @@ def test_a_loop_until_a_file_is_there_is_the_hint_of_a_rank_that_sleeps(tmp_path
     build.session.ranks[0].activity = Activity(
         state=RankState.ASLEEP,
         since_ns=2 * 10**9,
-        why="in short sleeps, again and again",
+        why="in a loop of short sleeps",
         site="parts.py:3 (wait_done)",
         stack=(Frame(str(path), 3, "wait_done"), Frame(str(path), 5, "main")),
     )
