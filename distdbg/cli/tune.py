@@ -14,9 +14,10 @@ from distdbg import config
 from distdbg.cli.table import print_table
 from distdbg.errors import ConfigError
 from distdbg.record.text import format_nbytes
-from distdbg.runtime.plan.profile import CLASSES, KINDS, NEVER, Profile, Way
+from distdbg.runtime.call import Kind
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.kept import Kept, Machine, read_kept
+from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, Way
 from distdbg.runtime.tuning.trials import SIZES, Trial
 
 _HEADS = ("ranks", "op", *(format_nbytes(nbytes) for nbytes in SIZES))
@@ -99,7 +100,8 @@ def _print(machine: Machine, kept: Kept | None) -> None:
 
 def _rows(kept: Kept) -> Iterator[tuple[str, ...]]:
     for ranks, ways in ((2, kept.profile.pairs), (4, kept.profile.crowds)):
-        for kind in KINDS:
+        for label in KINDS:
+            kind = Kind[label.upper()]
             cells = []
             for at, nbytes in enumerate(SIZES):
                 times = kept.times.get(f"{ranks} {Trial(kind, nbytes, ()).name}", {})

@@ -76,7 +76,7 @@ void bind_group(nb::module_& module) {
             self.parts()->group.set_tuning(
                 {stream_nbytes, tile_nbytes, pushed_nbytes, exchanged_nbytes});
           },
-          "Before any op: what the machine decides, see distdbg/runtime/plan/profile.py.")
+          "Before any op: what the machine decides, see distdbg/runtime/tuning/profile.py.")
       .def_static("pause_ns", &pause_ns, nb::call_guard<ReleaseGil>(),
                   "How long one round of spinning takes on this machine.")
       .def("measure_links",

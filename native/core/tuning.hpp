@@ -1,4 +1,4 @@
-// What of a machine decides how bytes move; no result depends on it. Chosen by distdbg/runtime/plan/profile.py,
+// What of a machine decides how bytes move; no result depends on it. Chosen by distdbg/runtime/tuning/profile.py,
 // where it is explained, and set before any op.
 #pragma once
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.cli.tune import main
-from distdbg.runtime.plan.profile import Profile, Way, Ways
 from distdbg.runtime.tuning import background, tuner
 from distdbg.runtime.tuning.kept import Kept, Machine, write_kept
+from distdbg.runtime.tuning.profile import Profile, Way, Ways
 from distdbg.runtime.tuning.ranks import Times
 from distdbg.runtime.tuning.trials import DEFAULT, DIRECT, HALF, trials_for
 

@@ -38,8 +38,8 @@ from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.plan.link import Link, measured_link, parse_link
 from distdbg.runtime.plan.overrides import Override, parse_overrides
-from distdbg.runtime.plan.profile import Profile, Ways
 from distdbg.runtime.tuning.current import current_profile
+from distdbg.runtime.tuning.profile import Profile, Ways
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdbg.runtime.plan.profile import Profile
+from distdbg.runtime.tuning.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

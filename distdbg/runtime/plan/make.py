@@ -16,10 +16,10 @@ from distdbg.runtime.plan.between.choose import plan_between
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
 from distdbg.runtime.plan.build import Steps, at_input, at_output
 from distdbg.runtime.plan.problem import Problem, Topology, deciding_nbytes
-from distdbg.runtime.plan.profile import HALF_NBYTES, QUARTER_NBYTES, Way
 from distdbg.runtime.plan.reduce import plan_reduce
 from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
 from distdbg.runtime.plan.steps import Plan
+from distdbg.runtime.tuning.profile import HALF_NBYTES, QUARTER_NBYTES, Way
 
 Maker = Callable[[Problem, Topology], Plan]
 

@@ -19,7 +19,7 @@ from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.layout import Layout
 from distdbg.runtime.plan.link import Link
 from distdbg.runtime.plan.overrides import Override
-from distdbg.runtime.plan.profile import Ways
+from distdbg.runtime.tuning.profile import Ways
 
 #: Two elements of the largest dtype, and one cache line: no slot can be smaller.
 MIN_SLOT_NBYTES = 64

@@ -1,5 +1,6 @@
 """What this machine decides about how bytes move: measured once, kept for the user, agreed by a group.
 
+    profile    the plain values, and what they mean
     current    the profile of this host, as its variables and the kept one say
     kept       the file of a measured profile: for which machine it holds, and whether it can be trusted
     rules      what DISTDBG_TUNE says
@@ -10,6 +11,5 @@
     busy       how much others use the machine meanwhile
     tuner      all of it: measures and keeps; `background` starts it by `python -m`
 
-The profile itself, and what its numbers mean, is in distdbg/runtime/plan/profile.py. A rank loads `current`
-and what it needs; the others run in a process of their own.
+A rank loads `current` and what it needs; the others run in a process of their own.
 """

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from distdbg.runtime.call import Kind
-from distdbg.runtime.plan.profile import CLASSES, KINDS, NEVER, Profile, Way, Ways
+from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, Way, Ways
 from distdbg.runtime.tuning.trials import (
     ASLEEP,
     DEFAULT,
@@ -70,7 +70,8 @@ def choose_profile(pairs: Times, crowds: Times, pause_ns: float) -> Profile:
 def choose_ways(times: Times) -> Ways:
     """By kind and class of sizes."""
     ways = Ways()
-    for kind in KINDS:
+    for label in KINDS:
+        kind = Kind[label.upper()]
         last = Way.SLOTS
         for at in range(len(CLASSES)):
             measured = times.get(Trial(kind, SIZES[at], ()).name)

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from distdbg import config
-from distdbg.runtime.plan.profile import Profile
 from distdbg.runtime.tuning.kept import Machine, read_kept
-from distdbg.runtime.tuning.rules import apply_rules
+from distdbg.runtime.tuning.profile import Profile
 
 _ON = ("", "on", "1", "true", "yes")
 _OFF = ("off", "0", "false", "no")
@@ -36,4 +35,8 @@ def current_profile(environ: Mapping[str, str] | None = None) -> Profile:
         # Somebody has said how long a round is.
         pairs, crowds = profile.pairs.of_whole_slots(), profile.crowds.of_whole_slots()
         profile = replace(profile, pairs=pairs, crowds=crowds)
-    return profile if words.lower() in _ON else apply_rules(profile, words)
+    if words.lower() in _ON:
+        return profile
+    from distdbg.runtime.tuning.rules import apply_rules  # with NumPy
+
+    return apply_rules(profile, words)

@@ -14,11 +14,12 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from distdbg import __version__
-from distdbg.runtime.plan.profile import Profile
 from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_folders
+from distdbg.runtime.tuning.profile import Profile
 
 _FORMAT = 1
 _MOST_NBYTES = 256 << 10
@@ -140,6 +141,7 @@ def _from_plain(plain: object, path: Path) -> Kept:
     )
 
 
+@cache
 def _cpu_model() -> str:
     """Of the first core, with the numbers that tell machines of one name apart."""
     wanted = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")

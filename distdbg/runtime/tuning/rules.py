@@ -13,8 +13,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from distdbg.errors import ConfigError
+from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.overrides import parse_size
-from distdbg.runtime.plan.profile import (
+from distdbg.runtime.tuning.profile import (
     CLASSES,
     KINDS,
     NEVER,
@@ -25,7 +26,7 @@ from distdbg.runtime.plan.profile import (
 )
 
 _NUMBERS = tuple(each.name for each in fields(Profile) if each.name not in ("pairs", "crowds"))
-_KINDS = {kind.label: kind for kind in KINDS}
+_KINDS = {label: Kind[label.upper()] for label in KINDS}
 
 
 def apply_rules(profile: Profile, text: str, variable: str = "DISTDBG_TUNE") -> Profile:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from distdbg.runtime.call import Kind
-from distdbg.runtime.plan.profile import HALF_NBYTES, NEVER, Profile, Way, Ways
+from distdbg.runtime.tuning.profile import HALF_NBYTES, NEVER, Profile, Way, Ways
 
 #: One of each class, and the order in which they are timed.
 SIZES = (64 << 10, 512 << 10, 4 << 20, 16 << 20)

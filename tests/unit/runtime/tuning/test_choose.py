@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from distdbg.runtime.call import Kind
-from distdbg.runtime.plan.profile import CLASSES, NEVER, Profile, Way, Ways
 from distdbg.runtime.tuning.choose import choose_profile, choose_ways, fastest
+from distdbg.runtime.tuning.profile import CLASSES, NEVER, Profile, Way, Ways
 from distdbg.runtime.tuning.trials import (
     ASLEEP,
     DEFAULT,

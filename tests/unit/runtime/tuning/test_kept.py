@@ -14,11 +14,11 @@ import pytest
 
 from distdbg.errors import ConfigError
 from distdbg.runtime.call import Kind
-from distdbg.runtime.plan.profile import NEVER, Profile, Way, Ways
 from distdbg.runtime.tuning import background
 from distdbg.runtime.tuning.busy import is_disturbing
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.kept import Kept, Machine, read_kept, write_kept
+from distdbg.runtime.tuning.profile import NEVER, Profile, Way, Ways
 
 MACHINE = Machine("Xeon", 2, "6.1", "0.1.0")
 KEPT = Kept(

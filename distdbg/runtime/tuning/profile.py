@@ -17,8 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from distdbg.runtime.call import Kind
+if TYPE_CHECKING:
+    from distdbg.runtime.call import (
+        Kind,  # with NumPy, which a launcher that looks at a profile need not load
+    )
 
 #: The least of each class of sizes: see `size_class`. What is below the first goes through the slots.
 CLASSES = (32 << 10, 192 << 10, 1536 << 10, 8 << 20)
@@ -38,19 +42,9 @@ class Way(StrEnum):
     DIRECT = "direct"
 
 
-#: Kinds with ways of their own; the others go like the one that moves bytes as they do.
-KINDS = (
-    Kind.ALL_REDUCE,
-    Kind.ALL_GATHER,
-    Kind.BROADCAST,
-    Kind.REDUCE_SCATTER,
-    Kind.ALL_TO_ALL,
-)
-_LIKE = {
-    Kind.REDUCE: Kind.ALL_REDUCE,
-    Kind.GATHER: Kind.ALL_GATHER,
-    Kind.SCATTER: Kind.BROADCAST,
-}
+#: Kinds with ways of their own, by their labels; the others go like the one that moves bytes as they do.
+KINDS = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all")
+_LIKE = {"reduce": "all_reduce", "gather": "all_gather", "scatter": "broadcast"}
 _SLOTS = (Way.SLOTS,) * len(CLASSES)
 
 
@@ -67,7 +61,7 @@ class Ways:
 
     def way(self, kind: Kind, nbytes: int) -> Way:
         """How a call goes in which one rank brings `nbytes` (see problem.py)."""
-        row, at = _LIKE.get(kind, kind), size_class(nbytes)
+        row, at = _LIKE.get(kind.label, kind.label), size_class(nbytes)
         return self.rows[KINDS.index(row)][at] if at >= 0 and row in KINDS else Way.SLOTS
 
     @property
@@ -77,7 +71,7 @@ class Ways:
         Its ranks learn the sizes only in the op, and the longest block decides for all: so what is direct is
         so for all that is longer.
         """
-        row = self.rows[KINDS.index(Kind.ALL_TO_ALL)]
+        row = self.rows[KINDS.index("all_to_all")]
         at = len(row)
         while at > 0 and row[at - 1] is Way.DIRECT:
             at -= 1
@@ -86,7 +80,7 @@ class Ways:
     def with_way(self, kind: Kind, at: int, way: Way) -> Ways:
         """The same with another way for one kind and class."""
         rows = [list(row) for row in self.rows]
-        rows[KINDS.index(kind)][at] = way
+        rows[KINDS.index(kind.label)][at] = way
         return Ways(tuple(map(tuple, rows)))
 
     def of_whole_slots(self) -> Ways:
@@ -101,15 +95,16 @@ class Ways:
 
     def to_plain(self) -> dict[str, list[str]]:
         """For JSON."""
-        rows = zip(KINDS, self.rows, strict=True)
-        return {kind.label: [way.value for way in row] for kind, row in rows}
+        return {
+            kind: [way.value for way in row] for kind, row in zip(KINDS, self.rows, strict=True)
+        }
 
     @classmethod
     def from_plain(cls, plain: object) -> Ways:
         """From JSON; ValueError for anything else."""
-        if not isinstance(plain, Mapping) or set(plain) != {kind.label for kind in KINDS}:
+        if not isinstance(plain, Mapping) or set(plain) != set(KINDS):
             raise ValueError("the kinds are not those that have ways")
-        rows = tuple(tuple(Way(way) for way in plain[kind.label]) for kind in KINDS)
+        rows = tuple(tuple(Way(way) for way in plain[kind]) for kind in KINDS)
         if any(len(row) != len(CLASSES) for row in rows):
             raise ValueError(f"a kind has not {len(CLASSES)} ways")
         return cls(rows)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.problem import uniform_problem
-from distdbg.runtime.plan.profile import (
+from distdbg.runtime.plan.simulate import simulate
+from distdbg.runtime.tuning.profile import (
     CLASSES,
     HALF_NBYTES,
     KINDS,
@@ -23,7 +24,6 @@ from distdbg.runtime.plan.profile import (
     Ways,
     size_class,
 )
-from distdbg.runtime.plan.simulate import simulate
 
 MIB = 1 << 20
 rows = st.lists(st.sampled_from(Way), min_size=len(CLASSES), max_size=len(CLASSES)).map(tuple)
