@@ -61,6 +61,9 @@ class Topology:
     slots_nbytes: int = SLOTS_NBYTES
     #: The group ranks of each host, both in ascending order; empty: all are on one host.
     hosts: tuple[tuple[int, ...], ...] = ()
+    #: In shared arrays ranks use each other's memory from this size on, of all blocks of a rank; below, one
+    #: gate less is quicker.
+    in_place_nbytes: int = 64 << 10
     #: reduce: from this size on all ranks fold a share each, and root only collects.
     split_nbytes: int = 256 << 10
     #: Messages that are folded or passed on are cut into pieces of this size, so that the work of one
