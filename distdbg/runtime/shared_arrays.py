@@ -43,12 +43,18 @@ _SHARE = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedArrays:
-    """What this rank has of them; `lines` are the lines that made those that are alive: how many, and bytes."""
+    """What this process has of them."""
 
+    #: Those that are alive, and their bytes, in whole pages.
     count: int
     nbytes: int
+    #: The most bytes at any time.
     most_nbytes: int
+    #: What DISTDBG_SHARED_NBYTES allows; 0 before the first of them.
     limit_nbytes: int
+    #: How many ops of this process went on in place.
+    ops: int
+    #: By the lines of the program that made them: how many of them are alive, and their bytes.
     lines: dict[str, tuple[int, int]]
 
 
@@ -127,7 +133,7 @@ def _allocate(function: str, nbytes: int, limit_nbytes: int) -> npt.NDArray[np.u
             raise DistBackendError(
                 f"{function} of {nbytes_text(nbytes)}: {error}", details=_details()
             ) from error
-        _, has_nbytes, _, most_nbytes = read_facts()
+        _, has_nbytes, _, most_nbytes, _ = read_facts()
         raise UsageError(
             f"{function} of {nbytes_text(nbytes)}: this rank has {nbytes_text(has_nbytes)} of shared "
             f"arrays, of {nbytes_text(most_nbytes)} that it may have",
@@ -165,8 +171,7 @@ def _lines() -> dict[str, tuple[int, int]]:
 def _limit_nbytes() -> int:
     limit = read_setting("DISTDBG_SHARED_NBYTES")
     if limit is None:
-        _, _, _, chosen = read_facts()
-        return chosen or read_memory().total // _SHARE
+        return read_facts()[3] or read_memory().total // _SHARE
     if not isinstance(limit, int) or limit < 0:
         raise ConfigError(
             f"the variable DISTDBG_SHARED_NBYTES is {limit}; expected a number of bytes, or 0 for "

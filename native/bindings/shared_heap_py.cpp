@@ -47,9 +47,10 @@ void bind_shared_heap(nb::module_& module) {
       [] {
         const SharedHeap* heap = SharedHeap::here();
         const HeapFacts facts = heap != nullptr ? heap->facts() : HeapFacts{};
-        return std::make_tuple(facts.count, facts.nbytes, facts.most_nbytes, facts.limit_nbytes);
+        return std::make_tuple(facts.count, facts.nbytes, facts.most_nbytes, facts.limit_nbytes,
+                               facts.ops);
       },
-      "How many there are, their bytes, the most so far, and the limit.");
+      "How many there are, their bytes, the most so far, the limit, and ops in place.");
   module.def(
       "list_shared_arrays",
       [] {

@@ -221,7 +221,9 @@ void SharedHeap::take_out(const std::byte* data) {
 
 HeapFacts SharedHeap::facts() const {
   const std::lock_guard lock(mutex_);
-  return facts_;
+  HeapFacts facts = facts_;
+  facts.ops = ops_.load(std::memory_order_relaxed);
+  return facts;
 }
 
 std::vector<std::pair<std::uint64_t, std::uint64_t>> SharedHeap::arrays() const {

@@ -48,6 +48,7 @@ struct HeapFacts {
   std::uint64_t nbytes = 0;
   std::uint64_t most_nbytes = 0;  // at any time so far
   std::uint64_t limit_nbytes = 0;
+  std::uint64_t ops = 0;  // of this process that used arrays of its peers, or let them use its own
 };
 
 class SharedHeap {
@@ -72,6 +73,7 @@ class SharedHeap {
   void take_out(const std::byte* data);
 
   int fd() const { return fd_; }
+  void count_op() { ops_.fetch_add(1, std::memory_order_relaxed); }
   HeapFacts facts() const;
   // (tag, nbytes) of each array.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> arrays() const;
@@ -98,6 +100,7 @@ class SharedHeap {
   std::uint64_t file_nbytes_ = 0;
   int fd_ = -1;
   std::atomic<std::uint64_t> out_count_{0};
+  std::atomic<std::uint64_t> ops_{0};
   mutable std::mutex mutex_;                     // protects what is below
   std::map<std::uint64_t, Array> arrays_;        // by offset
   std::map<std::uint64_t, std::uint64_t> room_;  // free ranges by offset; none touches another

@@ -75,7 +75,7 @@ class Steps:
         self._move(StepKind.FOLD_TO, peer, src, dst, nbytes)
 
     def push(self, peer: int, src: Place, dst: Place, nbytes: int) -> None:
-        """Copy to a peer."""
+        """Copy to a peer, or to every rank (-1)."""
         self._move(StepKind.PUSH, peer, src, dst, nbytes)
 
     def fold_host(self, src: Place, dst: Place, nbytes: int) -> None:

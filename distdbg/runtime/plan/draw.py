@@ -46,7 +46,8 @@ def format_step(step: Step) -> str:
             where = "all ranks" if step.peer < 0 else f"rank {step.peer}"
             return f"{where} {dst} = fold {src}"
         case StepKind.PUSH:
-            return f"rank {step.peer} {dst} = {src}"
+            where = "all ranks" if step.peer < 0 else f"rank {step.peer}"
+            return f"{where} {dst} = {src}"
         case StepKind.EXCHANGE:
             return "each output p = input `rank` of rank p"
 

@@ -128,7 +128,8 @@ class Execution:
 
     def copy(self, rank: int, at: int, step: Step) -> None:
         owner = step.peer if step.kind is StepKind.PULL else rank
-        if step.kind is not StepKind.COPY and not 0 <= step.peer < self.size:
+        is_to_all = step.kind is StepKind.PUSH and step.peer == -1
+        if step.kind is not StepKind.COPY and not is_to_all and not 0 <= step.peer < self.size:
             self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, f"there is no rank {step.peer}")
             return
         if step.kind is StepKind.COPY:
@@ -226,7 +227,7 @@ class Execution:
     def store(self, rank: int, at: int, step: Step, parts: list[Interval]) -> None:
         """Write to a step's destination, on whichever ranks that is."""
         owners: Sequence[int] = (rank,)
-        if step.kind is StepKind.FOLD_TO and step.peer < 0:
+        if step.kind in (StepKind.FOLD_TO, StepKind.PUSH) and step.peer < 0:
             owners = self.host_of[rank].ranks
         elif step.kind in (StepKind.FOLD_TO, StepKind.PUSH):
             owners = (step.peer,)

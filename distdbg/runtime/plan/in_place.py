@@ -8,7 +8,9 @@ work is shared out so that each byte is read once and written once:
     reduce          the same, into root's array
     broadcast       each rank copies root's array, but for a share that root writes to it meanwhile
     reduce_scatter  each rank folds its block out of all inputs
-    all_gather, all_to_all, gather, scatter    who wants a block copies it from where it lies
+    all_gather      each rank copies its block into the outputs of all, a piece at a time
+    gather          the same, into root's output
+    all_to_all, scatter    who wants a block copies it from where it lies
 
 Whether an op goes this way is agreed when it runs (native/core/in_place.cpp): all its ranks have to bring
 shared arrays for what these plans expose. So a plan of one rank may be missing where it is too short.
@@ -82,11 +84,9 @@ def _reduce_scatter(problem: Problem) -> Plan:
 def _all_gather(problem: Problem) -> Plan:
     steps = Steps()
     steps.gate()
-    for peer in peers_after(problem.rank, problem.size):
-        steps.pull(peer, at_input(), at_output(0, peer), problem.out_nbytes[peer])
-    steps.copy(at_input(), at_output(0, problem.rank), problem.out_nbytes[problem.rank])
+    steps.push(-1, at_input(), at_output(0, problem.rank), problem.out_nbytes[problem.rank])
     steps.gate()
-    return steps.plan(_NAME, (Space.INPUT,))
+    return steps.plan(_NAME, (Space.OUTPUT,))
 
 
 def _all_to_all(problem: Problem) -> Plan:
