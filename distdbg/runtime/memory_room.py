@@ -47,9 +47,9 @@ def parse_table(text: str) -> Mapping[str, int]:
     """'MemTotal:  8 kB' or 'active_file 8' on each line, by name."""
     facts = {}
     for line in text.splitlines():
-        name, *rest = line.replace(":", " ").split()
-        if rest and rest[0].isdecimal():
-            facts[name] = int(rest[0])
+        words = line.replace(":", " ").split()
+        if len(words) > 1 and words[1].isdecimal():
+            facts[words[0]] = int(words[1])
     return facts
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import CollectiveError, PeerLost
-from distdbg.native import is_shared
+from distdbg.errors import PeerLost
 
 DTYPES = [np.float32, np.float64, np.float16, np.int32, np.uint8, ml_dtypes.bfloat16]
 #: Above what goes in place, also where it is cut, and not a multiple of anything.
@@ -71,7 +70,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-def compare_both_ways(seed: int, cases: int, is_async: bool) -> int:
+def compare_both_ways(seed: int, cases: int) -> int:
     dist.init_process_group()
     rank, size = dist.get_rank(), dist.get_world_size()
     groups = [dist.group.WORLD, dist.new_group(list(range(size - 1, 0, -1))), dist.new_group([0])]
@@ -115,9 +114,195 @@ def compare_both_ways(seed: int, cases: int, is_async: bool) -> int:
 def test_results_have_the_bits_of_the_ordinary_way(
     ranks: Callable[..., list[Any]], seed: int
 ) -> None:
-    assert all(ranks(compare_both_ways, 3, seed=seed, cases=9, is_async=False))
+    assert all(ranks(compare_both_ways, 3, seed=seed, cases=9))
 
 
 @pytest.mark.slow
 def test_many_random_ops_have_the_bits_of_the_ordinary_way(ranks: Callable[..., list[Any]]) -> None:
-    assert all(ranks(compare_both_ways, 4, seed=17, cases=90, is_async=False))
+    assert all(ranks(compare_both_ways, 4, seed=17, cases=90))
+
+
+def mix(brings_shared: list[list[bool]]) -> list[int]:
+    """One op of one shape after the other; which ranks bring a shared array to each. How many went in place."""
+    dist.init_process_group()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    count = 100_003
+    shared, ordinary = dist.empty(count, np.int64), np.empty(count, np.int64)
+    counts = []
+    for number, by_rank in enumerate(brings_shared):
+        x = shared if by_rank[rank] else ordinary
+        x[:] = np.arange(count) + rank + number
+        dist.all_reduce(x)
+        assert (x == size * (np.arange(count) + number) + size * (size - 1) // 2).all(), number
+        counts.append(in_place_ops())
+    dist.destroy_process_group()
+    return counts
+
+
+def test_one_ordinary_array_sends_all_the_ordinary_way(ranks: Callable[..., list[Any]]) -> None:
+    all_shared, one_not, none = [True] * 3, [True, False, True], [False] * 3
+    brought = [all_shared] * 3 + [one_not] * 2 + [all_shared, none, all_shared, one_not, all_shared]
+    assert ranks(mix, 3, brings_shared=brought) == [[0, 1, 2, 2, 2, 3, 3, 4, 4, 5]] * 3
+
+
+def ways_to_call() -> list[int]:
+    dist.init_process_group()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    xs = [dist.zeros(50_000, np.float32) for _ in range(4)]
+    counts = [in_place_ops()]
+    for step in range(3):
+        for x in xs:
+            x[:] = rank
+        works = [dist.all_reduce(x, async_op=True) for x in xs]
+        for work in works:
+            assert work is not None
+            work.wait()
+        assert all((x == size * (size - 1) / 2).all() for x in xs), step
+    counts.append(in_place_ops())
+    for x in xs:
+        x[:] = rank
+    dist.all_reduce_coalesced(xs)
+    assert all((x == size * (size - 1) / 2).all() for x in xs)
+    # Not contiguous, and a factor: both are copied for the op.
+    wide = dist.empty((400, 400), np.float32)
+    wide[:] = rank
+    for _ in range(3):
+        counts.append(in_place_ops())
+        wide[:, ::2] = rank
+        dist.all_reduce(wide[:, ::2])
+        assert (wide[:, ::2] == size * (size - 1) / 2).all()
+        assert (wide[:, 1::2] == rank).all()
+        xs[0][:] = rank
+        dist.all_reduce(xs[0], op=dist.make_premul_sum(2.0))
+        assert (xs[0] == size * (size - 1)).all()
+    counts.append(in_place_ops())
+    dist.destroy_process_group()
+    return counts
+
+
+def test_asynchronous_ops_go_in_place_and_stand_ins_do_not(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    for counts in ranks(ways_to_call, 2):
+        assert counts[1] - counts[0] >= 8
+        assert counts[-1] == counts[2]
+
+
+def on_other_ways(transport: str, limit: str) -> int:
+    os.environ["DISTDBG_TRANSPORT"] = transport
+    os.environ["DISTDBG_SHARED_NBYTES"] = limit
+    dist.init_process_group()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x = dist.empty((300, 500), np.float64)
+    for _ in range(3):
+        x[:] = rank
+        dist.all_reduce(x)
+        assert (x == size * (size - 1) / 2).all()
+    dist.destroy_process_group()
+    return in_place_ops()
+
+
+@pytest.mark.parametrize(("transport", "limit"), [("tcp", "10000000"), ("auto", "0")])
+def test_elsewhere_they_are_ordinary_arrays(
+    ranks: Callable[..., list[Any]], transport: str, limit: str
+) -> None:
+    assert ranks(on_other_ways, 2, transport=transport, limit=limit) == [0, 0]
+
+
+def mapped_heaps() -> int:
+    """How many shared heaps this process has mapped, its own included."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "memfd:distdbg-arrays" in line})
+
+
+def one_dies() -> list[int] | None:
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x = dist.zeros(200_000, np.float32)
+    rest = dist.new_group([0, 2])
+    for _ in range(2):
+        dist.all_reduce(x)
+    before = mapped_heaps()
+    assert before == size
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerLost):
+        dist.all_reduce(x)
+    after = mapped_heaps()
+    x[:] = rank
+    for _ in range(3):
+        dist.all_reduce(x, group=rest)
+    with_rest = mapped_heaps()
+    dist.destroy_process_group()
+    return [after, with_rest, mapped_heaps()]
+
+
+def test_nothing_of_a_dead_rank_stays_mapped(ranks: Callable[..., list[Any]]) -> None:
+    results = ranks(one_dies, 3, expect_exit={1: -signal.SIGKILL})
+    assert [results[0], results[2]] == [[1, 2, 1], [1, 2, 1]]
+
+
+def make_and_drop() -> tuple[int, int, list[int]]:
+    os.environ["DISTDBG_SHARED_NBYTES"] = str(1 << 20)
+    dist.init_process_group()
+    for _ in range(50):
+        x = dist.empty(100_000, np.float32)
+        x[:] = 1
+        dist.all_reduce(x)
+    facts = dist.shared_arrays()
+    pid = os.fork()
+    if pid == 0:
+        x[:] = 7  # its own copy
+        del x
+        os._exit(0)
+    os.waitpid(pid, 0)
+    kept = [int(x.min()), int(x.max())]
+    dist.destroy_process_group()
+    return facts.count, facts.most_nbytes, kept
+
+
+def test_memory_is_used_again_and_a_child_leaves_it_alone(ranks: Callable[..., list[Any]]) -> None:
+    pages = -(-400_000 // 4096) * 4096
+    assert ranks(make_and_drop, 2) == [[1, 2 * pages, [2, 2]]] * 2
+
+
+def sum_on_threads() -> bool:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x = dist.empty(100_000, np.float32)
+    for _ in range(3):
+        x[:] = rank
+        dist.all_reduce(x)
+        assert (x == size * (size - 1) / 2).all()
+    return True
+
+
+def on_threads() -> int:
+    assert dist.run_threads(sum_on_threads, 3) == [True] * 3
+    return in_place_ops()
+
+
+def test_ranks_that_are_threads_share_them_too(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(on_threads, 1) == [9]
+
+
+def levels_off_and_different_calls() -> bool:
+    os.environ["DISTDBG_DEBUG"] = "off"
+    dist.init_process_group(timeout=timedelta(seconds=20))
+    rank = dist.get_rank()
+    x, y = dist.zeros(100_000, np.float32), dist.zeros(50_000, np.float64)
+    for _ in range(3):
+        dist.all_reduce(x)
+        dist.all_reduce(y)
+    before = in_place_ops()
+    # Of the same size and gates, and not compared: whatever comes out, nobody trusts what the other said.
+    dist.all_reduce(x if rank else y)
+    assert in_place_ops() == before
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return in_place_ops() == before + 1
+
+
+def test_ranks_that_differ_and_are_not_compared_use_no_array_of_each_other(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    assert ranks(levels_off_and_different_calls, 2) == [True, True]
