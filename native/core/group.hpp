@@ -269,7 +269,7 @@ class Group {
   void look_for_heaps(const Running& op);
   Meeting meet_in_place(Running& op, std::uint32_t flags_of_all, std::uint32_t flags_of_any);
   void run_in_place(const Running& op, const Wait& wait);
-  void push_to_all(const Running& op, const Step& step);
+  void spread(const Running& op, const Step& step);
   void fold_in_place(const Running& op, const Step& step);
   std::byte* place_of(const Running& op, std::uint32_t r, Space space, std::uint32_t block,
                       std::uint64_t offset, std::uint64_t nbytes) const;

@@ -21,7 +21,7 @@ namespace {
 // What of all arrays is folded before what came out is written: it stays in the first-level cache.
 constexpr std::uint64_t piece_nbytes = 16 * 1024;
 // What is copied to all before the next piece: long enough that stores around the cache go in long runs.
-constexpr std::uint64_t push_nbytes = 64 * 1024;
+constexpr std::uint64_t spread_nbytes = 64 * 1024;
 
 }  // namespace
 
@@ -109,12 +109,8 @@ void Group::run_in_place(const Running& op, const Wait& wait) {
       case StepKind::gate: gate(wait, op.in_background); break;
       case StepKind::copy: move(rank_, rank_); break;
       case StepKind::pull: move(peer, rank_); break;
-      case StepKind::push:
-        if (step.peer < 0)
-          push_to_all(op, step);
-        else
-          move(rank_, peer);
-        break;
+      case StepKind::push: move(rank_, peer); break;
+      case StepKind::spread: spread(op, step); break;
       default: fold_in_place(op, step); break;
     }
   }
@@ -122,17 +118,17 @@ void Group::run_in_place(const Running& op, const Wait& wait) {
 }
 
 // Piece by piece, so that each is read from memory once.
-void Group::push_to_all(const Running& op, const Step& step) {
-  const std::byte* src =
-      place_of(op, rank_, step.src_space, step.src_block, step.src_offset, step.nbytes);
+void Group::spread(const Running& op, const Step& step) {
+  const std::byte* src = place_of(op, static_cast<std::uint32_t>(step.peer), step.src_space,
+                                  step.src_block, step.src_offset, step.nbytes);
   targets_.clear();
   for (std::uint32_t i = 0; i < size_; ++i) {
     std::byte* dst = place_of(op, (rank_ + i) % size_, step.dst_space, step.dst_block,
                               step.dst_offset, step.nbytes);
     if (dst != src) targets_.push_back(dst);
   }
-  for (std::uint64_t offset = 0; offset < step.nbytes; offset += push_nbytes) {
-    const std::uint64_t nbytes = std::min(push_nbytes, step.nbytes - offset);
+  for (std::uint64_t offset = 0; offset < step.nbytes; offset += spread_nbytes) {
+    const std::uint64_t nbytes = std::min(spread_nbytes, step.nbytes - offset);
     for (std::byte* const target : targets_)
       copy_out(target + offset, src + offset, nbytes, op.plan.is_large);
   }

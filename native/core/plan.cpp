@@ -87,7 +87,8 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
                     step.nbytes);
         break;
       case StepKind::fold_to:
-      case StepKind::push: check(false, "written to a peer outside of shared arrays"); break;
+      case StepKind::push:
+      case StepKind::spread: check(false, "written to a peer outside of shared arrays"); break;
     }
   }
   check(gated, "no gate");
@@ -107,14 +108,13 @@ void Plan::finish_in_place(std::uint32_t size) {
   };
   for (const Step& step : in_place.steps) {
     const bool is_fold = step.kind == StepKind::fold_all || step.kind == StepKind::fold_to;
-    const bool is_to_all =
-        (step.kind == StepKind::fold_to || step.kind == StepKind::push) && step.peer < 0;
-    const bool has_peer = step.kind == StepKind::pull ||
-                          ((step.kind == StepKind::push || step.kind == StepKind::fold_to) &&
-                           !is_to_all);
+    const bool is_spread = step.kind == StepKind::spread;
+    const bool has_peer = step.kind == StepKind::pull || step.kind == StepKind::push || is_spread ||
+                          (step.kind == StepKind::fold_to && step.peer >= 0);
     const bool is_own_src = step.kind == StepKind::copy || step.kind == StepKind::push;
     const bool is_own_dst = step.kind == StepKind::copy || step.kind == StepKind::pull ||
-                            step.kind == StepKind::fold_all || is_to_all;
+                            step.kind == StepKind::fold_all ||
+                            (step.kind == StepKind::fold_to && step.peer < 0);
     if (step.kind == StepKind::gate) continue;
     check(is_fold || has_peer || is_own_src, "a step that is none in place");
     check(step.src_space <= Space::output && step.dst_space == Space::output,
@@ -123,7 +123,7 @@ void Plan::finish_in_place(std::uint32_t size) {
       check(step.peer >= 0 && static_cast<std::uint32_t>(step.peer) < size, "peer");
       needs[static_cast<std::size_t>(step.peer)] = true;
     }
-    if (is_fold || is_to_all) needs.assign(size, true);
+    if (is_fold || is_spread) needs.assign(size, true);
     if (is_fold || is_own_src)
       check_own(step.src_space, step.src_block, step.src_offset, step.nbytes);
     if (is_own_dst) check_own(step.dst_space, step.dst_block, step.dst_offset, step.nbytes);

@@ -27,8 +27,9 @@ enum class StepKind : std::uint8_t {
   divide,
   fold_to,
   push,
+  spread,
 };
-constexpr int step_kind_count = 14;
+constexpr int step_kind_count = 15;
 enum class Space : std::uint8_t { input, output, slot, scratch };
 constexpr int space_count = 4;
 

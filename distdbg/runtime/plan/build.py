@@ -75,8 +75,12 @@ class Steps:
         self._move(StepKind.FOLD_TO, peer, src, dst, nbytes)
 
     def push(self, peer: int, src: Place, dst: Place, nbytes: int) -> None:
-        """Copy to a peer, or to every rank (-1)."""
+        """Copy to a peer."""
         self._move(StepKind.PUSH, peer, src, dst, nbytes)
+
+    def spread(self, source: int, src: Place, dst: Place, nbytes: int) -> None:
+        """Copy from a rank, which may be this one, to every rank."""
+        self._move(StepKind.SPREAD, source, src, dst, nbytes)
 
     def fold_host(self, src: Place, dst: Place, nbytes: int) -> None:
         """Fold the same place of the ranks of this host."""

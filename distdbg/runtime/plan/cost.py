@@ -56,7 +56,9 @@ def step_s(step: Step, size: int, cost: Cost) -> float:
             written = (size if step.peer < 0 else 1) - 1
             return step.nbytes * (size * cost.fold_byte_s + written * cost.copy_byte_s)
         case StepKind.PUSH:
-            return step.nbytes * cost.copy_byte_s * (size if step.peer < 0 else 1)
+            return step.nbytes * cost.copy_byte_s
+        case StepKind.SPREAD:
+            return step.nbytes * cost.copy_byte_s * size
         case StepKind.EXCHANGE:
             return (size - 1) * cost.read_s + step.nbytes * cost.read_byte_s
 

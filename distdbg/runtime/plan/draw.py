@@ -46,8 +46,9 @@ def format_step(step: Step) -> str:
             where = "all ranks" if step.peer < 0 else f"rank {step.peer}"
             return f"{where} {dst} = fold {src}"
         case StepKind.PUSH:
-            where = "all ranks" if step.peer < 0 else f"rank {step.peer}"
-            return f"{where} {dst} = {src}"
+            return f"rank {step.peer} {dst} = {src}"
+        case StepKind.SPREAD:
+            return f"all ranks {dst} = rank {step.peer} {src}"
         case StepKind.EXCHANGE:
             return "each output p = input `rank` of rank p"
 

@@ -107,7 +107,7 @@ class Execution:
     def step(self, rank: int, at: int, step: Step) -> None:
         """Carry out a step that does not wait."""
         match step.kind:
-            case StepKind.COPY | StepKind.PULL | StepKind.PUSH:
+            case StepKind.COPY | StepKind.PULL | StepKind.PUSH | StepKind.SPREAD:
                 self.copy(rank, at, step)
             case StepKind.FOLD_TO:
                 self.fold(rank, at, step, range(self.size), divides=True)
@@ -127,9 +127,8 @@ class Execution:
                 raise AssertionError("a gate is passed, not carried out")
 
     def copy(self, rank: int, at: int, step: Step) -> None:
-        owner = step.peer if step.kind is StepKind.PULL else rank
-        is_to_all = step.kind is StepKind.PUSH and step.peer == -1
-        if step.kind is not StepKind.COPY and not is_to_all and not 0 <= step.peer < self.size:
+        owner = step.peer if step.kind in (StepKind.PULL, StepKind.SPREAD) else rank
+        if step.kind is not StepKind.COPY and not 0 <= step.peer < self.size:
             self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, f"there is no rank {step.peer}")
             return
         if step.kind is StepKind.COPY:
@@ -227,12 +226,20 @@ class Execution:
     def store(self, rank: int, at: int, step: Step, parts: list[Interval]) -> None:
         """Write to a step's destination, on whichever ranks that is."""
         owners: Sequence[int] = (rank,)
-        if step.kind in (StepKind.FOLD_TO, StepKind.PUSH) and step.peer < 0:
+        if step.kind is StepKind.SPREAD:
+            owners = [o for o in self.host_of[rank].ranks if not self.is_one_place(rank, at, step, o)]
+        elif step.kind is StepKind.FOLD_TO and step.peer < 0:
             owners = self.host_of[rank].ranks
         elif step.kind in (StepKind.FOLD_TO, StepKind.PUSH):
             owners = (step.peer,)
         for owner in owners:
             self.store_at(rank, at, step, parts, owner)
+
+    def is_one_place(self, rank: int, at: int, step: Step, owner: int) -> bool:
+        """Whether a SPREAD's source and its destination on `owner` are the same bytes."""
+        src = self.memory(rank, at, step.src, step.src_block, step.peer, write=False)
+        dst = self.memory(rank, at, step.dst, step.dst_block, owner, write=False)
+        return src is dst and step.src_offset == step.dst_offset
 
     def store_at(
         self, rank: int, at: int, step: Step, parts: list[Interval], owner: int

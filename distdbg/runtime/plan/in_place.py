@@ -6,9 +6,9 @@ work is shared out so that each byte is read once and written once:
 
     all_reduce      each rank folds its share of the elements and writes it into all arrays
     reduce          the same, into root's array
-    broadcast       each rank copies root's array, but for a share that root writes to it meanwhile
+    broadcast       each rank copies its share of root's array into all others, a piece at a time
     reduce_scatter  each rank folds its block out of all inputs
-    all_gather      each rank copies its block into the outputs of all, a piece at a time
+    all_gather      each rank copies its block into all outputs, in the same way
     gather          the same, into root's output
     all_to_all, scatter    who wants a block copies it from where it lies
 
@@ -60,16 +60,11 @@ def _reduce(problem: Problem) -> Plan:
 
 def _broadcast(problem: Problem) -> Plan:
     steps = Steps()
-    nbytes, root = problem.out_nbytes[0], problem.root
-    share = cut_shares(nbytes, problem.size, problem.itemsize)[0][1]
-    is_root = problem.rank == root
+    begin, length = cut_shares(problem.out_nbytes[0], problem.size, problem.itemsize)[problem.rank]
     steps.gate()
-    if is_root:
-        for peer in peers_after(root, problem.size):
-            steps.push(peer, at_input(), at_output(), share)
-    else:
-        steps.pull(root, at_input(share), at_output(share), nbytes - share)
+    steps.spread(problem.root, at_input(begin), at_output(begin), length)
     steps.gate()
+    is_root = problem.rank == problem.root
     return steps.plan(_NAME, (Space.INPUT,) if is_root else (Space.OUTPUT,))
 
 
@@ -84,7 +79,8 @@ def _reduce_scatter(problem: Problem) -> Plan:
 def _all_gather(problem: Problem) -> Plan:
     steps = Steps()
     steps.gate()
-    steps.push(-1, at_input(), at_output(0, problem.rank), problem.out_nbytes[problem.rank])
+    own = problem.out_nbytes[problem.rank]
+    steps.spread(problem.rank, at_input(), at_output(0, problem.rank), own)
     steps.gate()
     return steps.plan(_NAME, (Space.OUTPUT,))
 

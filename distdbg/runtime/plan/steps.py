@@ -38,7 +38,9 @@ Steps
     DIVIDE     dst divided by n with AVG, else nothing; src is dst
     FOLD_TO    FOLD_ALL, with dst on rank `peer`, or at the same place on every rank (peer -1); only in
                shared arrays
-    PUSH       dst of rank `peer`, or of every rank (peer -1), = own src; only in shared arrays
+    PUSH       dst of rank `peer` = own src; only in shared arrays
+    SPREAD     dst of every rank = src of rank `peer`; nothing where both are the same place; only in shared
+               arrays
     EXCHANGE   for every rank p of this host, starting after oneself: OUTPUT block p = INPUT block `rank`
                of p.
                Sizes come from the published tables (uneven all_to_all), and so does the way the
@@ -96,6 +98,7 @@ class StepKind(IntEnum):
     DIVIDE = 11
     FOLD_TO = 12
     PUSH = 13
+    SPREAD = 14
 
 
 @dataclass(frozen=True, slots=True)
