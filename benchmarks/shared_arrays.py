@@ -1,9 +1,9 @@
 """`python -m benchmarks.shared_arrays`: ops on shared arrays, beside the peers and the machine's own copy.
 
-Columns: distdbg on shared arrays, the same on ordinary ones, the peers on theirs, and what the machine's copy
-allows: all ranks copy a NumPy array of the size at once, in the same run and processes; an op that has to move
-fewer bytes than that gets as much less time. What it has to move is each byte of the inputs read once, and
-each byte of the outputs written once. Targets: 80 % of that, and 1.5 times as fast as the best peer.
+Columns: distdbg on shared arrays, the same on ordinary ones, the peers on theirs, and the machine's copy: all
+ranks copy a NumPy array of the size at once, in the same run and processes. `of copy`: what the copy takes
+for as many bytes as the op has to move, over what the op took. It has to read each byte of the inputs once, and
+to write each byte of the outputs once. Targets: 80 % of that, and 1.5 times as fast as the best peer.
 """
 
 from __future__ import annotations

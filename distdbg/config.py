@@ -263,8 +263,8 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_SHARED_NBYTES",
         "int",
         None,
-        "Bytes of shared arrays (`distdbg.empty`) that a rank may have; when not set half of the memory of the host "
-        "or its cgroup. 0: they are ordinary arrays.",
+        "Bytes of shared arrays (`distdbg.empty`) that a rank may have; not set: half of the memory of the "
+        "host or its cgroup. 0: they are ordinary arrays.",
     ),
     Variable(
         "DISTDBG_SINGLE_COPY",

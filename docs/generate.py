@@ -22,6 +22,7 @@ from distdbg.render.schema import OBJECTS, SCHEMA
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.draw import draw
+from distdbg.runtime.plan.in_place import plan_in_place
 from distdbg.runtime.plan.problem import uniform_problem
 from distdbg.tui.app import TopApp
 from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
@@ -175,7 +176,20 @@ def plans_page() -> str:
         size = f", {nbytes:,} bytes" if nbytes else ""
         lines += [f"## {kind.label}{size}: {plans[0].algorithm}", ""]
         lines += ["```text", draw(plans).rstrip(), "```", ""]
+    lines += _plans_in_place()
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _plans_in_place() -> list[str]:
+    """The same in shared arrays."""
+    topology = Topology(single_copy=False, slot_nbytes=SLOT_NBYTES)
+    lines: list[str] = []
+    for kind in (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
+        problems = [uniform_problem(kind, r, RANKS, 3 << 20, itemsize=4) for r in range(RANKS)]
+        plans = [plan for p in problems if (plan := plan_in_place(p, topology)) is not None]
+        lines += [f"## {kind.label} of {3 << 20:,} bytes, shared arrays: {plans[0].algorithm}", ""]
+        lines += ["```text", draw(plans).rstrip(), "```", ""]
+    return lines
 
 
 def _flag_rows(flags: Iterable[Flag]) -> list[str]:

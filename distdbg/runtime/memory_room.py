@@ -56,7 +56,7 @@ def parse_table(text: str) -> Mapping[str, int]:
 def cgroup_folders(text: str) -> Iterator[Path]:
     """Where the limits of a process may be: its cgroups as /proc/self/cgroup has them, and their parents."""
     for line in text.splitlines():
-        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0":
             root = _ROOT
         elif "memory" in controllers.split(","):

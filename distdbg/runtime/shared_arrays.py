@@ -87,8 +87,8 @@ def shared_arrays() -> SharedArrays:
     return SharedArrays(*read_facts(), _lines())
 
 
-#: Of each line of the program that made shared arrays: the function and the instruction. Its index is what the
-#: native side keeps with an array.
+# The memory is the process's, whichever rank of it asks, and so are these.
+#: The function and line of the program that made shared arrays; native code keeps the index with each array.
 _spots: list[tuple[str, Place | None]] = []
 _tags: dict[tuple[str, Place | None], int] = {}
 
@@ -146,7 +146,9 @@ def _details() -> list[str]:
     """'distdbg.empty at train.py:9 (step), 6 times, 1.2 GiB', the most memory first."""
     lines = sorted(_lines().items(), key=lambda entry: -entry[1][1])
     told = [
-        f"{line}, {count} times, {nbytes_text(nbytes)}" if count > 1 else f"{line}, {nbytes_text(nbytes)}"
+        f"{line}, {count} times, {nbytes_text(nbytes)}"
+        if count > 1
+        else f"{line}, {nbytes_text(nbytes)}"
         for line, (count, nbytes) in lines[:_MOST_LINES]
     ]
     if len(lines) > _MOST_LINES:
@@ -163,9 +165,7 @@ def _lines() -> dict[str, tuple[int, int]]:
     places = {tag: _spots[tag] for tag in counts}
     sites = {tag: UNKNOWN if place is None else str(place) for tag, (_, place) in places.items()}
     short = shorten(list(sites.values()))
-    return {
-        f"{places[tag][0]} at {short[sites[tag]]}": (counts[tag], sums[tag]) for tag in counts
-    }
+    return {f"{places[tag][0]} at {short[sites[tag]]}": (counts[tag], sums[tag]) for tag in counts}
 
 
 def _limit_nbytes() -> int:
@@ -213,7 +213,7 @@ def _dtype(dtype: Any, like: Array) -> Dtype:
     if found is None:
         known = ", ".join(each.label for each in Dtype)
         raise UsageError(
-            f"the dtype is {dtype!r}, which cannot be communicated", details=[f"known dtypes: {known}"]
+            f"the dtype is {dtype!r}, which cannot be communicated",
+            details=[f"known dtypes: {known}"],
         )
     return found
-

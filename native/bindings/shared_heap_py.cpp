@@ -39,8 +39,9 @@ Bytes make_array(std::uint64_t nbytes, std::uint64_t limit_nbytes, std::uint64_t
 
 void bind_shared_heap(nb::module_& module) {
   module.def("make_shared_array", &make_array, nb::arg("nbytes"), nb::arg("limit_nbytes"),
-             nb::arg("tag"), nb::sig("def make_shared_array(nbytes: int, limit_nbytes: int, tag: int) "
-                                     "-> numpy.typing.NDArray[numpy.uint8]"),
+             nb::arg("tag"),
+             nb::sig("def make_shared_array(nbytes: int, limit_nbytes: int, tag: int) "
+                     "-> numpy.typing.NDArray[numpy.uint8]"),
              "Zeros that the ranks of this host share.");
   module.def(
       "shared_arrays",
@@ -63,7 +64,8 @@ void bind_shared_heap(nb::module_& module) {
       "is_shared",
       [](std::uintptr_t address, std::uint64_t nbytes) {
         const SharedHeap* heap = SharedHeap::here();
-        return heap != nullptr && heap->reaches(reinterpret_cast<const std::byte*>(address), nbytes);
+        return heap != nullptr &&
+               heap->reaches(reinterpret_cast<const std::byte*>(address), nbytes);
       },
       nb::arg("address"), nb::arg("nbytes"), "Whether other ranks can reach that memory.");
 }

@@ -268,6 +268,7 @@ class Group {
   bool may_offer_in_place(const Running& op);
   void look_for_heaps(const Running& op);
   Meeting meet_in_place(Running& op, std::uint32_t flags_of_all, std::uint32_t flags_of_any);
+  bool writes_around(const Running& op) const;
   void run_in_place(const Running& op, const Wait& wait);
   void spread(const Running& op, const Step& step);
   void fold_in_place(const Running& op, const Step& step);

@@ -20,8 +20,12 @@ namespace {
 
 // What of all arrays is folded before what came out is written: it stays in the first-level cache.
 constexpr std::uint64_t piece_nbytes = 16 * 1024;
-// What is copied to all before the next piece: long enough that stores around the cache go in long runs.
-constexpr std::uint64_t spread_nbytes = 64 * 1024;
+// What is copied to all before the next piece. Stores around the cache go in long runs.
+constexpr std::uint64_t spread_nbytes = 16 * 1024;
+constexpr std::uint64_t spread_around_nbytes = 64 * 1024;
+
+// What all ranks write together does not fit into the cache that they share from here on: they write around it.
+constexpr std::uint64_t around_nbytes = 32 << 20;
 
 }  // namespace
 
@@ -94,6 +98,12 @@ std::byte* Group::place_of(const Running& op, std::uint32_t r, Space space, std:
   return place;
 }
 
+bool Group::writes_around(const Running& op) const {
+  std::uint64_t nbytes = 0;
+  for (const Cut& cut : op.plan.out_cuts) nbytes += cut.nbytes;
+  return nbytes * size_ >= around_nbytes;
+}
+
 void Group::run_in_place(const Running& op, const Wait& wait) {
   const Plan& plan = op.plan;
   for (const Step& step : std::span(plan.in_place.steps).subspan(1)) {
@@ -103,7 +113,7 @@ void Group::run_in_place(const Running& op, const Wait& wait) {
           place_of(op, from, step.src_space, step.src_block, step.src_offset, step.nbytes);
       std::byte* dst =
           place_of(op, to, step.dst_space, step.dst_block, step.dst_offset, step.nbytes);
-      if (src != dst) copy_out(dst, src, step.nbytes, plan.is_large);
+      if (src != dst) copy_out(dst, src, step.nbytes, writes_around(op));
     };
     switch (step.kind) {
       case StepKind::gate: gate(wait, op.in_background); break;
@@ -127,10 +137,12 @@ void Group::spread(const Running& op, const Step& step) {
                               step.dst_offset, step.nbytes);
     if (dst != src) targets_.push_back(dst);
   }
-  for (std::uint64_t offset = 0; offset < step.nbytes; offset += spread_nbytes) {
-    const std::uint64_t nbytes = std::min(spread_nbytes, step.nbytes - offset);
+  const bool is_around = writes_around(op);
+  const std::uint64_t piece = is_around ? spread_around_nbytes : spread_nbytes;
+  for (std::uint64_t offset = 0; offset < step.nbytes; offset += piece) {
+    const std::uint64_t nbytes = std::min(piece, step.nbytes - offset);
     for (std::byte* const target : targets_)
-      copy_out(target + offset, src + offset, nbytes, op.plan.is_large);
+      copy_out(target + offset, src + offset, nbytes, is_around);
   }
 }
 
@@ -153,11 +165,17 @@ void Group::fold_in_place(const Running& op, const Step& step) {
     for (std::uint32_t r = 0; r < size_; ++r)
       if (r != rank_) add(r);
   const std::uint64_t item = itemsize(plan.dtype);
+  // What is one of the sources is in the cache already.
+  const bool is_around =
+      writes_around(op) && std::ranges::find(sources, targets_[0]) == sources.end();
+  alignas(64) std::byte folded[piece_nbytes];
   sources_.resize(size_);
   for (std::uint64_t offset = 0; offset < step.nbytes; offset += piece_nbytes) {
     const std::uint64_t nbytes = std::min(piece_nbytes, step.nbytes - offset);
     for (std::uint32_t r = 0; r < size_; ++r) sources_[r] = sources[r] + offset;
-    fold(plan.reduce, plan.dtype, targets_[0] + offset, sources_.data(), size_, nbytes / item);
+    std::byte* const into = is_around ? folded : targets_[0] + offset;
+    fold(plan.reduce, plan.dtype, into, sources_.data(), size_, nbytes / item);
+    if (is_around) copy_around_cache(targets_[0] + offset, folded, nbytes);
     for (std::size_t i = 1; i < targets_.size(); ++i)
       std::memcpy(targets_[i] + offset, targets_[0] + offset, nbytes);
   }

@@ -22,7 +22,8 @@ namespace {
 struct Opened {
   std::mutex mutex;
   // By generation of forks, pid and start time: what a parent has mapped is not there in its children.
-  std::map<std::tuple<std::uint32_t, std::int32_t, std::uint64_t>, std::weak_ptr<const PeerHeap>> all;
+  std::map<std::tuple<std::uint32_t, std::int32_t, std::uint64_t>, std::weak_ptr<const PeerHeap>>
+      all;
 };
 
 // Lives until the process ends: groups may be closed by whatever runs last.
@@ -41,16 +42,15 @@ std::shared_ptr<const PeerHeap> map(std::int32_t pid, std::uint64_t start_time, 
   if (fd < 0) fail("opening " + path, errno);
   struct stat facts{};
   HeapHeader header{};
-  const bool is_read = ::fstat(fd, &facts) == 0 &&
-                       ::pread(fd, &header, sizeof header, 0) == sizeof header;
+  const bool is_read =
+      ::fstat(fd, &facts) == 0 && ::pread(fd, &header, sizeof header, 0) == sizeof header;
   const auto nbytes = static_cast<std::uint64_t>(facts.st_size);
   if (!is_read || header.magic != heap_magic || header.pid != pid ||
       header.start_time != start_time || header.nbytes != nbytes) {
     ::close(fd);
     throw Error(Fault::system, path + " is not the memory of shared arrays");
   }
-  void* base =
-      ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  void* base = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   const int number = errno;
   ::close(fd);
   if (base == MAP_FAILED) fail("mapping the shared arrays of a peer", number);

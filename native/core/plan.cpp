@@ -98,8 +98,9 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
 // A peer's block is checked against what the peer publishes, when the plan runs.
 void Plan::finish_in_place(std::uint32_t size) {
   if (in_place.steps.empty()) return;
-  check(in_place.steps.front().kind == StepKind::gate && in_place.steps.back().kind == StepKind::gate,
-        "a plan in place begins and ends with a gate");
+  check(
+      in_place.steps.front().kind == StepKind::gate && in_place.steps.back().kind == StepKind::gate,
+      "a plan in place begins and ends with a gate");
   std::vector<bool> needs(size, false);
   const auto check_own = [&](Space space, std::uint32_t block, std::uint64_t offset,
                              std::uint64_t nbytes) {

@@ -65,7 +65,8 @@ struct InPlace {
 struct Plan {
   std::vector<Step> steps;
   InPlace in_place;
-  mutable bool expects_in_place = false;  // all did so when it last ran; protected by the group's lock
+  mutable bool expects_in_place =
+      false;  // all did so when it last ran; protected by the group's lock
   std::vector<Cut> in_cuts;
   std::vector<Cut> out_cuts;
   ReduceKind reduce = ReduceKind::sum;

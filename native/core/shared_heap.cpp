@@ -41,7 +41,7 @@ SharedHeap& SharedHeap::make(std::uint64_t limit_nbytes) {
   const std::lock_guard lock(making);
   if (SharedHeap* heap = here()) return *heap;
   // Inherited by children, so once for all of them.
-  static const int registered = 
+  static const int registered =
       ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
   (void)registered;
   // Never deleted: arrays may be freed while the process ends, in any order.
@@ -57,7 +57,8 @@ SharedHeap::SharedHeap(std::uint64_t limit_nbytes)
   if (fd_ < 0) fail("memfd_create", errno);
   void* base = MAP_FAILED;
   if (::ftruncate(fd_, static_cast<off_t>(file_nbytes_)) == 0)
-    base = ::mmap(nullptr, file_nbytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+    base =
+        ::mmap(nullptr, file_nbytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   if (base == MAP_FAILED) {
     const int number = errno;
     ::close(fd_);
@@ -65,8 +66,9 @@ SharedHeap::SharedHeap(std::uint64_t limit_nbytes)
   }
   base_ = static_cast<std::byte*>(base);
   const std::int32_t pid = ::getpid();
-  *reinterpret_cast<HeapHeader*>(base_) = {heap_magic, pid, 0, process_start_time(pid),
-                                           reinterpret_cast<std::uint64_t>(base_), file_nbytes_};
+  *reinterpret_cast<HeapHeader*>(base_) = {
+      heap_magic,  pid, 0, process_start_time(pid), reinterpret_cast<std::uint64_t>(base_),
+      file_nbytes_};
   room_[page_nbytes] = file_nbytes_ - page_nbytes;
 }
 
@@ -177,8 +179,8 @@ void SharedHeap::free(SharedHeap* heap, std::byte* array) {
   heap->facts_.nbytes -= gone.room_nbytes;
   if (gone.is_out) {
     // Its place in the file may be written to by others: nobody gets it again.
-    ::mmap(array, gone.room_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
-           -1, 0);
+    ::mmap(array, gone.room_nbytes, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     heap->out_count_.fetch_sub(1, std::memory_order_relaxed);
     return;
   }

@@ -126,9 +126,8 @@ void test_a_forked_child_has_a_copy() {
 void test_nothing_else_is_mapped_as_one() {
   SharedHeap& heap = SharedHeap::make(limit);
   CHECK(fails_with(Fault::system, [&] { PeerHeap::open(::getpid(), 1, heap.fd()); }));
-  CHECK(fails_with(Fault::system, [&] {
-    PeerHeap::open(::getpid(), process_start_time(::getpid()), 0);
-  }));
+  CHECK(fails_with(Fault::system,
+                   [&] { PeerHeap::open(::getpid(), process_start_time(::getpid()), 0); }));
 }
 
 }  // namespace

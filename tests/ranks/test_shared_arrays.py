@@ -1,4 +1,4 @@
-"""Shared arrays: the same bits as the ordinary way, whatever is brought together, and nothing left of the dead."""
+"""Shared arrays: the same bits as the ordinary way, whatever is mixed, and nothing left of the dead."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def compare_both_ways(seed: int, cases: int) -> int:
             continue
         n = dist.get_world_size(group)
         sizes = {"x": count // n * n, "y": count // n, "z": count // n * n}
-        values = own.standard_normal(sum(sizes.values())) * 10.0 ** own.integers(-3, 3, sum(sizes.values()))
+        values = own.standard_normal(sum(sizes.values())) * 10.0 ** own.integers(
+            -3, 3, sum(sizes.values())
+        )
         start, filled = {}, 0
         for name, length in sizes.items():
             start[name] = values[filled : filled + length].astype(dtype)
@@ -123,7 +125,7 @@ def test_many_random_ops_have_the_bits_of_the_ordinary_way(ranks: Callable[..., 
 
 
 def mix(brings_shared: list[list[bool]]) -> list[int]:
-    """One op of one shape after the other; which ranks bring a shared array to each. How many went in place."""
+    """Ops of one shape; which ranks bring a shared array to each. How many had gone in place after each."""
     dist.init_process_group()
     rank, size = dist.get_rank(), dist.get_world_size()
     count = 100_003

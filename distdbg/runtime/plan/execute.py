@@ -206,9 +206,7 @@ class Execution:
             host.log.of(memory, owner).reads.append((begin, end, rank, at))
         return memory.read(begin, end)
 
-    def note_remote_access(
-        self, rank: int, at: int, space: Space, owner: int, does: str
-    ) -> None:
+    def note_remote_access(self, rank: int, at: int, space: Space, owner: int, does: str) -> None:
         """Whether an array of a peer may be used now."""
         if space is Space.SLOT:
             return
@@ -227,7 +225,9 @@ class Execution:
         """Write to a step's destination, on whichever ranks that is."""
         owners: Sequence[int] = (rank,)
         if step.kind is StepKind.SPREAD:
-            owners = [o for o in self.host_of[rank].ranks if not self.is_one_place(rank, at, step, o)]
+            owners = [
+                o for o in self.host_of[rank].ranks if not self.is_one_place(rank, at, step, o)
+            ]
         elif step.kind is StepKind.FOLD_TO and step.peer < 0:
             owners = self.host_of[rank].ranks
         elif step.kind in (StepKind.FOLD_TO, StepKind.PUSH):
@@ -241,9 +241,7 @@ class Execution:
         dst = self.memory(rank, at, step.dst, step.dst_block, owner, write=False)
         return src is dst and step.src_offset == step.dst_offset
 
-    def store_at(
-        self, rank: int, at: int, step: Step, parts: list[Interval], owner: int
-    ) -> None:
+    def store_at(self, rank: int, at: int, step: Step, parts: list[Interval], owner: int) -> None:
         """The same on one rank; what is wrong with that is noted."""
         if step.dst is Space.INPUT:
             self.fault(FaultKind.READ_ONLY, rank, at, "the input belongs to the user")

@@ -29,7 +29,9 @@ def plans_for(problems: list[Problem]) -> list[Plan]:
     return made
 
 
-def faults_of(problems: list[Problem], plans: list[Plan], *, in_place: bool = True) -> set[FaultKind]:
+def faults_of(
+    problems: list[Problem], plans: list[Plan], *, in_place: bool = True
+) -> set[FaultKind]:
     return {fault.kind for fault in simulate(problems, plans, TOPOLOGY, in_place=in_place)}
 
 
@@ -46,9 +48,7 @@ def test_every_plan_in_place_is_right(
     kind: Kind, size: int, count: int, itemsize: int, root: int, in_place: bool
 ) -> None:
     problems = [
-        uniform_problem(
-            kind, rank, size, count * itemsize, root=root % size, itemsize=itemsize
-        )
+        uniform_problem(kind, rank, size, count * itemsize, root=root % size, itemsize=itemsize)
         for rank in range(size)
     ]
     # all_reduce and reduce work in the array itself.
