@@ -2,8 +2,8 @@
 
 Columns: distdbg on shared arrays, the same on ordinary ones, the peers on theirs, and the machine's copy: all
 ranks copy a NumPy array of the size at once, in the same run and processes. `of copy`: what the copy takes
-for as many bytes as the op has to move, over what the op took. It has to read each byte of the inputs once, and
-to write each byte of the outputs once. Targets: 80 % of that, and 1.5 times as fast as the best peer.
+for as many bytes as the op has to move, over what the op took. It has to read each byte of the inputs, and to
+write each byte of the outputs, once. Targets: 80 % of that, and 1.5 times as fast as the best peer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans for shared arrays: ranks of one host read and write each other's arrays where they are.
 
-Nothing goes through slots, and nothing through the kernel. Each plan has two gates: one that all have come
-to before an array of a peer is touched, and one before any rank has its arrays back. Between them the
+Nothing goes through slots, and nothing through the kernel. Each plan has two gates: one that all
+reach before an array of a peer is touched, and one before any rank has its arrays back. Between them the
 work is shared out so that each byte is read once and written once:
 
     all_reduce      each rank folds its share of the elements and writes it into all arrays
