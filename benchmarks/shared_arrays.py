@@ -103,6 +103,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--libraries", default=",".join(SUBJECTS))
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes in each")
     parser.add_argument("--case-seconds", type=float, default=0.15, help="blocks of one case")
+    parser.add_argument(
+        "--most-others",
+        type=float,
+        metavar="CORES",
+        help="a round does not count in which other processes used more",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
     args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -117,6 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Limits(case_s=args.case_seconds),
         rounds=args.rounds,
         cores=len(os.sched_getaffinity(0)),
+        most_others=args.most_others,
     )
     print("\n".join(f"{name:<17} {value}" for name, value in machine.items()))
     print()

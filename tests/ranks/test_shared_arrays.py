@@ -18,7 +18,7 @@ from distdbg.errors import PeerLost
 
 DTYPES = [np.float32, np.float64, np.float16, np.int32, np.uint8, ml_dtypes.bfloat16]
 #: Above what goes in place, also where it is cut, and not a multiple of anything.
-COUNTS = [70_001, 300_007, 1 << 20]
+COUNTS = [300_007, 500_009, 1 << 20]
 #: Of one shape: one op to map the arrays of the others, and two in place, of which the second has put nothing
 #: into slots.
 TIMES = 3
@@ -150,7 +150,7 @@ def test_one_ordinary_array_sends_all_the_ordinary_way(ranks: Callable[..., list
 def ways_to_call() -> list[int]:
     dist.init_process_group()
     rank, size = dist.get_rank(), dist.get_world_size()
-    xs = [dist.zeros(50_000, np.float32) for _ in range(4)]
+    xs = [dist.zeros(80_000, np.float32) for _ in range(4)]
     counts = [in_place_ops()]
     for step in range(3):
         for x in xs:

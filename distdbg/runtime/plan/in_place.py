@@ -32,9 +32,13 @@ _NAME = "in_place"
 def plan_in_place(problem: Problem, topology: Topology) -> Plan | None:
     """The steps of `problem.rank` in shared arrays; None where the slots do as well, or there is no peer."""
     maker = _MAKERS.get(problem.kind)
-    nbytes = max(sum(problem.in_nbytes), sum(problem.out_nbytes))
     if maker is None or problem.size == 1 or len(topology.hosts) > 1:
         return None
+    nbytes = max(sum(problem.in_nbytes), sum(problem.out_nbytes))
+    if problem.kind in (Kind.GATHER, Kind.SCATTER):
+        # All but root have one block.
+        one = problem.in_nbytes if problem.kind is Kind.GATHER else problem.out_nbytes
+        nbytes = one[0] * problem.size
     return maker(problem) if nbytes >= max(1, topology.in_place_nbytes) else None
 
 
