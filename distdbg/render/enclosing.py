@@ -10,8 +10,10 @@ Pure functions over the text of a file; where it does not parse, or the line is 
 from __future__ import annotations
 
 import ast
+import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from distdbg.record.printable import printable, shorten
@@ -147,7 +149,7 @@ def argument_origin(
     name = _name_in(given)
     if name is None:
         return _returned(source, given) or None
-    bound = [at for at in _bound_at(scope, name) if at <= line]
+    bound = [at for at in bound_at(scope, name) if at <= line]
     if not bound:
         return None if function is None else _parameter(function, name)
     last = max(bound)
@@ -170,11 +172,11 @@ def _has_run(source: Source, scope: ast.AST, name: str, bound: int, line: int) -
     # Bound again behind the line, in a loop around it: so it is from the second round on.
     loops = [block for block in here if isinstance(block, Loop)]
     return not any(
-        line < again <= node_line(loop) for again in _bound_at(scope, name) for loop in loops
+        line < again <= node_line(loop) for again in bound_at(scope, name) for loop in loops
     )
 
 
-def _bound_at(scope: ast.AST, name: str) -> Iterator[int]:
+def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
     """The lines that give a name a value, by an assignment or otherwise."""
     for node in _own(scope):
         match node:
@@ -233,7 +235,13 @@ def _say_block(source: Source, block: _Block | ast.With, line: int) -> str:
 
 
 def line_text(source: Source, line: int) -> str:
+    """A line as it stands there, without its comment."""
     text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
+    with suppress(tokenize.TokenError, SyntaxError):  # a line of several ends amid a bracket
+        for token in tokenize.generate_tokens(iter([text]).__next__):
+            if token.type == tokenize.COMMENT:
+                text = text[: token.start[1]].rstrip()
+                break
     return shorten(printable(text), _MOST_LETTERS)
 
 

@@ -29,10 +29,12 @@ from distdbg.record.format import Status
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import (
+    CHILD_END,
     FILE_LOCK,
     NO_OTHER_THREAD,
     OTHER_THREAD,
     STOPPED_ITSELF,
+    UNREAD,
     lock_holder_in,
     waits_for_lock,
 )
@@ -116,7 +118,7 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: D
         f"{say_ranks(direct, 3)} waited{waited} for {say_ranks(ranks, 3)}",
         seen if not doing.text or _do_the_same(session, ranks, doing) else "",
         then,
-        f" (in {session.name_of(end.op) if end.op else end.edge.text})",
+        f" (in {op})" if (op := end.waited_in(session)) else "",
     )
 
 
@@ -208,6 +210,12 @@ def advice_of_reason(why: str) -> str:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"
+    if why.startswith(CHILD_END) and UNREAD in why:
+        return (
+            "read what that process writes before you wait for its end (subprocess: communicate())"
+        )
+    if why.startswith(CHILD_END):
+        return "see what that process waits for, or is still busy with"
     if why.startswith(FILE_LOCK) and (holder := _HOLDER.match(why)):
         return f"let {holder[1]} release that file lock before it waits for the others"
     if why.startswith(FILE_LOCK):
@@ -259,7 +267,9 @@ def _now(session: Session, ranks: tuple[int, ...], doing: Doing, end: ChainEnd |
     if end is not None:
         wait, whom = verb(end.waiters, "waits", "wait"), verb(ranks, "it", "them")
         tails.append(f"; {say_ranks(end.waiters, 3)} {wait} for {whom}")
-        tails.append(f" in {session.name_of(end.op) if end.op else end.edge.text}")
+        is_one = {edge.rank for edge in end.direct} == set(end.waiters)
+        if is_one and (op := end.waited_in(session)):
+            tails.append(f" in {op}")
     if doing.state is not RankState.BUSY and seen.why:
         tails.append(f" ({seen.why})")
     return fit(head, *tails, doing.compared)

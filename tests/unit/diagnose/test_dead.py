@@ -23,9 +23,9 @@ from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
             "the core dump",
         ),
         (
-            {"cause": "signal", "signal": 10},
-            "was killed by SIGUSR1",
-            "SIGUSR1 came from outside",
+            {"cause": "signal", "signal": 14},
+            "was killed by SIGALRM",
+            "SIGALRM came from outside",
         ),
         ({"cause": "oom", "signal": 9}, "was killed for memory", "more memory"),
         (
@@ -54,6 +54,19 @@ def test_a_dead_rank_is_told_with_how_it_died_and_what_to_do(
         texts(finding)[1]
         == "rank 2 last called all_reduce #1 on group 'world' at train.py:80 (step)"
     )
+
+
+def test_a_killed_rank_that_used_far_more_memory_than_the_others_is_told_so() -> None:
+    build = trained(3)
+    build.end(1, at_s=2.5, cause="signal", signal=9, max_rss_nbytes=335 << 20)
+    for rank in (0, 2):
+        build.end(rank, at_s=3, cause="exited", exit_code=1, max_rss_nbytes=49 << 20)
+    [finding] = [one for one in find(dead, build) if one.ranks == (1,)]
+    assert (
+        "rank 1 had used 335.0 MiB of memory at most, the other ranks 49.0 MiB; the oom_kill counter did not "
+        "rise"
+    ) in texts(finding)
+    assert finding.advice.startswith("see what takes memory on rank 1 alone")
 
 
 def test_an_exception_of_its_own_is_the_cause_and_those_who_lost_it_are_victims() -> None:
