@@ -39,6 +39,7 @@ void Group::publish(Running& op, const Describe& describe) {
   slot.site = 0;
   slot.level = static_cast<std::uint16_t>(level());
   slot.flags = may_offer_in_place(op) ? offers_in_place : 0;
+  op.is_compared = op.goes_in_place = false;
   op.is_unstaged = slot.flags != 0 && plan.expects_in_place;
   if (op.is_unstaged) slot.flags |= is_unstaged;
   // Always: whether peers will read our blocks is for their plans to know, not for ours.
@@ -89,6 +90,7 @@ Group::Meeting Group::agree(Running& op, const Describe& describe, const Wait& w
     level = std::max<std::uint32_t>(level, slot.level);
     flags |= slot.flags;
   }
+  op.is_compared = true;
   if (!are_equal) return differ(op, describe, wait);
   op.level = level;
   if (op.plan.exchanges && level > level_off && !do_sizes_fit(op))

@@ -27,7 +27,8 @@ constexpr std::uint16_t cannot_read =
     16;  // when the group is made: the memory of a rank of its host
 // What peers would read or write lies in its shared arrays, and it has mapped those of the peers it needs.
 constexpr std::uint16_t offers_in_place = 32;
-constexpr std::uint16_t is_unstaged = 64;  // it has put nothing into its slot, as all may offer that
+constexpr std::uint16_t is_unstaged =
+    64;  // it has put nothing into its slot, as all may offer that
 
 // One rank's part of what is wrong with the arrays of an op.
 struct Trouble {

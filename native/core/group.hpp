@@ -274,6 +274,7 @@ class Group {
   void fold_in_place(const Running& op, const Step& step);
   std::byte* place_of(const Running& op, std::uint32_t r, Space space, std::uint32_t block,
                       std::uint64_t offset, std::uint64_t nbytes) const;
+  bool may_be_written(const Running& op) const;
   void take_out_arrays(const Running& op);
   std::byte* own_slot_for_writing() { return segment_.payload(rank_, gate_ + 1); }
   Block peer_block(const Running& op, std::uint32_t peer, Space space, std::uint32_t block) const;

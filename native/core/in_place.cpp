@@ -72,14 +72,14 @@ void Group::look_for_heaps(const Running& op) {
 
 Group::Meeting Group::meet_in_place(Running& op, std::uint32_t flags_of_all,
                                     std::uint32_t flags_of_any) {
-  op.in_place = (flags_of_all & offers_in_place) != 0;
+  op.goes_in_place = (flags_of_all & offers_in_place) != 0;
   if (!op.plan.in_place.steps.empty()) {
     if ((segment_.slot(rank_, op.first_gate).flags & offers_in_place) != 0)
-      op.plan.expects_in_place = op.in_place;
+      op.plan.expects_in_place = op.goes_in_place;
     else if (!links_)
       look_for_heaps(op);
   }
-  return !op.in_place && (flags_of_any & is_unstaged) != 0 ? Meeting::again : Meeting::agreed;
+  return !op.goes_in_place && (flags_of_any & is_unstaged) != 0 ? Meeting::again : Meeting::agreed;
 }
 
 // Where a place of rank `r`, which may be this one, lies for this process.
@@ -181,11 +181,21 @@ void Group::fold_in_place(const Running& op, const Step& step) {
   }
 }
 
-// Of an op that failed between its gates: a peer that has not noticed yet may still write to them, and they are
-// their owner's again.
+// Whether a peer may be writing to this rank's arrays. A thread that left its rank standing at the first gate does
+// not know what became of it: the others may have passed it long ago.
+bool Group::may_be_written(const Running& op) const {
+  if (op.is_compared) return op.in_place;
+  const SlotHeader& slot = segment_.slot(rank_, op.first_gate);
+  const std::uint32_t epoch = segment_.header().epoch.load(std::memory_order_acquire);
+  const bool is_open =
+      static_cast<std::int32_t>(epoch - static_cast<std::uint32_t>(op.first_gate)) >= 0;
+  return is_open && slot.first_gate == op.first_gate && (slot.flags & offers_in_place) != 0;
+}
+
+// Of an op that failed: a peer that has not noticed yet may still write to them, and they are their owner's again.
 void Group::take_out_arrays(const Running& op) {
   SharedHeap* heap = SharedHeap::here();
-  if (heap == nullptr || !op.plan.in_place.exposes_outputs) return;
+  if (heap == nullptr || !op.plan.in_place.exposes_outputs || !may_be_written(op)) return;
   for (std::uint32_t i = 0; i < op.plan.out_cuts.size(); ++i)
     heap->take_out(op.own(Space::output, i));
 }

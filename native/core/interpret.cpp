@@ -266,7 +266,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     if (checksum_interval_ != 0 && plan.has_equal_outputs && op.level >= level_detail)
       compare_outputs(op, describe, wait);
   } catch (Error& error) {
-    if (op.in_place) take_out_arrays(op);
+    take_out_arrays(op);
     error.seq = seq_;
     error.gate = gate_ + 1;
     // Where words were exchanged all ranks stand at the same gate again; else they do not.
@@ -281,6 +281,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     if (is_broken()) heaps_.assign(size_, nullptr);  // nobody's memory is kept when it is gone
     throw;
   } catch (const std::exception& error) {
+    take_out_arrays(op);
     break_group(Fault::system, static_cast<int>(rank_), error.what());
     if (links_) links_->tell_cause();
     throw Error(Fault::system, error.what());
@@ -320,7 +321,8 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
           if (recorder_ && !op.has_started) recorder_->started(op.recorded);
           op.has_started = true;
           if (agree(op, describe, wait) == Meeting::again) return false;
-          if (op.in_place) {
+          if (op.goes_in_place) {
+            op.in_place = true;
             run_in_place(op, wait);
             op.in_place = false;
             return true;
