@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Callable
 from datetime import timedelta
@@ -209,6 +210,34 @@ def test_elsewhere_they_are_ordinary_arrays(
     ranks: Callable[..., list[Any]], transport: str, limit: str
 ) -> None:
     assert ranks(on_other_ways, 2, transport=transport, limit=limit) == [0, 0]
+
+
+def without_room_for_a_peer() -> int:
+    rank = int(os.environ["RANK"])
+    os.environ["DISTDBG_SHARED_NBYTES"] = str(1 << 40 if rank == 0 else 10 << 20)
+    dist.init_process_group()
+    x = dist.empty(100_000, np.float64)
+    if rank == 1:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+    for _ in range(4):
+        x[:] = rank
+        dist.all_reduce(x)
+        assert (x == 1).all()
+    # What needs rank 0 alone to map its peer.
+    before, half = in_place_ops(), np.empty(50_000)
+    for _ in range(3):
+        dist.scatter(half, np.split(x, 2) if rank == 1 else None, src=1)
+        assert (half == 1).all()
+    after = in_place_ops()
+    dist.destroy_process_group()
+    return 10 * before + after
+
+
+def test_a_peer_that_cannot_be_mapped_is_served_through_the_slots(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    assert ranks(without_room_for_a_peer, 2) == [3, 3]
 
 
 def mapped_heaps() -> int:
