@@ -19,7 +19,7 @@ from distdbg.errors import PeerLost
 
 DTYPES = [np.float32, np.float64, np.float16, np.int32, np.uint8, ml_dtypes.bfloat16]
 #: Above what goes in place, also where it is cut, and not a multiple of anything.
-COUNTS = [300_007, 500_009, 1 << 20]
+COUNTS = [550_007, 700_001, 1 << 20]
 #: Of one shape: one op to map the arrays of the others, and two in place, of which the second has put nothing
 #: into slots.
 TIMES = 3
@@ -113,11 +113,12 @@ def compare_both_ways(seed: int, cases: int) -> int:
     return went_in_place
 
 
-@pytest.mark.parametrize("seed", range(2))
+# Each kind once.
+@pytest.mark.parametrize("seed", [0, 3, 6])
 def test_results_have_the_bits_of_the_ordinary_way(
     ranks: Callable[..., list[Any]], seed: int
 ) -> None:
-    assert all(ranks(compare_both_ways, 3, seed=seed, cases=9))
+    assert all(ranks(compare_both_ways, 3, seed=seed, cases=3))
 
 
 @pytest.mark.slow
@@ -151,7 +152,7 @@ def test_one_ordinary_array_sends_all_the_ordinary_way(ranks: Callable[..., list
 def ways_to_call() -> list[int]:
     dist.init_process_group()
     rank, size = dist.get_rank(), dist.get_world_size()
-    xs = [dist.zeros(80_000, np.float32) for _ in range(4)]
+    xs = [dist.zeros(140_000, np.float32) for _ in range(4)]
     counts = [in_place_ops()]
     for step in range(3):
         for x in xs:
@@ -299,7 +300,7 @@ def test_memory_is_used_again_and_a_child_leaves_it_alone(ranks: Callable[..., l
 
 def sum_on_threads() -> bool:
     rank, size = dist.get_rank(), dist.get_world_size()
-    x = dist.empty(100_000, np.float32)
+    x = dist.empty(150_000, np.float32)
     for _ in range(3):
         x[:] = rank
         dist.all_reduce(x)
@@ -320,7 +321,7 @@ def levels_off_and_different_calls() -> bool:
     os.environ["DISTDBG_DEBUG"] = "off"
     dist.init_process_group(timeout=timedelta(seconds=20))
     rank = dist.get_rank()
-    x, y = dist.zeros(100_000, np.float32), dist.zeros(50_000, np.float64)
+    x, y = dist.zeros(150_000, np.float32), dist.zeros(75_000, np.float64)
     for _ in range(3):
         dist.all_reduce(x)
         dist.all_reduce(y)

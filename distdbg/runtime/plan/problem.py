@@ -26,7 +26,7 @@ MIN_SLOT_NBYTES = 64
 #: The default of Topology.in_place_nbytes, and what it is where ranks share cores: there a gate more is a
 #: change of process more.
 IN_PLACE_NBYTES = 64 << 10
-IN_PLACE_SHARED_CORES_NBYTES = 256 << 10
+IN_PLACE_SHARED_CORES_NBYTES = 512 << 10
 
 #: The default of Topology.slots_nbytes.
 SLOTS_NBYTES = 64 << 20
