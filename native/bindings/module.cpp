@@ -16,4 +16,5 @@ NB_MODULE(_native, module) {
   distdbg::bind_group(module);
   distdbg::bind_reducer(module);
   distdbg::bind_tap(module);
+  distdbg::bind_shared_heap(module);
 }

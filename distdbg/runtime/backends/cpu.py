@@ -34,7 +34,11 @@ from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.plan.problem import SLOTS_NBYTES
+from distdbg.runtime.plan.problem import (
+    IN_PLACE_NBYTES,
+    IN_PLACE_SHARED_CORES_NBYTES,
+    SLOTS_NBYTES,
+)
 from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
@@ -137,6 +141,7 @@ class CpuEngine:
             hosts=self._between.hosts,
             link=joined.link,
             overrides=joined.overrides,
+            in_place_nbytes=IN_PLACE_NBYTES if joined.has_own_core else IN_PLACE_SHARED_CORES_NBYTES,
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1

@@ -148,6 +148,8 @@ class Joined:
     overrides: tuple[Override, ...] = ()
     link: Link = field(default_factory=Link)
     ways: Ways = field(default_factory=Ways)
+    #: Whether each rank of this host has a core to itself.
+    has_own_core: bool = True
 
 
 def connect(
@@ -273,7 +275,8 @@ def connect(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
             ) from error
         raise_instead(too_late(group_name, size, missing, behind), error)
-    return Joined(group, parse_overrides(shape.algo if shape is not None else ""), link, ways)
+    overrides = parse_overrides(shape.algo if shape is not None else "")
+    return Joined(group, overrides, link, ways, patience.spins > 0)
 
 
 def too_late(
