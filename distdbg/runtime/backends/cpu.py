@@ -141,7 +141,9 @@ class CpuEngine:
             hosts=self._between.hosts,
             link=joined.link,
             overrides=joined.overrides,
-            in_place_nbytes=IN_PLACE_NBYTES if joined.has_own_core else IN_PLACE_SHARED_CORES_NBYTES,
+            in_place_nbytes=IN_PLACE_NBYTES
+            if joined.has_own_core
+            else IN_PLACE_SHARED_CORES_NBYTES,
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1
