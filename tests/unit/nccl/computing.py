@@ -249,15 +249,18 @@ class Allocations:
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
         self._kept: list[Any] = []
+        self._lock = threading.Lock()  # ranks are threads
 
     def add(self, array: Any) -> None:
-        self._kept.append(array)
         begin, end = np.lib.array_utils.byte_bounds(array)
-        self._ends[begin] = max(end, self._ends.get(begin, 0))
+        with self._lock:
+            self._kept.append(array)
+            self._ends[begin] = max(end, self._ends.get(begin, 0))
 
     def check(self, at: int, nbytes: int) -> None:
         if at + nbytes > self._ends.get(at, 0):
-            places = list(self._ends.items())
+            with self._lock:
+                places = list(self._ends.items())
             assert any(begin <= at and at + nbytes <= end for begin, end in places), (
                 f"{nbytes} bytes are not all in one array"
             )
