@@ -203,6 +203,11 @@ class Unwaited:
         self._ranges: list[Range] = []
         self._count = 0
 
+    @property
+    def in_flight(self) -> list[Started]:
+        """The list itself, also of ops that are over; it is never replaced. Empty: there is nothing to compare."""
+        return self._started
+
     # ------------------------------------------------------------------------------- begin
 
     def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:

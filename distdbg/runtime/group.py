@@ -28,6 +28,7 @@ from distdbg.runtime.world import World, current, current_world, not_initialized
 
 if TYPE_CHECKING:
     from distdbg.check.blocks import Blocks
+    from distdbg.native import KnownCalls
     from distdbg.runtime.coalescing import Collector
     from distdbg.runtime.lives import Life
     from distdbg.runtime.store import Store
@@ -124,6 +125,17 @@ class ProcessGroup(GroupMethods):
         self.blocks: Blocks | None = None
         self.breakpoints = Breakpoints()
         self._engine: Engine | None = None
+        #: Calls that native code carries out alone (known_calls.py); None: the group has to be looked at
+        #: first; False: it was, and each of its calls goes the Python way.
+        self.known_calls: KnownCalls | Literal[False] | None = None
+        #: The engine that did so last.
+        self.known_engine: Engine | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        # Whatever has changed may be why its ops went the way they did.
+        if name != "known_calls":
+            object.__setattr__(self, "known_calls", None)
 
     @property
     def engine(self) -> Engine:

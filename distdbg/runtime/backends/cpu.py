@@ -21,7 +21,7 @@ from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspici
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
-from distdbg.native import Control, Message, NativeError, Op, Recorder, View
+from distdbg.native import Control, KnownCalls, Message, NativeError, Op, Recorder, View
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends import staging
@@ -151,6 +151,11 @@ class CpuEngine:
         options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)
+        #: Of calls that need none of what is below; None: all do.
+        self.known_calls: KnownCalls | None = None
+        if options == 0 and read_setting("DISTDBG_KNOWN_CALLS"):
+            self.known_calls = KnownCalls(self.group)
+            self.known_calls.limit_ns = self._timeout_ns
         self._is_closed = False
 
     @property
@@ -261,6 +266,8 @@ class CpuEngine:
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = _to_ns(timeout_s)
+        if self.known_calls is not None:
+            self.known_calls.limit_ns = self._timeout_ns
         if self.on_gpu is not None:
             self.on_gpu.set_timeout(timeout_s)
 
@@ -389,6 +396,11 @@ class CpuEngine:
         return self._on_other_rules(self)
 
     # ------------------------------------------------------------------------ errors
+
+    def fail_known(self, call: Call, error: NativeError) -> NoReturn:
+        """Raise the error of an op that native code carried out alone."""
+        message = self.group.last_message if call.kind >= _SEND else None
+        self.fail(call, error, self.group.started_ns, message)
 
     def fail(
         self,
