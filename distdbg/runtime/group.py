@@ -318,6 +318,9 @@ class ClosedEngine:
         """Do nothing."""
 
 
+#: As it is here: whoever puts another in its place wants to see each op.
+PLAIN_RUN = ProcessGroup.run
+
 #: What `group=` takes: a group, None for the default one, or NON_GROUP_MEMBER.
 Group = ProcessGroup | NonGroupMember | int | None
 

@@ -26,7 +26,7 @@ from distdbg.runtime import torch_profiler
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import CARRIERS, Dtype
-from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.group import PLAIN_RUN, ProcessGroup
 from distdbg.runtime.reduce_op import RedOpType
 from distdbg.runtime.world import current_world
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: What a call is known by, see above.
 Likeness = object
 
-_caller = KnownCaller(current_world, ProcessGroup, RedOpType, vars(torch_profiler))
+_caller = KnownCaller(current_world, ProcessGroup, PLAIN_RUN, RedOpType, vars(torch_profiler))
 known_collective = _caller.collective
 known_message = _caller.message
 

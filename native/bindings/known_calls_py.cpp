@@ -151,12 +151,13 @@ std::uint64_t relation(const Memory& output, const Memory& input) {
 // The functions of the public API call this first, with their own arguments.
 class KnownCaller {
  public:
-  KnownCaller(nb::object current_world, nb::object group_type, nb::object op_type,
+  // `run`: of a group that nobody watches.
+  KnownCaller(nb::object current_world, nb::object group_type, nb::object run, nb::object op_type,
               nb::object profiler_facts)
       : current_world_(std::move(current_world)),
         group_type_(std::move(group_type)),
         op_type_(std::move(op_type)),
-        run_(group_type_.attr("run")),
+        run_(std::move(run)),
         profiler_facts_(std::move(profiler_facts)) {}
 
   // None: it was carried out. bytes: nobody knows it yet; `learn` may, when it has gone well. False: it has to
@@ -330,7 +331,7 @@ void bind_known_calls(nb::module_& module) {
              self.keep(look, std::move(known));
            });
   nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
-      .def(nb::init<nb::object, nb::object, nb::object, nb::object>())
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>())
       .def("collective", &KnownCaller::collective, nb::arg().none(), nb::arg().none(),
            nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
            nb::arg().none(), nb::arg().none())
