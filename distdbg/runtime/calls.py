@@ -35,6 +35,8 @@ from distdbg.runtime.buffers import copy_of, input_of, output_of, overlaps
 from distdbg.runtime.call import Call, Kind, Variant
 from distdbg.runtime.reduce_op import ReduceOp
 
+_SUM = ReduceOp.SUM
+
 
 def all_reduce(
     array: Array,
@@ -44,6 +46,9 @@ def all_reduce(
     name: str | None = None,
 ) -> Call:
     """Reduce in place, or into `output`. PREMUL_SUM scales a copy of this rank's part and sums."""
+    if op is _SUM and output is None:  # most are; defined for every dtype
+        both = (array,)
+        return Call(Kind.ALL_REDUCE, both, both, op, -1, -1, 0, None, None, timeout_s, name)
     source, sum_op = reducible(name or "all_reduce", array, op)
     outputs = (array if output is None else output,)
     inputs = outputs if source is outputs[0] else (source,)

@@ -157,9 +157,12 @@ class GroupHandle {
     const RecordedOp recorded = begin(*p, plan, issued.now_ns, flag_async, words);
     Describe known;
     if (p->group.checks(check_order)) look_at_call(handles, words, known);
+    const bool is_plain = !in.is_stand_in() && !out.is_stand_in();
     const ReleaseGil release;
-    return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
-                            known.site, known.flags);
+    OpPointer op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
+                                    deadline_ns, known.site, known.flags);
+    op->is_plain = is_plain;
+    return op;
   }
 
   // An op that has ended can be asked also after close().
@@ -181,10 +184,14 @@ class GroupHandle {
     const Moment issued = enter(*p);
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), issued.now_ns);
+    const bool is_plain = view.finish.is_none();
     const ReleaseGil release;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
-    return is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
-                   : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
+    MessagePointer message =
+        is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
+                : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
+    message->is_plain = is_plain;
+    return message;
   }
   // As PointToPoint::send_note. Not recorded.
   MessagePointer post_note(bool is_send, const View& view, int peer, std::int64_t tag) {

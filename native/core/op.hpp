@@ -23,6 +23,7 @@ struct Op {
   RecordedOp recorded;
   std::uint64_t number = 0;  // of the entry
   std::uint32_t site = 0;    // where it was called, for the recorder
+  bool is_plain = false;     // for the submitter: nothing is left to do when it has gone well
 
   // What the other side of a mismatched message had, for the error's text.
   std::uint64_t peer_nbytes = 0;

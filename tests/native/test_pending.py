@@ -21,7 +21,7 @@ class EndsAsTheWaitGivesUp:
     """The part of a native group and of an engine that a pending op uses."""
 
     def __init__(self) -> None:
-        self.handle = SimpleNamespace(done=False)
+        self.handle = SimpleNamespace(done=False, is_plain=False)
         self.group = self
         self.compares_order = False
 

@@ -145,6 +145,7 @@ class CpuEngine:
         # Bound once: making a bound method costs as much as a look-up in a large table.
         self._native_run = self.group.run
         self._native_transfer = self.group.transfer
+        self._native_submit = self.group.submit
         self._plan_maker = Planner(rank, size, self._names, topology).make
         #: Called with each suspicion, after it was logged.
         self.on_suspicion: Callable[[Suspicion], None] | None = None
@@ -239,7 +240,7 @@ class CpuEngine:
             else:
                 inputs, outputs = self._views(call)
                 views = [*inputs, *outputs]
-                handle = self.group.submit(
+                handle = self._native_submit(
                     call.kind | (op.code << 8 if op is not None else 0) | (call.root + 1) << 16,
                     inputs,
                     outputs,
@@ -262,6 +263,14 @@ class CpuEngine:
             self._sweep_at = 2 * len(self._in_flight) + 1
         self._in_flight.append(pending)
         return pending
+
+    def forget(self, pending: CpuPending) -> None:
+        """An op has ended that was waited for: most often it is the last that was started."""
+        in_flight = self._in_flight
+        if in_flight and in_flight[-1] is pending:
+            last = in_flight.pop()
+            if last is not pending:  # of another thread, started this moment
+                in_flight.append(last)
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""

@@ -20,6 +20,7 @@ class EndsMeanwhile:
     """A handle that is seen to have ended when it is asked for the second time."""
 
     number = 0
+    is_plain = False
 
     def __init__(self) -> None:
         self.asked = 0
@@ -55,7 +56,7 @@ def test_a_wait_that_gives_up_as_the_op_ends_is_not_the_outcome_of_the_op() -> N
 
 
 def pending_of(engine: Any, *views: Any) -> CpuPending:
-    handle: Any = SimpleNamespace(number=0, done=True)
+    handle: Any = SimpleNamespace(number=0, done=True, is_plain=False)
     engine.compares_order = False
     return CpuPending(engine, Call(Kind.BARRIER, (), ()), handle, views, 0)
 
