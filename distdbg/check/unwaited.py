@@ -205,7 +205,7 @@ class Unwaited:
 
     @property
     def in_flight(self) -> list[Started]:
-        """The list itself, also of ops that are over; it is never replaced. Empty: there is nothing to compare."""
+        """The list itself, which is never replaced, with ops that are over; if empty, none is in flight."""
         return self._started
 
     # ------------------------------------------------------------------------------- begin

@@ -473,7 +473,7 @@ def stops_at_a_known_call() -> list[Any]:
     before = calls.hits
     dist.barrier()
     if dist.get_rank() == 0:
-        arm("op=all_reduce")
+        arm("kind=all_reduce")
     dist.barrier()
     dist.all_reduce(x)
     in_between = calls.hits

@@ -218,28 +218,20 @@ class CpuEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
-        try:
-            return self._submit(call)
-        except UsageError:
-            if not staging.is_for_device(call):
-                raise
-            return staging.submit(self, call, self.on_gpu)
-
-    def _submit(self, call: Call) -> Pending:
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         started_ns = _monotonic_ns()
-        op = call.op
-        views: Sequence[View]
         handle: Op | Message
+        views: Sequence[View]
         try:
             if call.kind >= _SEND:
-                is_send = call.kind is _SEND
-                view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
-                handle = self.group.post(is_send, view, call.peer, call.tag, limit_ns)
-                views = [view]
+                handle, views = self._post(call, limit_ns)
             else:
-                inputs, outputs = self._views(call)
-                views = [*inputs, *outputs]
+                if call.kind is _ALL_REDUCE and call.inputs is call.outputs:
+                    inputs = outputs = views = (as_output(call.outputs[0]),)
+                else:
+                    inputs, outputs = self._views(call)
+                    views = [*inputs, *outputs]
+                op = call.op
                 handle = self._native_submit(
                     call.kind | (op.code << 8 if op is not None else 0) | (call.root + 1) << 16,
                     inputs,
@@ -249,6 +241,10 @@ class CpuEngine:
                     self._plan_maker,
                     call.extra,
                 )
+        except UsageError:
+            if not staging.is_for_device(call):
+                raise
+            return staging.submit(self, call, self.on_gpu)
         except NativeError as error:
             if error.fault == _BREAK:
                 return self._other_rules().submit(call)
@@ -263,6 +259,11 @@ class CpuEngine:
             self._sweep_at = 2 * len(self._in_flight) + 1
         self._in_flight.append(pending)
         return pending
+
+    def _post(self, call: Call, limit_ns: int) -> tuple[Message, Sequence[View]]:
+        is_send = call.kind is _SEND
+        view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
+        return self.group.post(is_send, view, call.peer, call.tag, limit_ns), (view,)
 
     def forget(self, pending: CpuPending) -> None:
         """An op has ended that was waited for: most often it is the last that was started."""
