@@ -95,7 +95,9 @@ def broadcast(
     """Send the array of rank `src` to all ranks, in place."""
     known: Likeness
     try:
-        known = known_collective("broadcast", group, async_op, timeout, src, group_src, tensor, None)
+        known = known_collective(
+            "broadcast", group, async_op, timeout, src, group_src, tensor, None
+        )
         if known is None:
             return None
     except NativeError as error:
