@@ -13,13 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hanging_job import HangingJob, distdbg
+from hanging_job import HangingJob, distdbg, environment
 
 FIT = Path(__file__).with_name("fit.py")
 RANKS = 4
 WRONG_RANK = 2
 TIME_LIMIT_S = 120.0
-FRAME = "100x12"
+#: A terminal of 80 columns is enough: what is shown is indented.
+INDENT = "  "
+FRAME = "78x14"
 
 
 class Quit(Exception):
@@ -47,27 +49,31 @@ def pause() -> None:
 
 
 def show(text: str) -> None:
-    print("".join(f"    {line}".rstrip() + "\n" for line in text.splitlines()), end="", flush=True)
+    lines = (f"{INDENT}{line}".rstrip() + "\n" for line in text.splitlines())
+    print("".join(lines), end="", flush=True)
 
 
 def run(*options: str) -> tuple[int, str]:
     """Run the fit and show its output; return its exit code and what it printed."""
-    print(f"$ python examples/fit.py {' '.join(options)}".rstrip(), flush=True)
+    print(f"$ distdbg run --nproc-per-node {RANKS} examples/fit.py {' '.join(options)}".rstrip())
+    sys.stdout.flush()
     printed = []
-    command = [sys.executable, str(FIT), *options]
+    launcher = [sys.executable, "-m", "distdbg", "run", "--nproc-per-node", str(RANKS)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*launcher, str(FIT), *options],
+        env={"OMP_NUM_THREADS": "1", **environment()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as job:
         assert job.stdout is not None
-        assert job.stderr is not None
         for line in job.stdout:
             show(line)
             printed.append(line)
-        traceback = job.stderr.read()
         code = job.wait(TIME_LIMIT_S)
     if code:
         show(f"exit code {code}")
-        printed.append(traceback)
     return code, "".join(printed)
 
 
@@ -90,12 +96,9 @@ def show_mismatch() -> None:
     print(f"\n2. The same job; rank {WRONG_RANK} has a hidden layer that is one unit wider.")
     print("   Elsewhere such a job hangs, crashes or goes on with wrong numbers.\n")
     code, printed = run("--wrong-rank", str(WRONG_RANK))
-    reported = set(re.findall(r"^rank (\d+): MismatchError", printed, re.MULTILINE))
-    if code == 0 or reported != {str(rank) for rank in range(RANKS)}:
-        raise Failed(f"the wrong rank was not reported by every rank\n{printed}")
-    print(
-        f"\nEvery rank reports that rank {WRONG_RANK} differs, and in what; the job ended at once."
-    )
+    if code == 0 or not re.search(rf"^MISMATCH: .* on rank {WRONG_RANK}", printed, re.MULTILINE):
+        raise Failed(f"the wrong rank was not reported\n{printed}")
+    print(f"\nAll ranks know that rank {WRONG_RANK} differs, and in what; the job ended at once.")
 
 
 def show_hang() -> None:
@@ -114,7 +117,9 @@ def show_hang() -> None:
         lines = text.splitlines()
         end = next((at for at, line in enumerate(lines) if line.startswith("Where they")), 20)
         show("\n".join(lines[:end]).rstrip())
-        print(f"    ... {len(lines) - end} more lines: where each rank is, and what it did last")
+        print(
+            f"{INDENT}... {len(lines) - end} more lines: where each rank is, and what it did last"
+        )
         pause()
         print("\n5. One frame of the dashboard:\n")
         print("$ distdbg top --once", flush=True)

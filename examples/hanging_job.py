@@ -26,7 +26,7 @@ def distdbg(*arguments: str, fails: bool = False) -> str:
     """What a command prints; `fails`: it is to exit with 1."""
     done = subprocess.run(
         [sys.executable, "-m", "distdbg", *arguments],
-        env={**environment(), "COLUMNS": "100"},
+        env={**environment(), "COLUMNS": "78"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdbg.agent.seat import name_op, show_site
+from distdbg.agent.seat import name_op, ranks_of, show_site
 from distdbg.record.entries import Group, Op
-from distdbg.record.rank_list import read_ranks
 
 
 def plain_op(rank: int, op: Op, now_ns: int) -> dict[str, Any]:
@@ -50,7 +49,4 @@ def plain_group(group: Group) -> dict[str, Any]:
 
 def list_members(group: Group) -> list[int]:
     """The ranks of the job that are in a group, by their rank there; [] when the record does not tell."""
-    try:
-        return read_ranks(group.ranks)
-    except ValueError:
-        return []
+    return list(ranks_of(group.ranks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from distdbg.agent.lives import Life
@@ -13,6 +14,7 @@ from distdbg.agent.status import RankStatus
 from distdbg.agent.tail import Standing, TailedRecord
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Frame, Op, Pulse
+from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
 
 #: After which a process without a record is asked about.
@@ -163,11 +165,30 @@ def _called(op: Op) -> str:
 
 
 def name_op(op: Op) -> str:
-    """'all_reduce #1042 on group 'dp''."""
+    """'all_reduce #1042 on group 'dp'', 'recv #1 from rank 2 (tag 5) on group 'world''."""
     if op.is_prompt:
         return "the debugger"
     group = f" on group '{op.group.desc or op.group.name}'" if op.group else ""
-    return f"{op.name} #{op.seq}{group}"
+    return f"{op.name} #{op.seq}{_peer(op) if op.is_message else ''}{group}"
+
+
+def _peer(op: Op) -> str:
+    names = ranks_of(op.group.ranks) if op.group else ()
+    if op.peer is None:
+        whom = "any rank"
+    else:
+        whom = f"rank {names[op.peer] if op.peer < len(names) else op.peer}"
+    tag = f" (tag {op.tag})" if op.tag else ""
+    return f" {'to' if op.kind_label == 'send' else 'from'} {whom}{tag}"
+
+
+@lru_cache(64)
+def ranks_of(text: str) -> tuple[int, ...]:
+    """Of a group, by their rank there; () when the record does not tell."""
+    try:
+        return tuple(read_ranks(text))
+    except ValueError:
+        return ()
 
 
 def show_site(frame: Frame) -> str:

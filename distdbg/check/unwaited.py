@@ -117,8 +117,14 @@ class Started:
         return self.call.name or self.call.kind.label
 
     def waited(self) -> None:
-        """Somebody has waited for it: until then its input must have stayed as it was."""
+        """Somebody has waited for it: until then its arrays must have stayed as they were."""
+        how_changed = getattr(self.pending, "how_changed", "")
+        if how_changed:
+            self.unwaited.tell_written(self, how_changed)
         if self.sampled is not None or self.parts:
+            for started in self.parts:
+                if how_changed := getattr(started.pending, "how_changed", ""):
+                    self.unwaited.tell_written(started, how_changed)
             for started in (self, *self.parts):
                 before = started.sampled
                 if before is not None and before != sample_all(started.read):
@@ -307,6 +313,23 @@ class Unwaited:
             f"the input of {started.name} was changed between its start and the wait for it",
             [("waited for it", place_above(4))],
             "change the array after wait(), or send a copy",
+        )
+
+    def tell_written(self, started: Started, how: str) -> None:
+        """Warn of an array that the program wrote to while the op reduced into it, or received."""
+        if not self.latent.is_on or started.is_shared:
+            return
+        lost = (
+            "what was written may be part of the result"
+            if how == "early"
+            else "the result was changed"
+        )
+        self._tell(
+            "BufferRace",
+            started,
+            f"an array of {started.name} was written to between its start and the wait for it: {lost}",
+            [("waited for it", place_above(4))],
+            "write to the array after wait(), or give the op a copy",
         )
 
     def close(self, place: Place | None, how: str) -> None:

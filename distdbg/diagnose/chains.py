@@ -40,6 +40,11 @@ class ChainEnd:
     def op(self) -> OpRef | None:
         return self.edge.op
 
+    def waited_in(self, session: Session) -> str:
+        """'all_reduce #5 on group 'dp''; '' where the direct waiters do not all wait in one op."""
+        ops = {session.name_of(edge.op) if edge.op else edge.text for edge in self.direct}
+        return ops.pop() if len(ops) == 1 else ""
+
     @property
     def since_ns(self) -> int | None:
         """When the first began to wait."""

@@ -9,7 +9,7 @@ rank's own error comes first:
     SUSPECT       it timed out, or lost a connection to an unknown peer
     MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
                   that differ
-    INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, from outside
+    INTERRUPTED   by SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, from outside
     ENDED         terminated by the launcher, because of another rank or because it was asked to stop
     FINE          it returned, left, or exited with code 0
 """
@@ -44,7 +44,10 @@ class Part(StrEnum):
     FINE = "fine"
 
 
-_FROM_OUTSIDE: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: SIGUSR1 and SIGUSR2 are notices of schedulers, which end a program that does not handle them.
+_FROM_OUTSIDE: Final = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
 #: What libraries say when the other end of a connection is gone, and not who it was.
 _LOST_CONNECTION: Final = re.compile(
     r"connection (?:was )?(?:closed|reset)|broken pipe|remote process exited"

@@ -67,10 +67,12 @@ def last_moment(session: Session) -> Session:
     cuts = [*_cuts(session, failures), *_asked(endings)]
     if killed_ns is not None:
         cuts.append((killed_ns, Status.ABORTED))
+    if not cuts and session.was_killed:
+        cuts.append((session.now_ns, Status.ABORTED))
     if not cuts:
         return session
     at_ns, status = min(cuts)
-    words = ""
+    words = "the job was killed" if session.was_killed else ""
     if killed_ns is not None and killed_ns <= at_ns:
         endings = {r: replace(e, part=Part.INTERRUPTED) for r, e in endings.items()}
         words = "all ranks were killed by SIGKILL"

@@ -212,6 +212,8 @@ class Session:
     """0: not known."""
     is_live: bool = False
     """Whether some rank may still go on."""
+    was_killed: bool = False
+    """Whether all its processes are gone and none has left an end: its launcher, and the ranks with it."""
     now_ns: int = NEVER
     """When it was read, or when the last sign of life came, on the session's clock."""
     cut: Status | None = None

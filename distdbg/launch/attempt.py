@@ -127,6 +127,13 @@ class Attempt:
             while self.running and time.monotonic() < deadline:
                 self.watch(_SLICE_S)
 
+    def notify(self, signum: int) -> int:
+        """Send `signum` to the ranks that run, and not to what they have started; returns how many."""
+        return sum(
+            self._warden.signal(_name(rank), signum, whole_group=False)
+            for rank in sorted(self.running)
+        )
+
     def _signal(self, signum: int) -> None:
         for rank in sorted(self.running):
             self._asked.add(rank)

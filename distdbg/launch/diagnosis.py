@@ -25,6 +25,7 @@ from distdbg.record.folders import VERDICT_NAME, record_name
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
+MISSING_RANK: Final = "missing rank"
 #: What DDP raises one step after a parameter was not used, and of models that differ: the records show which.
 DDP_ERRORS: Final = (
     "finished reduction in the prior iteration",

@@ -252,6 +252,11 @@ class Job:
             wait_s = 0.02 if is_settling else self._options.monitor_interval_s
             poll.poll((wait_s if self._console is None else min(wait_s, LOOK_S)) * 1e3)
             self._signals.drain()
+            for number in self._signals.take_notices():
+                count = attempt.notify(number)
+                self._telling.tell(
+                    f"{signal_name(number)} was sent to the launcher; it went on to {count} ranks"
+                )
 
     def _lend_terminal(self, running: Running) -> None:
         if self._console is not None:

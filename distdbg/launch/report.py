@@ -21,7 +21,7 @@ from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
-from distdbg.launch.diagnosis import DEADLOCK, Diagnosis
+from distdbg.launch.diagnosis import DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
 from distdbg.launch.late_ranks import (
@@ -185,6 +185,9 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
     elif (shown := _shown_mismatch(outcome, found)) is not None:
         lines = [*_failed(found, outcome, word)]
         hint = shown.advice or hint_of(found)
+    elif (shown := _shown_unseen(outcome, found)) is not None:
+        lines = [*_diagnosed(found, shown)]
+        hint = shown.advice or hint_of(found)
     else:
         known = known_of_late(outcome.diagnosis, outcome.seen, found)
         lines = [*_failed(found, outcome, word)]
@@ -221,6 +224,14 @@ def _shown_waits(outcome: Outcome, found: RootCause) -> Diagnosis | None:
         return None
     is_deadlock = found.part is Part.SUSPECT and diagnosis.kind == DEADLOCK
     return diagnosis if found.part is Part.LEAVER or is_deadlock else None
+
+
+def _shown_unseen(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+    """What the records show of ranks that did not come, where no agent saw what they did instead."""
+    diagnosis = shown_of_late(outcome.diagnosis, found)
+    if diagnosis is None or diagnosis.kind != MISSING_RANK:
+        return None
+    return None if any(rank in outcome.seen for rank in diagnosis.ranks) else diagnosis
 
 
 def _shown_mismatch(outcome: Outcome, found: RootCause) -> Diagnosis | None:

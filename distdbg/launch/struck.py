@@ -13,7 +13,9 @@ from distdbg.record.ends import RankEnd
 
 #: Ends that are closer than this are one blow: the same as `analyze` has.
 _ONE_BLOW_NS: Final = 10**9
-_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS: Final = (
+    signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
 
 
 def struck_at_once(ends: Sequence[RankEnd], count: int) -> int | None:

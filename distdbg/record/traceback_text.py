@@ -28,6 +28,7 @@ from distdbg.errors import (
     PeerLost,
     RankLeft,
     RendezvousError,
+    UsageError,
     error_text,
     format_ranks,
 )
@@ -119,6 +120,14 @@ def _brief(error: BaseException) -> str:
             return error.what.partition(_CANNOT_RUN)[2]
     first = error_text(error).partition("\n")[0]
     return first if len(first) <= _MOST_LINE else first[:_MOST_LINE].rpartition(" ")[0] + " ..."
+
+
+def is_of_job(error: BaseException) -> bool:
+    """Whether it is of this package, or raised from such an error, and not about a wrong argument alone."""
+    return any(
+        isinstance(one, DistError) and not isinstance(one, UsageError)
+        for one in _raised_from(error)
+    )
 
 
 def is_consequence(error: BaseException, rank: int | None) -> bool:

@@ -10,8 +10,10 @@ Pure functions over the text of a file; where it does not parse, or the line is 
 from __future__ import annotations
 
 import ast
+import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from distdbg.record.printable import printable, shorten
@@ -233,7 +235,13 @@ def _say_block(source: Source, block: _Block | ast.With, line: int) -> str:
 
 
 def line_text(source: Source, line: int) -> str:
+    """A line as it stands there, without its comment."""
     text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
+    with suppress(tokenize.TokenError, SyntaxError):  # a line of several ends amid a bracket
+        for token in tokenize.generate_tokens(iter([text]).__next__):
+            if token.type == tokenize.COMMENT:
+                text = text[: token.start[1]].rstrip()
+                break
     return shorten(printable(text), _MOST_LETTERS)
 
 

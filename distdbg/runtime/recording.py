@@ -20,6 +20,7 @@ from distdbg.record.writing import make_recorder, write_exit
 from distdbg.runtime.following import follow_control, unfollow_control
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.trace_context import API, TraceContext, names_traces
+from distdbg.runtime.uncaught import know_run
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -68,6 +69,7 @@ def start_recording(
         recorder.skip_folder(folder)
     world.recorder = recorder
     world.run_folder = None if path is None else path.parent
+    know_run(rank, world.run_folder)
     world.mark_forms.clear()
     if names_traces(config.read_setting("DISTDBG_OTLP")):
         recorder.set_context_source(TraceContext(recorder.ring_count, rank), API)

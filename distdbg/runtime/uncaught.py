@@ -14,15 +14,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
+from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from distdbg.record.error_file import find_known
+from distdbg.record.folders import attempt_number, user_folder
 from distdbg.record.traceback_text import (
     as_block,
     format_trimmed,
     is_consequence,
     is_full,
+    is_of_job,
     one_line,
 )
 
@@ -36,6 +39,15 @@ _OF_TORCH = "_distributed_excepthook"
 _MOST_HOOKS = 6
 
 
+class _Run(NamedTuple):
+    rank: int
+    folder: Path | None
+
+
+#: What this process is in its job, latest; ranks that are threads do not count.
+_runs: list[_Run] = []
+
+
 def print_in_blocks() -> None:
     """From now on uncaught exceptions of this process are printed so. Idempotent."""
     if sys.excepthook is sys.__excepthook__:
@@ -44,11 +56,32 @@ def print_in_blocks() -> None:
         threading.excepthook = _print_in_thread
 
 
+def know_run(rank: int, folder: Path | None) -> None:
+    """This process is that rank, and its record is there: its last words say so."""
+    if threading.current_thread() is threading.main_thread():
+        _runs[:] = [_Run(rank, folder)]
+
+
+def _rank() -> int | None:
+    number = os.environ.get("RANK", "")
+    if number.isdecimal():
+        return int(number)
+    return _runs[0].rank if _runs else None
+
+
+def _next_command(error: BaseException) -> str:
+    """Where nobody reports for all ranks: what tells more of an error that is about several of them."""
+    folder = _runs[0].folder if _runs else None
+    if folder is None or not is_of_job(error):
+        return ""
+    run = folder.parent if attempt_number(folder) is not None else folder
+    return f"next: distdbg analyze {run.name if run.parent == user_folder() else run}\n"
+
+
 def text_of(error: BaseException, thread: str = "") -> str:
     """The lines for stderr, each with its end."""
     is_whole = is_full()
-    number = os.environ.get("RANK", "")
-    rank = int(number) if number.isdecimal() else None
+    rank = _rank()
     has_report = _has_report()
     # Below a launcher a file is this rank's own log: it gets all of it, and needs no number.
     is_log = has_report and _is_file(sys.stderr)
@@ -60,7 +93,8 @@ def text_of(error: BaseException, thread: str = "") -> str:
         if is_consequence(error, rank):
             return as_block(one_line(error), prefix)
     head = f"Exception in thread {thread}:\n" if thread else ""
-    return as_block(head + format_trimmed(error, is_full=is_whole, has_report=has_report), prefix)
+    text = head + format_trimmed(error, is_full=is_whole, has_report=has_report)
+    return as_block(text if _has_report() else text + _next_command(error), prefix)
 
 
 def _print_uncaught(

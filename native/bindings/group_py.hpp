@@ -159,10 +159,24 @@ class GroupHandle {
     if (p->group.checks(check_order)) look_at_call(handles, words, known);
     const bool is_plain = !in.is_stand_in() && !out.is_stand_in();
     const ReleaseGil release;
-    OpPointer op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
-                                    deadline_ns, known.site, known.flags);
+    OpPointer op =
+        p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
+                         known.site, known.flags, p->group.level() >= level_detail);
     op->is_plain = is_plain;
     return op;
+  }
+  // Whether somebody else wrote to the arrays of an op that has ended well, up to now: "early", before it
+  // started, "late", after it ended, or "". Must be asked before the program has them back.
+  const char* how_changed(const Op& op, nb::sequence outputs) const {
+    if (op.has_changed_early) return "early";
+    // A later op of the group may have written to them, and those run in order.
+    if (!op.is_sampled || !parts_ || parts_->group.issued() != op.issued) return "";
+    std::vector<Region> regions;
+    for (nb::handle each : outputs) {
+      const auto& view = nb::cast<const View&>(each);
+      regions.push_back({view.data(), view.nbytes()});
+    }
+    return sample(regions) == op.ended_sample ? "" : "late";
   }
 
   // An op that has ended can be asked also after close().

@@ -24,7 +24,25 @@ std::uint64_t hash_only_read(std::span<const Region> inputs, std::span<const Reg
   return hash;
 }
 
+constexpr std::uint64_t whole_nbytes = 512;
+constexpr std::uint64_t pieces = 7;
+constexpr std::uint64_t piece_nbytes = 64;
+
+std::uint64_t sample_one(const Region& region, std::uint64_t seed) {
+  if (region.nbytes <= whole_nbytes) return hash_bytes(region.data, region.nbytes, seed);
+  const std::uint64_t last = region.nbytes - piece_nbytes;
+  for (std::uint64_t piece = 0; piece < pieces; ++piece)
+    seed = hash_bytes(region.data + last / pieces * piece, piece_nbytes, seed);
+  return hash_bytes(region.data + last, piece_nbytes, seed);
+}
+
 }  // namespace
+
+std::uint64_t sample(std::span<const Region> regions) {
+  std::uint64_t hash = 0;
+  for (const Region& region : regions) hash = sample_one(region, hash);
+  return hash;
+}
 
 bool overlap(const Region& a, const Region& b) {
   return a.nbytes != 0 && b.nbytes != 0 && a.data < b.data + b.nbytes && b.data < a.data + a.nbytes;

@@ -12,6 +12,10 @@ namespace distdbg {
 bool overlap(const Region& a, const Region& b);
 bool overlap_any(const Region& region, std::span<const Region> others);
 
+// A hash of some bytes of arrays: small ones are read whole, of larger ones some pieces from the first to the
+// last byte. Cheap enough for every op.
+std::uint64_t sample(std::span<const Region> regions);
+
 class BufferGuard {
  public:
   // An earlier op may still be about to write to these arrays: then there is nothing to compare with.

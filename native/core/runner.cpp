@@ -24,7 +24,7 @@ Runner::~Runner() {
 OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& words,
                          const RecordedOp& recorded, std::vector<Region> inputs,
                          std::vector<Region> outputs, std::int64_t deadline_ns, std::uint64_t site,
-                         std::uint16_t flags) {
+                         std::uint16_t flags, bool samples) {
   auto op = std::make_shared<Op>();
   op->deadline_ns = deadline_ns;
   op->number = recorded.number;
@@ -40,6 +40,7 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   start_thread();
+  if (samples) take_sample(entry);
   queue_.push_back(std::move(entry));
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
   op->submitted_ns = last_submit_ns_ = now_ns();
@@ -100,6 +101,17 @@ bool Runner::is_to_be_written(const Entry& entry) const {
          std::ranges::any_of(queue_, [&](const Entry& other) { return touches(other.outputs); });
 }
 
+// Of an op in place, whose arrays are no longer the program's from here on.
+void Runner::take_sample(Entry& entry) {
+  Op& op = *entry.op;
+  op.is_sampled = true;
+  op.issued = entry.recorded.seq;
+  const auto is_same = [](const Region& a, const Region& b) { return a.data == b.data; };
+  if (entry.inputs.empty() || !std::ranges::equal(entry.inputs, entry.outputs, is_same)) return;
+  if (queue_.size() <= most_compared && !is_to_be_written(entry))
+    entry.submitted_sample = sample(entry.inputs);
+}
+
 // False: it has begun and has not ended. `error`: what only this rank knows of, when the op has ended well
 // for all.
 bool Runner::carry_out(Entry& entry, const Pace& pace, std::exception_ptr& error) {
@@ -110,6 +122,8 @@ bool Runner::carry_out(Entry& entry, const Pace& pace, std::exception_ptr& error
     entry.guard.start(entry.inputs, entry.outputs);
     describe.flags = entry.flags;
   }
+  if (!entry.has_begun && entry.submitted_sample != 0)
+    entry.op->has_changed_early = sample(entry.inputs) != entry.submitted_sample;
   entry.has_begun = true;
   const Wait wait = group_.wait_until(entry.op->deadline_ns);
   if (!pace)
@@ -145,6 +159,7 @@ bool Runner::run_front(std::unique_lock<std::mutex>& lock, const Pace& pace) {
   } catch (...) {
     error = block_error_ = std::current_exception();
   }
+  if (has_ended && entry.op->is_sampled) entry.op->ended_sample = sample(entry.outputs);
   lock.lock();
   being_written_.clear();
   is_running_ = false;

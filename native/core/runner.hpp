@@ -26,11 +26,11 @@ class Runner {
   ~Runner();
 
   // The arrays behind `inputs` and `outputs` must live until the op is done. `site` and `flags` as in
-  // Describe.
+  // Describe. `samples`: whether the op is to know if somebody else writes to its arrays.
   OpPointer submit(std::shared_ptr<const Plan> plan, const CallWords& words,
                    const RecordedOp& recorded, std::vector<Region> inputs,
                    std::vector<Region> outputs, std::int64_t deadline_ns, std::uint64_t site = 0,
-                   std::uint16_t flags = 0);
+                   std::uint16_t flags = 0, bool samples = false);
   // The same for the agreement of ranks on an op that somebody else carries out: nobody waits for it as a
   // rule. This thread takes it as far as it gets without a wait, and whoever submits the next one goes on
   // with it. The thread of the group is not woken; it looks every so often after what was left.
@@ -54,6 +54,7 @@ class Runner {
     std::uint64_t site;
     std::uint16_t flags;
     BufferGuard guard;
+    std::uint64_t submitted_sample = 0;  // of what it reads and writes; 0: not taken
     bool has_begun = false;
     bool standing = false;  // see Group::run_awake
     bool is_lazy = false;
@@ -80,7 +81,11 @@ class Runner {
   static constexpr std::int64_t lazy_ns = 20 * ns_per_ms;
   static constexpr std::int64_t rest_ns = 1000 * ns_per_ms;
 
+  // Ops in the queue that a new one's arrays are compared with; with more, they are not sampled.
+  static constexpr std::size_t most_compared = 16;
+
   bool is_to_be_written(const Entry& entry) const;
+  void take_sample(Entry& entry);
   void start_thread();
   bool run_front(std::unique_lock<std::mutex>& lock, const Pace& pace);
   bool carry_out(Entry& entry, const Pace& pace, std::exception_ptr& error);

@@ -33,7 +33,12 @@ def test_piped_it_runs_to_its_end(tmp_path: Path) -> None:
     parts = re.split(r"^\d\. ", done.stdout, flags=re.MULTILINE)[1:]
     fit, mismatch, hang, analysis, frame = parts
     assert "bitwise equal" in fit
-    assert mismatch.count("MismatchError") == 4
+    assert "$ distdbg run --nproc-per-node 4 examples/fit.py --wrong-rank 2" in mismatch
+    assert mismatch.count("Traceback") == 1
+    assert "float32[2,129] on rank 2" in mismatch.partition("  MISMATCH: ")[2]
+    drawn = [line for line in (analysis + frame).splitlines() if set(line) & set("│╭─┃")]
+    assert drawn
+    assert max(map(len, drawn)) <= 80
     assert "$ distdbg run --nproc-per-node 4 --on-deadlock report examples/hang.py" in hang
     assert re.search(r"rank 2 .* hang\.py:\d+ \(ask_for_work\)", hang)
     [page] = re.findall(r"^\$ distdbg analyze --html (\S+)", analysis, re.MULTILINE)

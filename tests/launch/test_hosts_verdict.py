@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,10 @@ dist.init_process_group()
 x = np.ones(4)
 dist.all_reduce(x)
 rank = dist.get_rank()
+work = dist.all_reduce(x, async_op=True)
+if rank != 3:
+    work.wait()
+del work
 say("ready")
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.01)
@@ -38,6 +43,12 @@ except dist.DistError as error:
 """
 
 
+def is_leak_known(root: Any) -> bool:
+    """What the rank has found itself goes to the root while the job runs."""
+    verdict = root.ask("verdict")["verdict"] or {"findings": []}
+    return any((one["kind"], one["ranks"]) == ("leaked work", [3]) for one in verdict["findings"])
+
+
 def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path) -> None:
     number = 3  # one of them has no part in it
     with Hosts(tmp_path) as hosts:
@@ -48,6 +59,7 @@ def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path) ->
             launcher.wait_for("ready", 2)
         with agent_of(hosts, 0) as root:
             await_that(lambda: len(root.ask("ranks")["ranks"]) == 2 * number, "agents do not meet")
+            await_that(lambda: is_leak_known(root), "the root does not hear what rank 3 leaks")
         (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [1] * number
         blocked, raised = [], []
@@ -69,4 +81,5 @@ def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path) ->
         [run_folder] = hosts.run_folders
         [attempt] = folders.attempts(run_folder)
         verdict = json.loads((attempt / "verdict.json").read_text())
-        assert verdict["findings"][0]["ranks"] == [1, 2]
+        root_cause = verdict["findings"][verdict["verdict"]["root"]]
+        assert (root_cause["kind"], root_cause["ranks"]) == ("deadlock", [1, 2])

@@ -93,8 +93,12 @@ def root_of(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
     hang: Callable[..., RunningJob], tmp_path: Path
 ) -> None:
-    # Both at once: half a minute is what makes a sleep a hang.
-    told = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C (SIGINT)"}
+    # All at once: half a minute is what makes a sleep a hang.
+    told = {
+        signal.SIGTERM: "stopped by SIGTERM",
+        signal.SIGINT: "stopped by Ctrl-C (SIGINT)",
+        signal.SIGKILL: "killed",
+    }
     jobs: dict[signal.Signals, tuple[RunningJob, Path]] = {}
     for number in told:
         run = tmp_path / number.name
@@ -104,15 +108,17 @@ def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
     for number, (job, _) in jobs.items():
         job.send(number)
     for number, (job, run) in jobs.items():
-        assert job.wait().code == 128 + number
+        assert job.wait().code == (128 + number if number != signal.SIGKILL else -number)
+        assert job.leftovers() == []  # the ranks of a killed launcher end a moment later
         code, document = analyze(run)
         root = root_of(document)
         assert at_least(30, root["what"])
         assert root["what"].endswith(
-            f" for rank 2, asleep in load() at slp.py:6; then the job was stopped by {told[number]}"
+            f" for rank 2, asleep in load() at slp.py:6; then the job was {told[number]}"
         )
         assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
-        assert "stopped" in [one["kind"] for one in root["follows"]]
+        follows = [one["kind"] for one in root["follows"]]
+        assert ("stopped" in follows) == (number != signal.SIGKILL)
 
 
 def test_a_job_that_is_ended_soon_was_not_hung(hang: Callable[..., RunningJob]) -> None:

@@ -62,6 +62,23 @@ def test_a_signal_is_passed_on_and_is_in_the_exit_code(
     assert [end.was_asked for end in job.ends()] == [True, True]
 
 
+def test_a_notice_of_the_scheduler_goes_to_the_ranks(start_waiting: StartWaiting) -> None:
+    job = start_waiting("loud", "family")
+    job.send(signal.SIGUSR1)
+    done = job.wait()
+    assert done.code == 0  # the ranks' own handlers end them
+    assert sorted(done.out.splitlines()) == [f"rank {rank} got SIGUSR1" for rank in range(2)]
+    assert "SIGUSR1 was sent to the launcher; it went on to 2 ranks" in done.err
+
+
+def test_a_notice_that_no_rank_handles_stops_the_job(start_waiting: StartWaiting) -> None:
+    job = start_waiting("family")
+    job.send(signal.SIGUSR1)
+    done = job.wait()
+    assert done.code == 128 + signal.SIGUSR1
+    assert done.report[0] == "STOPPED: all 2 ranks were killed by SIGUSR1 at once, from outside"
+
+
 @pytest.mark.slow
 def test_who_asked_for_the_end_of_a_job_is_named(
     start_waiting: StartWaiting, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,8 @@
 """Accounts: ops in flight and progress of one host, made there and read by the root's agent.
 
     {"now": 81.., "host": "n14", "world": 8, "ranks": [row, ..], "forms": ["{..}", ..],
-     "groups": [[name, label, ranks, backend], ..], "stacks": [[[file, line, function], ..], ..]}
+     "groups": [[name, label, ranks, backend], ..], "stacks": [[[file, line, function], ..], ..],
+     "found": [{"type": "LeakedWork", "rank": 3, "what": ..}, ..]}
 
 Only what is in flight is in it, and how far the groups have come. Times are those of the host, `now` among
 them. An account is bounded: of a rank with more in flight than is kept the row says so (`cut`), and then
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from distdbg.errors import RecordError
 from distdbg.record.entries import Frame, Group, Op
 from distdbg.record.format import Flag
 from distdbg.record.forms import Form, write_form
+from distdbg.record.known_marks import LATENT
+from distdbg.record.printable import shorten
 from distdbg.record.rank_state import RankState
 
 Account = dict[str, Any]
@@ -31,6 +34,12 @@ _MOST_OPS: Final = 64
 _MOST_GROUPS: Final = 256
 _MOST_FRAMES: Final = 12
 _MOST_THREADS: Final = 1024
+_MOST_FOUND: Final = 16
+_MOST_DETAILS: Final = 4
+_MOST_LETTERS: Final = 300
+_FOUND: Final = (
+    "type", "rank", "what", "at_ns", "group", "seq", "kind", "ranks", "how", "details", "hint",
+)  # fmt: skip
 _NONE: Final = -1
 _MOVING: Final = (RankState.RUNNING, RankState.STARTING)
 
@@ -193,6 +202,21 @@ class _Draft:
         if self.exit is not None:
             row["exit"] = [self.exit, self.exit_words]
         row["level"] = self.level
+
+
+def latent_of(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What ranks have found: leaked work and groups, arrays in two ops. Few and short, for other hosts."""
+    latent = [one for one in found if one.get("type") in LATENT]
+    return [
+        {name: _short(one[name]) for name in _FOUND if one.get(name)}
+        for one in latent[-_MOST_FOUND:]
+    ]
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return shorten(value, _MOST_LETTERS)
+    return [_short(one) for one in value[:_MOST_DETAILS]] if isinstance(value, list) else value
 
 
 def without_ops(account: Account) -> Account:

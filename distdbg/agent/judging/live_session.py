@@ -31,6 +31,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.record.whereabouts import read_exit_text
 
 _MOST_FOUND: Final = 64
+_MOST_NS: Final = 1 << 62
 _CELLS: Final = 13
 _MOST_WORLD: Final = 1 << 24
 
@@ -82,6 +83,8 @@ def make_session(heard: Sequence[Heard], facts: Facts) -> Session:
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
             host = str(one.account.get("host", "?"))[:80]
             session.lacks.append(f"the account of host {host} cannot be read: {error}")
+    for one in heard:
+        _add_found(session, _found_in(one.account))
     _add_found(session, facts.found)
     for rank in facts.last_good.keys() & session.ranks.keys():
         session.ranks[rank].last_good_ns = facts.last_good[rank]
@@ -224,6 +227,15 @@ def _add_op(
     )
 
 
+def _found_in(account: Account) -> list[Mapping[str, Any]]:
+    """What the ranks of another host have found; it may say anything, but of its own ranks alone."""
+    found, rows = account.get("found"), account.get("ranks")
+    if not isinstance(found, list) or not isinstance(rows, list):
+        return []
+    own = {row.get("rank") for row in rows if isinstance(row, dict)}
+    return [one for one in found if isinstance(one, dict) and one.get("rank") in own]
+
+
 def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
     for facts in found[-_MOST_FOUND:]:
         log = session.ranks.get(facts.get("rank", -1))
@@ -235,7 +247,7 @@ def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
         one = Found(
             type=str(facts.get("type") or ""),
             what=str(facts.get("what") or ""),
-            at_ns=at_ns if type(at_ns) is int else NEVER,
+            at_ns=at_ns if type(at_ns) is int and 0 <= at_ns < _MOST_NS else NEVER,
             group=str(facts.get("group") or ""),
             seq=seq if type(seq) is int else 0,
             kind=str(facts.get("kind") or ""),

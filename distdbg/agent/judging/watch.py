@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.agent.judging.account import Account, AccountMaker, without_ops
+from distdbg.agent.judging.account import Account, AccountMaker, latent_of, without_ops
 from distdbg.agent.judging.blamed import (
     Sightings,
     take_blamed,
@@ -235,6 +235,8 @@ class Watch:
             self._take_stacks(blamed, lambda: None)
         self._vouched, self._told = vouch.number, signature
         account = self._account(now_ns)
+        if self._latent:
+            account["found"] = latent_of(self._dates.put(self._findings(), self._roster.seats))
         try:
             self._steering.tell(account, vouch.number)
         except ValueError:

@@ -156,7 +156,8 @@ def _now(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) 
     behind = behind_by(session, end, ranks[0])
     if behind is not None and behind > 1:
         tails.append(f" and {behind} ops behind")
-    tails.append(f", in {session.name_of(end.op) if end.op else end.edge.text}")
+    if place := end.waited_in(session):
+        tails.append(f", in {place}")
     return fit(
         f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')} for {say_ranks(ranks, 3)}",
         *tails,

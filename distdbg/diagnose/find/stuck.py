@@ -116,7 +116,7 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: D
         f"{say_ranks(direct, 3)} waited{waited} for {say_ranks(ranks, 3)}",
         seen if not doing.text or _do_the_same(session, ranks, doing) else "",
         then,
-        f" (in {session.name_of(end.op) if end.op else end.edge.text})",
+        f" (in {op})" if (op := end.waited_in(session)) else "",
     )
 
 
@@ -259,7 +259,9 @@ def _now(session: Session, ranks: tuple[int, ...], doing: Doing, end: ChainEnd |
     if end is not None:
         wait, whom = verb(end.waiters, "waits", "wait"), verb(ranks, "it", "them")
         tails.append(f"; {say_ranks(end.waiters, 3)} {wait} for {whom}")
-        tails.append(f" in {session.name_of(end.op) if end.op else end.edge.text}")
+        is_one = {edge.rank for edge in end.direct} == set(end.waiters)
+        if is_one and (op := end.waited_in(session)):
+            tails.append(f" in {op}")
     if doing.state is not RankState.BUSY and seen.why:
         tails.append(f" ({seen.why})")
     return fit(head, *tails, doing.compared)

@@ -284,6 +284,19 @@ def _add_witnesses(
             session.ranks[rank] = log
     session.ranks = dict(sorted(session.ranks.items()))
     session.now_ns = _now_ns(session, files, live, boot_id)
+    session.was_killed = not live and _was_killed(session, files, boot_id)
+
+
+def _was_killed(session: Session, files: dict[int, RankFile], boot_id: str) -> bool:
+    """Only where that can be seen: the processes were of this machine since it started."""
+    return bool(boot_id and files) and all(
+        rank in files
+        and files[rank].header.boot_id == boot_id
+        and log.end is None
+        and log.exit is None
+        and not Path(f"/proc/{log.pid}").exists()  # else this is a copy of what still runs
+        for rank, log in session.ranks.items()
+    )
 
 
 def _now_ns(session: Session, files: dict[int, RankFile], live: set[int], boot_id: str) -> int:

@@ -28,6 +28,7 @@ class CpuPending:
         "_is_finished",
         "_started_ns",
         "handle",
+        "how_changed",
         "started_at",
         "views",
     )
@@ -48,6 +49,8 @@ class CpuPending:
         self._started_ns = started_ns
         self._is_finished = False
         self._error: DistError | None = None
+        #: Its arrays, under its hands: 'early', 'late', '' (see Group.how_changed in native code).
+        self.how_changed = ""
         #: Held by the one thread of those that wait which carries the results back, or makes the error.
         self._ending = RLock()
         #: The user's line, where it is asked for.
@@ -117,6 +120,10 @@ class CpuPending:
                 except DistError as public:
                     self._error = public
                     raise
+            if type(self.handle) is Op:
+                # Nobody has been told of the end yet, so nobody may have written to the arrays since.
+                outputs = self.views[len(self._call.inputs) :]
+                self.how_changed = self._engine.group.how_changed(self.handle, outputs)
             self._is_finished = True
             finish(self.views)
             self.views = ()

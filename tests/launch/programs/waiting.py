@@ -27,7 +27,7 @@ def note(signum: int, frame: object) -> None:
 
 def main() -> None:
     wishes = sys.argv[1:]
-    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
     for signum in ends:
         if "deaf" in wishes:
             signal.signal(signum, signal.SIG_IGN)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.judging.account import name_groups, ranks_of, without_ops
+from distdbg.agent.judging.account import latent_of, name_groups, ranks_of, without_ops
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import Facts, Heard, make_session
 from distdbg.diagnose.finding import Kind, Severity
@@ -65,6 +65,35 @@ def test_a_deadlock_across_hosts_is_found_in_what_they_tell() -> None:
     assert judged.plain["findings"][0]["ranks"] == [0, 1]
     assert [(wait["rank"], wait["on"]) for wait in plain_waits(judged)] == [(0, [1]), (1, [0])]
     assert "train.py:88 (step)" in "\n".join(judged.lines)
+
+
+def test_what_ranks_of_another_host_have_found_is_told_of_them_alone() -> None:
+    told = {
+        "type": "LeakedWork",
+        "what": "the Work of all_reduce on group 'world' was dropped, and nobody waited for it",
+        "at_ns": 4000,
+        "kind": "all_reduce",
+        "details": [f"rank 2 started it at {'x' * 400}.py:9 (step)"] * 9,
+        "control": {"not": "carried"},
+    }
+    [leaked] = latent_of([{**told, "rank": 2}, {**told, "rank": 2, "type": "MismatchError"}])
+    assert "control" not in leaked
+    assert len(json.dumps(leaked)) < 2000
+    far = account("b", row(2, None, "running"))
+    far["found"] = [
+        leaked,
+        {**told, "rank": 0, "at_ns": "x"},
+        {**told, "rank": 2, "at_ns": 1 << 80},
+        7,
+    ]
+    heard = [Heard(account("a", row(0, None, "running")), 90_000), Heard(far, 90_000)]
+    session = make_session(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    assert [one.type for one in session.ranks[2].found] == ["LeakedWork"] * 2
+    assert session.ranks[0].found == ()
+    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    leaks = [one["ranks"] for one in judged.plain["findings"] if one["kind"] == "leaked work"]
+    assert leaks
+    assert all(ranks == [2] for ranks in leaks)
 
 
 def test_a_thread_that_issues_ops_and_waits_for_nothing_is_a_way_out() -> None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
-from distdbg.agent.seat import Seat
+from typing import Any
+
+import pytest
+
+from distdbg.agent.seat import Seat, name_op
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.tail import Standing
-from distdbg.record.entries import Frame, WorkWait
+from distdbg.record.entries import KIND_LABELS, Frame, Group, Op, WorkWait
 from distdbg.record.rank_state import RankState
 
 SECOND = 10**9
@@ -46,3 +50,32 @@ def test_a_rank_that_waits_stays_at_the_line_of_its_op() -> None:
     seat.state = RankState.WAITING
     seat.place(stacks(("/home/me/stp.py", 11, "stopped")))
     assert seat.row(2 * SECOND).site == "train.py:17 (<module>)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"peer": 1, "tag": 0}, "recv #3 from rank 4 on group 'pipe'"),
+        ({"peer": 1, "tag": 5}, "recv #3 from rank 4 (tag 5) on group 'pipe'"),
+        ({"peer": None, "tag": 0}, "recv #3 from any rank on group 'pipe'"),
+        (
+            {"kind": KIND_LABELS.index("send"), "peer": 0, "tag": 0},
+            "send #3 to rank 2 on group 'pipe'",
+        ),
+        ({"peer": None, "tag": 0, "is_message": False}, "recv #3 on group 'pipe'"),
+    ],
+)
+def test_a_message_is_named_with_its_peer_by_the_rank_of_the_job(
+    facts: dict[str, Any], name: str
+) -> None:
+    pipe = Group(
+        number=1, created_ns=0, name="7", desc="pipe", ranks="2,4", backend="gloo", size=2, rank=0,
+        timeout_ns=1, stack=(),
+    )  # fmt: skip
+    op = Op(
+        number=1, issued_ns=1, thread=1, stack=(), group=pipe, group_number=1, seq=3,
+        form=None, is_async=False, is_aside=False, level=2, fingerprint=0, comm="", started_ns=None,
+        ended_ns=None, status=None, source=None, error=None,
+        **{"kind": KIND_LABELS.index("recv"), "is_message": True, **facts},
+    )  # fmt: skip
+    assert name_op(op) == name

@@ -13,6 +13,7 @@ import distdbg as dist
 from distdbg.check.latent import Place, is_result_dropped, place_above
 from distdbg.check.sample import sample
 from distdbg.check.unwaited import is_only_read
+from distdbg.runtime.backends.pending import NO_DEADLINE
 from distdbg.runtime.call import Call, Kind
 
 WORLD = 2
@@ -191,6 +192,52 @@ def test_an_input_that_changes_before_the_wait_is_told() -> None:
     (text,) = told(program)
     assert "the input of send on group 'world' was changed between its start and the wait" in text
     assert "rank 0 waited for it at test_latent.py:" in text
+
+
+@pytest.mark.parametrize("size", [1, 4000])
+def test_a_result_that_is_written_to_before_the_wait_is_told(size: int) -> None:
+    def program() -> None:
+        array = np.ones(size)
+        work = dist.all_reduce(array, async_op=True)
+        assert work is not None
+        work.pending.await_end(NO_DEADLINE)  # which tells the program nothing
+        if dist.get_rank() == 0:
+            array[-1] = 7.0
+        work.wait()
+
+    (text,) = told(program)
+    assert "an array of all_reduce on group 'world' was written to between its start" in text
+    assert "the wait for it: the result was changed" in text
+    assert "rank 0 waited for it at test_latent.py:" in text
+
+
+def test_an_array_in_place_that_changes_before_its_op_starts_is_told() -> None:
+    def program() -> None:
+        array, ready = np.ones(4), np.ones(1)
+        if dist.get_rank() == 1:
+            dist.recv(ready, 0)
+        works = [dist.barrier(async_op=True), dist.all_reduce(array, async_op=True)]
+        if dist.get_rank() == 0:
+            array += 1.0
+            dist.send(ready, 1)
+        for work in works:
+            assert work is not None
+            work.wait()
+
+    (text,) = told(program)
+    assert "what was written may be part of the result" in text
+
+
+def test_a_later_op_of_the_group_may_write_a_result() -> None:
+    def program() -> None:
+        array = np.ones(4)
+        work = dist.all_reduce(array, async_op=True)
+        assert work is not None
+        dist.barrier()
+        array += 1.0
+        work.wait()
+
+    assert told(program) == []
 
 
 def test_a_later_op_of_the_group_may_write_an_input() -> None:

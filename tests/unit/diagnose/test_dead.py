@@ -23,9 +23,9 @@ from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
             "the core dump",
         ),
         (
-            {"cause": "signal", "signal": 10},
-            "was killed by SIGUSR1",
-            "SIGUSR1 came from outside",
+            {"cause": "signal", "signal": 14},
+            "was killed by SIGALRM",
+            "SIGALRM came from outside",
         ),
         ({"cause": "oom", "signal": 9}, "was killed for memory", "more memory"),
         (

@@ -39,7 +39,7 @@ def test_an_abort_by_the_agent_is_a_consequence_of_its_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(2, "Ctrl-C (SIGINT)"), (15, "SIGTERM"), (1, "SIGHUP")]
+    ("number", "told"), [(2, "Ctrl-C (SIGINT)"), (15, "SIGTERM"), (1, "SIGHUP"), (10, "SIGUSR1")]
 )
 def test_a_signal_at_all_ranks_is_a_stop_from_outside(number: int, told: str) -> None:
     build = trained(2)

@@ -89,6 +89,20 @@ def test_a_stuck_rank_is_an_error_only_where_that_is_proven(
     assert find_one(stuck, nobody_waits).severity is alone
 
 
+def test_the_op_of_one_waiter_is_not_said_of_those_that_wait_in_another() -> None:
+    for at_s, finder in ((92, stall), (60, stuck)):
+        build = trained(3, is_live=True)
+        build.op(0, "recv", peer=1, at_s=at_s, site="/job/a.py:9 (main)")
+        build.op(2, "barrier", at_s=at_s, site="/job/a.py:10 (main)")
+        build.seen(1, RankState.ASLEEP, since_s=at_s, site="/job/a.py:4 (load)")
+        finding = find_one(finder, build)
+        assert "ranks 0,2 wait for" in finding.what
+        assert "recv" not in finding.what
+        assert "rank 0 waits in recv from rank 1 on group 'world' at a.py:9 (main)" in texts(
+            finding
+        )
+
+
 def test_a_busy_rank_is_a_note_then_a_warning_and_is_compared_with_its_past() -> None:
     for at_s, finder, severity in ((92, stall, Severity.NOTE), (80, stuck, Severity.WARNING)):
         build = waiting_for_0(at_s=at_s)

@@ -317,6 +317,23 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
         assert "hint: raise the limit" in told(*gave_up, diagnosis=known, seen=seen)
 
 
+def test_a_rank_that_no_agent_saw_and_that_did_not_come_is_told_first() -> None:
+    late = error("OpTimeout: op #8 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit")
+    gave_up = (Evidence(end=ended(0, exit_code=1), error=late), terminated(2))
+    known = Diagnosis(
+        kind="missing rank",
+        what="rank 2 never called all_reduce #8, in which rank 0 waited for 8 s",
+        ranks=(2,),
+        evidence=("rank 2 last called all_reduce #7 at a.py:9",),
+        advice="see what it did after its last op",
+    )
+    lines = told(*gave_up, diagnosis=known).splitlines()
+    assert lines[:2] == [f"HUNG: {known.what}", f"  {known.evidence[0]}"]
+    assert f"  hint: {known.advice}" in lines
+    seen = told(*gave_up, diagnosis=known, seen={2: "asleep in load() at a.py:4"})
+    assert seen.startswith("HUNG: rank 2 was asleep in load() at a.py:4\n")
+
+
 def test_a_rank_that_lost_another_before_it_was_terminated_has_failed_because_of_it() -> None:
     late = replace(terminated(3), error=lost(3, 2).error)
     text = told(Evidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)

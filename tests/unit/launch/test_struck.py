@@ -34,6 +34,7 @@ def killed(*asked: bool, number: int = 9, apart_ms: float = 1.0) -> list[RankEnd
         pytest.param(
             killed(False, False, True, number=15), 15, id="the launcher began to end them"
         ),
+        pytest.param(killed(False, False, False, number=10), 10, id="by a notice"),
         pytest.param(killed(False, True, True, number=15), None, id="one and then by the launcher"),
         pytest.param(killed(False, False, False, apart_ms=600), None, id="one after the other"),
         pytest.param(killed(False, False), None, id="not all"),

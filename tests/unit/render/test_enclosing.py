@@ -74,6 +74,23 @@ def test_conditions_and_loops_are_told_the_innermost_first(source: Source) -> No
     assert enclosing(source, 28) == []  # how every script starts
 
 
+def test_a_line_is_told_without_its_comment() -> None:
+    source = parse(
+        [
+            'if rank == "#1":  # the others are idle',
+            "    for step in range(  # as many as there are",
+            "        3",
+            "    ):",
+            "        dist.barrier()",
+        ]
+    )
+    assert source is not None
+    assert enclosing(source, 5) == [
+        "in `for step in range(` (line 2)",
+        'under `if rank == "#1"` (line 1)',
+    ]
+
+
 def test_a_lock_that_is_held_around_a_line_is_told_and_no_other_with() -> None:
     source = parse(
         [

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distdbg.diagnose.load.run_folder import load_run
-from distdbg.errors import PeerLost
+from distdbg.errors import PeerLost, UsageError
+from distdbg.record.folders import user_folder
 from distdbg.record.known_marks import THREAD_ERROR
-from distdbg.runtime.uncaught import print_in_blocks, text_of
+from distdbg.runtime.uncaught import know_run, print_in_blocks, text_of
 
 if TYPE_CHECKING:
     import pytest
@@ -42,6 +43,28 @@ def test_without_a_launcher_nobody_else_reports_it(monkeypatch: pytest.MonkeyPat
     assert text_of(LOST) == ("[rank 1] distdbg.errors.PeerLost: rank 2 died\n[rank 1]   unusable\n")
     monkeypatch.delenv("RANK")
     assert text_of(LOST) == "distdbg.errors.PeerLost: rank 2 died\n  unusable\n"
+
+
+def test_a_rank_of_mpiexec_says_which_it_is_and_what_tells_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    below_launcher(monkeypatch)
+    monkeypatch.delenv("DISTDBG_STORE")
+    monkeypatch.delenv("RANK")
+    monkeypatch.setattr("distdbg.runtime.uncaught._runs", [])
+    know_run(2, user_folder() / "20261124-101500-abc")
+    assert text_of(LOST).splitlines() == [
+        "[rank 2] distdbg.errors.PeerLost: rank 2 died",
+        "[rank 2]   unusable",
+        "[rank 2] next: distdbg analyze 20261124-101500-abc",
+    ]
+    assert text_of(UsageError("no group")) == "[rank 2] distdbg.errors.UsageError: no group\n"
+    know_run(2, Path("/job/run/attempt_0"))
+    assert text_of(LOST).endswith("\n[rank 2] next: distdbg analyze /job/run\n")
+    thread = threading.Thread(target=know_run, args=(7, None))  # a rank that is a thread
+    thread.start()
+    thread.join()
+    assert text_of(LOST).startswith("[rank 2] ")
 
 
 def test_all_is_shown_to_who_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
