@@ -167,26 +167,25 @@ class GroupHandle {
   }
   // Whether somebody else wrote to the arrays of an op that has ended well, up to now: "early", before it
   // started, "late", after it ended, or "". Must be asked before the program has them back.
-  const char* how_changed(const Op& op, nb::sequence outputs) const {
+  const char* how_changed(const Op& op) const {
     if (op.has_changed_early) return "early";
     // A later op of the group may have written to them, and those run in order.
     if (!op.is_sampled || !parts_ || parts_->group.issued() != op.issued) return "";
-    std::vector<Region> regions;
-    for (nb::handle each : outputs) {
-      const auto& view = nb::cast<const View&>(each);
-      regions.push_back({view.data(), view.nbytes()});
-    }
-    return sample(regions) == op.ended_sample ? "" : "late";
+    return sample(op.outputs) == op.ended_sample ? "" : "late";
   }
 
-  // An op that has ended can be asked also after close().
-  void wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
-    if (op->done()) return op->rethrow();
-    const std::shared_ptr<Parts> p = parts();
-    const std::shared_ptr<RecorderHandle> recorder = recorder_;
-    const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
-    const ReleaseGil release;
-    p->runner.wait(*op, wait_until(*p, deadline_ns));
+  // An op that has ended can be asked also after close(). Returns how_changed.
+  const char* wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
+    if (op->done()) {
+      op->rethrow();
+    } else {
+      const std::shared_ptr<Parts> p = parts();
+      const std::shared_ptr<RecorderHandle> recorder = recorder_;
+      const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
+      const ReleaseGil release;
+      p->runner.wait(*op, wait_until(*p, deadline_ns));
+    }
+    return how_changed(*op);
   }
 
   // A send or recv that goes on when this returns.

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "clock.hpp"
 #include "error.hpp"
 #include "record.hpp"
+#include "region.hpp"
 
 namespace distdbg {
 
@@ -25,12 +27,13 @@ struct Op {
   std::uint32_t site = 0;    // where it was called, for the recorder
   bool is_plain = false;     // for the submitter: nothing is left to do when it has gone well
 
-  // Of an op whose arrays are sampled (see buffer_guard.hpp): its number in its group, what its
-  // outputs were when it ended, and whether what it reads in place changed before it started. Written
+  // Of an op whose arrays are sampled (see buffer_guard.hpp): its number in its group, its outputs and what
+  // they were when it ended, and whether what it reads in place changed before it started. Written
   // before `is_done`.
   bool is_sampled = false;
   bool has_changed_early = false;
   std::uint64_t issued = 0;
+  std::vector<Region> outputs;
   std::uint64_t ended_sample = 0;
 
   // What the other side of a mismatched message had, for the error's text.

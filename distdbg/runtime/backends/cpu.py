@@ -222,12 +222,15 @@ class CpuEngine:
         started_ns = _monotonic_ns()
         handle: Op | Message
         views: Sequence[View]
+        inputs: tuple[View, ...]
+        outputs: tuple[View, ...]
         try:
             if call.kind >= _SEND:
                 handle, views = self._post(call, limit_ns)
             else:
                 if call.kind is _ALL_REDUCE and call.inputs is call.outputs:
-                    inputs = outputs = views = (as_output(call.outputs[0]),)
+                    inputs = outputs = (as_output(call.outputs[0]),)
+                    views = outputs
                 else:
                     inputs, outputs = self._views(call)
                     views = [*inputs, *outputs]

@@ -87,25 +87,19 @@ class CpuPending:
         if self._error is None and not self._is_finished:
             # Written out for most: each further Python call costs a tenth of the wait.
             failed: NativeError | None = None
-            handle = self.handle
+            handle, how_changed = self.handle, ""
             try:
                 if type(handle) is Message:
                     self._engine.group.wait_message(handle, deadline_ns, False)
                 else:
-                    self._engine.group.wait_op(handle, deadline_ns)
+                    how_changed = self._engine.group.wait_op(handle, deadline_ns)
             except NativeError as error:
                 failed = error
-            if failed is None and handle.is_plain and not self._engine.compares_order:
-                # Nothing is to be carried back, so it does not matter how many threads do this.
-                self._is_finished = True
-                self.views = ()
-                self._engine.forget(self)
-                return
-            self._end(deadline_ns, failed)
+            self._end(deadline_ns, failed, how_changed)
         if self._error is not None:
             raise self._error
 
-    def _end(self, deadline_ns: int, failed: NativeError | None) -> None:
+    def _end(self, deadline_ns: int, failed: NativeError | None, how_changed: str) -> None:
         if failed is not None and not self.handle.done:
             self._fail(failed, goes_on=True)
         with self._ending:
@@ -113,20 +107,20 @@ class CpuPending:
                 return
             if failed is not None:
                 # Asked once: an op that ends while this wait gives up has an outcome of its own.
-                failed = self._outcome(deadline_ns)
+                failed, how_changed = self._outcome(deadline_ns)
             if failed is not None:
                 try:
                     self._fail(failed, goes_on=False)
                 except DistError as public:
                     self._error = public
                     raise
-            if type(self.handle) is Op:
-                # Nobody has been told of the end yet, so nobody may have written to the arrays since.
-                outputs = self.views[len(self._call.inputs) :]
-                self.how_changed = self._engine.group.how_changed(self.handle, outputs)
+            # Nobody had been told of the end, so nobody may have written to the arrays since.
+            self.how_changed = how_changed
             self._is_finished = True
-            finish(self.views)
+            if not self.handle.is_plain:
+                finish(self.views)
             self.views = ()
+            self._engine.forget(self)
         if self._engine.compares_order:
             self._engine.tell_suspicions()
 
@@ -143,20 +137,19 @@ class CpuPending:
         with suppress(NativeError):
             self._await(deadline_ns)
 
-    def _outcome(self, deadline_ns: int) -> NativeError | None:
-        """What an op that has ended failed with; None: it went well."""
+    def _outcome(self, deadline_ns: int) -> tuple[NativeError | None, str]:
+        """What an op that has ended failed with; None: it went well, and how its arrays were changed."""
         try:
-            self._await(deadline_ns)
+            return None, self._await(deadline_ns)
         except NativeError as error:
-            return error
-        return None
+            return error, ""
 
-    def _await(self, deadline_ns: int) -> None:
+    def _await(self, deadline_ns: int) -> str:
         group, handle = self._engine.group, self.handle
         if isinstance(handle, Message):
             group.wait_message(handle, deadline_ns, False)
-        else:
-            group.wait_op(handle, deadline_ns)
+            return ""
+        return group.wait_op(handle, deadline_ns)
 
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from."""
