@@ -99,20 +99,24 @@ class KnownCalls {
     bool is_possible = false;  // False: it was looked at, and has to go the Python way each time
   };
 
+  using Place = std::pair<const std::string, Known>;
+
   const Known* find(std::string_view look) {
-    if (last_ != nullptr && last_->first == look) return &last_->second;
+    // Programs come by the same few calls, over and over.
+    for (const Place* place : recent_)
+      if (place != nullptr && place->first == look) return &place->second;
     const auto found = known_.find(look);
     if (found == known_.end()) return nullptr;
-    last_ = &*found;
+    recent_[next_recent_++ % recent_.size()] = &*found;
     return &found->second;
   }
   void keep(const nb::bytes& look, Known&& known) {
-    last_ = nullptr;
+    recent_.fill(nullptr);
     if (known_.size() >= most) known_.clear();  // a program that never repeats a size
     known_.insert_or_assign(std::string(look.c_str(), look.size()), std::move(known));
   }
   void forget() {
-    last_ = nullptr;
+    recent_.fill(nullptr);
     known_.clear();
   }
   std::size_t count() const { return known_.size(); }
@@ -127,7 +131,8 @@ class KnownCalls {
   static constexpr std::size_t most = 1024;
   nb::object group_;
   std::unordered_map<std::string, Known, StringHash, std::equal_to<>> known_;
-  std::pair<const std::string, Known>* last_ = nullptr;
+  std::array<const Place*, 4> recent_{};
+  std::size_t next_recent_ = 0;
 };
 
 }  // namespace distdbg

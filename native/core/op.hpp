@@ -18,6 +18,7 @@ struct Op {
   std::int64_t deadline_ns = no_deadline;  // job time, as of when it was issued
   std::int64_t submitted_ns = 0;           // of the monotonic clock; of a collective
   int source = -1;                         // of a finished recv
+  std::int64_t ended_ns = 0;               // of the monotonic clock, where it was just asked
   std::exception_ptr error;                // written before `is_done`
   std::atomic<bool> is_done{false};
   // Of ops that have no Group::run to record their end.
@@ -60,7 +61,7 @@ struct Op {
     } catch (const std::exception&) {
       status = status_of(Fault::system);
     }
-    recorder->ended(recorded, status, source);
+    recorder->ended(recorded, status, source, ended_ns);
   }
 };
 

@@ -365,10 +365,10 @@ void Recorder::started(RecordedOp& op) {
     publish(entry->started, pack(static_cast<std::uint64_t>(op.started_ns - op.issued_ns)));
 }
 
-void Recorder::ended(RecordedOp& op, std::uint32_t status, int source) {
+void Recorder::ended(RecordedOp& op, std::uint32_t status, int source, std::int64_t now) {
   const std::uint64_t number = std::exchange(op.number, 0);  // an op ends once
   if (number == 0) return;
-  const std::int64_t now = now_ns();
+  if (now == 0) now = now_ns();
   const auto took_ns = static_cast<std::uint64_t>(now - op.issued_ns);
   const Lock lock(*this);
   state().heartbeat_ns = now;
