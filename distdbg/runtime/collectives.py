@@ -3,7 +3,8 @@
 Each function finds the group, makes a Call (`calls.py` checks it) and gives it to `group.run`.
 All return None, or a Work with async_op=True, and take `timeout=`, the limit of this op alone.
 Those of small programs' inner loops ask first whether native code knows the call (known_calls.py): then it is
-carried out at once. What follows is the way of all others, and of each call's first time.
+carried out at once. What follows is the way of all others (asynchronous ones among them), and of each call's
+first time.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def all_reduce(
     """Reduce `tensor` over all ranks, in place on every rank."""
     known: Likeness
     try:
-        known = known_collective("all_reduce", group, async_op, timeout, op, None, tensor, None)
+        known = async_op or known_collective(
+            "all_reduce", group, async_op, timeout, op, None, tensor, None
+        )
         if known is None:
             return None
     except NativeError as error:
@@ -95,7 +98,7 @@ def broadcast(
     """Send the array of rank `src` to all ranks, in place."""
     known: Likeness
     try:
-        known = known_collective(
+        known = async_op or known_collective(
             "broadcast", group, async_op, timeout, src, group_src, tensor, None
         )
         if known is None:
@@ -152,7 +155,7 @@ def all_gather_into_tensor(
     name = "all_gather_into_tensor"
     known: Likeness
     try:
-        known = known_collective(
+        known = async_op or known_collective(
             name, group, async_op, timeout, None, None, output_tensor, input_tensor
         )
         if known is None:
@@ -288,7 +291,9 @@ def reduce_scatter_tensor(
     name = "reduce_scatter_tensor"
     known: Likeness
     try:
-        known = known_collective(name, group, async_op, timeout, op, None, output, input)
+        known = async_op or known_collective(
+            name, group, async_op, timeout, op, None, output, input
+        )
         if known is None:
             return None
     except NativeError as error:
@@ -369,7 +374,7 @@ def all_to_all_single(
     name = "all_to_all_single"
     known: Likeness
     try:
-        known = known_collective(
+        known = async_op or known_collective(
             name, group, async_op, timeout, output_split_sizes, input_split_sizes, output, input
         )
         if known is None:
@@ -394,7 +399,9 @@ def barrier(
     """Wait until all ranks of the group have called it."""
     known: Likeness
     try:
-        known = known_collective("barrier", group, async_op, timeout, device_ids, None, None, None)
+        known = async_op or known_collective(
+            "barrier", group, async_op, timeout, device_ids, None, None, None
+        )
         if known is None:
             return None
     except NativeError as error:

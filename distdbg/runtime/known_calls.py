@@ -4,7 +4,7 @@ The functions of collectives.py and p2p.py ask `known_collective` and `known_mes
 
     None, a rank     the op was carried out
     NativeError      raised: it was, and failed. The function goes on to its Call, and `run_known` fails that
-    False            the call goes the Python way
+    False, True      the call goes the Python way
     bytes            the same, and when it has gone well `run_known` keeps what became of it
 
 So the rules are in one place, and what is kept is what they led to. A group has its calls known while it is
