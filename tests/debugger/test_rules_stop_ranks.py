@@ -470,11 +470,11 @@ def stops_at_a_known_call() -> list[Any]:
     assert group is not None
     calls = group.known_calls
     assert calls
-    before = calls.hits
     dist.barrier()
     if dist.get_rank() == 0:
         arm("kind=all_reduce")
     dist.barrier()
+    before = calls.hits
     dist.all_reduce(x)
     in_between = calls.hits
     dist.barrier()
