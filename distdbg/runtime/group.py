@@ -93,6 +93,11 @@ class ProcessGroup(GroupMethods):
     """What all ranks know the group by, and no other group of the job is called."""
     group_desc: str = "undefined"
     """What the program calls it: `group_desc=` of the function that made it."""
+    known_calls: KnownCalls | Literal[False] | None = None
+    """Calls that native code carries out alone (known_calls.py); None: the group has to be looked at first;
+    False: it was, and each of its calls goes the Python way."""
+    known_engine: Engine | None = None
+    """The engine that carried them out last."""
     bound_device_id: object = None
     """The device that all its arrays are on: `device_id=` of the function that made it, or None."""
 
@@ -125,11 +130,6 @@ class ProcessGroup(GroupMethods):
         self.blocks: Blocks | None = None
         self.breakpoints = Breakpoints()
         self._engine: Engine | None = None
-        #: Calls that native code carries out alone (known_calls.py); None: the group has to be looked at
-        #: first; False: it was, and each of its calls goes the Python way.
-        self.known_calls: KnownCalls | Literal[False] | None = None
-        #: The engine that did so last.
-        self.known_engine: Engine | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

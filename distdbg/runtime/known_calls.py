@@ -141,11 +141,15 @@ def _numpy_dtype(array: Array) -> object:
 
 def _look_at(pg: ProcessGroup) -> None:
     """Let the calls of a group be known, if it is the plain case."""
+    pg.known_calls = False
+    if type(pg) is not ProcessGroup or "run" in vars(pg) or pg.collector is not None:
+        return
     engine: Any = pg.engine
-    # Whatever is around an engine sees each op, and has no such attribute.
-    calls = vars(engine).get("known_calls") if pg.collector is None else None
-    if calls is None or type(pg) is not ProcessGroup or "run" in vars(pg):
-        pg.known_calls = False
+    # Asked of its class: what is around an engine, to see each op, may hand on all else.
+    if "knows_calls" not in vars(type(engine)) or "run" in vars(engine):
+        return
+    calls = engine.known_calls
+    if calls is None:
         return
     unwaited = pg.world.unwaited
     calls.watch([] if unwaited is None else unwaited.in_flight)

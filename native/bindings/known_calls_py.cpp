@@ -267,7 +267,8 @@ class KnownCaller {
     }
     if (reinterpret_cast<PyObject*>(Py_TYPE(group.ptr())) != group_type_.ptr()) return nullptr;
     holder = get(group, calls_name);
-    if (holder.is_none() || holder.is(nb::handle(Py_False))) return nullptr;
+    static PyObject* const calls_type = nb::type<KnownCalls>().ptr();
+    if (reinterpret_cast<PyObject*>(Py_TYPE(holder.ptr())) != calls_type) return nullptr;
     auto& calls = *nb::inst_ptr<KnownCalls>(holder);
     if (!get(group_type_, run_name).is(run_)) return nullptr;  // somebody wants to see each op
     if (calls.unwaited.is_valid() && PyList_Size(calls.unwaited.ptr()) != 0) return nullptr;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,7 +16,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.config import read_setting
-from distdbg.errors import MismatchError, OpTimeout
+from distdbg.errors import MismatchError, OpTimeout, PeerLost
 from distdbg.record.entries import Op
 from distdbg.record.reader import read_record
 from distdbg.runtime.world import current
@@ -225,6 +227,47 @@ def test_what_was_handled_stays_the_context_of_its_error() -> None:
         assert isinstance(caught.value.__context__, ValueError)
 
     run(program)
+
+
+def interrupt_a_known_call() -> str:
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    for _ in range(4):
+        dist.barrier()
+    before = hits()
+    assert before > 0
+    if dist.get_rank() == 1:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            dist.barrier()
+        store.set("interrupted", "")
+        return ""
+    store.wait(["interrupted"])
+    with pytest.raises(dist.DistError) as caught:
+        dist.barrier()
+    return str(caught.value)
+
+
+def test_a_known_call_can_be_interrupted(ranks: Callable[..., list[Any]]) -> None:
+    assert "rank 1 was interrupted" in ranks(interrupt_a_known_call, SIZE)[0]
+
+
+def lose_a_peer_in_a_known_call() -> list[Any]:
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    x = np.ones(2)
+    for _ in range(4):
+        dist.all_reduce(x)
+    assert hits() > 0
+    if dist.get_rank() == 1:
+        os._exit(3)
+    with pytest.raises(PeerLost) as caught:
+        dist.all_reduce(x)
+    return [caught.value.peer, "all_reduce #5 on group 'world'" in str(caught.value)]
+
+
+def test_a_known_call_says_which_peer_died(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(lose_a_peer_in_a_known_call, SIZE, expect_exit={1: 3})[0] == [1, True]
 
 
 @pytest.mark.parametrize(

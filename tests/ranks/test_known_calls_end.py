@@ -256,3 +256,42 @@ def test_each_world_has_groups_of_its_own() -> None:
         assert is_known(reduce_ones)
 
     run(program)
+
+
+def test_an_engine_of_whatever_kind_is_looked_at() -> None:
+    class Slotted:
+        __slots__ = ("inner",)
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    class Bare(ProcessGroup):
+        def __init__(self) -> None:
+            """Nothing of what the others have."""
+
+        def run(self, call: Any, async_op: bool = False) -> Any:
+            return -1
+
+    def program(rank: int) -> None:
+        warm_up()
+        inner = world().engine
+        world().engine = Slotted(inner)  # type: ignore[assignment]
+        for _ in range(3):
+            assert not is_known(reduce_ones)
+        world().engine = inner
+        for _ in range(3):
+            dist.all_reduce(np.ones(1), group=Bare())
+
+    run(program)
+
+
+def test_what_is_no_cache_is_not_taken_for_one() -> None:
+    def program(rank: int) -> None:
+        warm_up()
+        world().known_calls = object()  # type: ignore[assignment]
+        reduce_ones()
+
+    run(program)
