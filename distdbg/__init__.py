@@ -6,6 +6,25 @@ goes wrong.
 Importing this imports nothing else: every name below is loaded from its module at first use, so
 tools that only read records need no NumPy and no compiled code. Type checkers read __init__.pyi,
 which has the same names (a test compares them).
+
+    in a rank       runtime     groups, ops, plans, backends, stores; what `dist.` names
+                    check       what ranks compare, and how a difference is told
+                    debugger    breakpoints and prompts
+                    torch_bridge    watched jobs of torch, and our backend for torch
+                    functional, algorithms    torch's modules of these names
+    between         record      the file of a rank: written by the rank, read by all others
+                    control     the page of a host: written by others, read by the ranks
+                    secure      TLS
+                    launch      starts ranks and reports how they ended
+    who looks on    agent       one process per host: watches, proves, aborts, serves
+                    diagnose    from records to findings; pure
+                    render      findings as text, JSON and pages
+                    export      Prometheus, OpenTelemetry, Perfetto, tables
+                    tui         `distdbg top`
+                    cli         the commands
+    for tests       testing     ranks and jobs for tests of distributed programs
+
+native/core has the data plane in C++, native/bindings binds it; `native.py` is its only importer.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import (
+    CHILD_END,
     DEAD_CHILD,
     FILE_LOCK,
     IN_LIBRARY,
@@ -60,6 +61,8 @@ class Look:
     """Who holds the file lock that it waits for: 'rank 3', 'pid 812 (rsync)'; '' where nobody knows."""
     dead_child: str = ""
     """'4711 (loader) was killed by SIGSEGV'; ''."""
+    awaited_child: str = ""
+    """'4711 (sort), which sleeps (pipe_read)': of a process that waits for the end of one; ''."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
                 why += NO_OTHER_THREAD
         if why.startswith(FILE_LOCK) and second.lock_holder:
             why = f"{FILE_LOCK} that {second.lock_holder} holds{why.removeprefix(FILE_LOCK)}"
+        if first.awaited_child and second.awaited_child:
+            why = CHILD_END + second.awaited_child
         if second.dead_child:
             why += DEAD_CHILD + second.dead_child
         return Judgement(RankState.ASLEEP, why, site)
@@ -239,14 +244,14 @@ def _sleep(first: Look, second: Look) -> str:
     again = now.voluntary - before.voluntary > 2
     if now.is_nap:
         return (
-            "in short sleeps, again and again"
-            if again
-            else "in time.sleep, or a wait with a time limit"
+            "in a loop of short sleeps" if again else "in time.sleep, or a wait with a time limit"
         )
     limited = " with a time limit" if now.has_timeout else ""
     if now.wchan.startswith("futex") or now.is_futex:
         # A lock that is tried again and again: each try is a switch.
-        return "in a lock, tried again and again" if again else f"in a lock{limited}"
+        return (
+            "blocked on a lock, tried again and again" if again else f"blocked on a lock{limited}"
+        )
     if now.wchan in FILE_LOCKS:
         return f"{FILE_LOCK}{limited}"
     return f"in a system call ({now.wchan}){limited}" if now.wchan else ""

@@ -25,6 +25,7 @@ from distdbg.record.folders import VERDICT_NAME, record_name
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
+DEAD_RANK: Final = "dead rank"
 MISSING_RANK: Final = "missing rank"
 #: What DDP raises one step after a parameter was not used, and of models that differ: the records show which.
 DDP_ERRORS: Final = (
@@ -42,6 +43,8 @@ _DID_NOT: Final = "did not call "
 _CALLED: Final = "called "
 #: ... and that of a thread which may hold a lock.
 _THREAD: Final = "thread "
+#: ... and those of a rank that hangs in its own code, where the callers say what it waits for.
+_HANGS: Final = ("asleep", "busy", "waiting for", "blocked")
 _MOST_LINES: Final = 10
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
@@ -133,7 +136,9 @@ def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
             site = os.path.basename(str(frame["site"]))
             # Who called the function says on what a rank waits, and why it came there.
-            is_told = frame["notes"] or not at or (at == 1 and (stack["is_cause"] or not has_cause))
+            near = 2 if str(stack["what"]).startswith(_HANGS) else 1
+            is_told = frame["notes"] or not at
+            is_told = is_told or (at <= near and (stack["is_cause"] or (at == 1 and not has_cause)))
             if site in seen or not frame["text"] or not is_told:
                 continue
             seen.add(site)

@@ -10,6 +10,7 @@ from distdbg.errors import format_ranks
 from distdbg.launch.root_cause import Part, RootCause
 from distdbg.record.ends import BY_SYS_EXIT, MORE_MEMORY
 from distdbg.record.format import Exit
+from distdbg.record.memory_share import MemoryShare, its_share
 
 #: Of ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
@@ -58,6 +59,8 @@ def hint_of(found: RootCause) -> str:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"
         )
+    if (share := share_of(found)) is not None:
+        return share.advice(end.rank)
     if end.hint and (end.cause == "oom" or not first.reason):
         return end.hint
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
@@ -67,3 +70,12 @@ def hint_of(found: RootCause) -> str:
     if not first.reason and first.record is not None:
         return f"python -m distdbg.record {first.record.path}"
     return ""
+
+
+def share_of(found: RootCause) -> MemoryShare | None:
+    """Of one rank that was killed without a word: how much memory the others had used, if far less."""
+    first = found.first[0]
+    if first.reason or len(found.first) > 1 or first.end.cause != "signal":
+        return None
+    others = (*found.others, *found.victims, *found.ended)
+    return its_share(first.end, [one.end for one in others])

@@ -21,7 +21,7 @@ from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
-from distdbg.launch.diagnosis import DEADLOCK, MISSING_RANK, Diagnosis
+from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
 from distdbg.launch.late_ranks import (
@@ -214,7 +214,18 @@ def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
         or shown_of_ddp(outcome.diagnosis, found)
         or _shown_mismatch(outcome, found)
         or shown_of_late(outcome.diagnosis, found)
+        or _shown_dead(outcome, found)
     )
+
+
+def _shown_dead(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+    """Where a rank came last that was killed without a word."""
+    diagnosis, first = outcome.diagnosis, found.first[0]
+    is_it = diagnosis is not None and (diagnosis.kind, diagnosis.ranks) == (
+        DEAD_RANK,
+        (first.rank,),
+    )
+    return diagnosis if is_it and not first.reason and first.end.cause == "signal" else None
 
 
 def _shown_waits(outcome: Outcome, found: RootCause) -> Diagnosis | None:
@@ -420,7 +431,7 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     aftermath = _aftermath(found)
     if aftermath:
         yield aftermath
-    yield from end_facts(first, outcome.memory_limit)
+    yield from end_facts(first, outcome.memory_limit, outcome.evidence)
     if shown is not None:
         said = first.reason.partition(": ")[2]
         yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.diagnose import headline
@@ -11,12 +11,13 @@ from distdbg.launch.evidence import Evidence
 from distdbg.launch.report_layout import Later
 from distdbg.record.durations import nbytes_text
 from distdbg.record.local_time import local_time_text
+from distdbg.record.memory_share import its_share
 
 #: The `RankEnd.cause` of a process that did not exit by itself.
 _DEATHS: Final = ("signal", "oom")
 
 
-def end_facts(first: Evidence, memory_limit: str) -> Iterator[str]:
+def end_facts(first: Evidence, memory_limit: str, others: Sequence[Evidence] = ()) -> Iterator[str]:
     """'died at 2026-11-22T04:10:00', 'memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup)'."""
     when = local_time_text(first.failed_wall_ns)
     if when:
@@ -26,6 +27,9 @@ def end_facts(first: Evidence, memory_limit: str) -> Iterator[str]:
         return
     used = first.end.max_rss_nbytes
     words = [f"{nbytes_text(used)} used at most"] if used and first.end.cause != "oom" else []
+    share = its_share(first.end, [one.end for one in others])
+    if words and share:
+        words[0] += f" ({share.text})"
     if memory_limit:
         words.append(f"limit {memory_limit}")
     if was_killed and first.end.by == "launcher":  # which looks at it for every SIGKILL

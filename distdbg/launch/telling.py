@@ -14,6 +14,7 @@ from distdbg.launch.ddp_errors import is_ddp_error
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
 from distdbg.launch.doing import Doing, what_ranks_do
 from distdbg.launch.first_failure import hosts_of_others
+from distdbg.launch.hints import share_of
 from distdbg.launch.last_seen import gave_up_ns, read_last_seen
 from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
@@ -140,7 +141,9 @@ class Telling:
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
-        is_known = found is not None and (is_deadlock or is_mismatch or is_told)
+        # Where it came last says what grew.
+        is_large = found is not None and share_of(found) is not None
+        is_known = found is not None and (is_deadlock or is_mismatch or is_told or is_large)
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

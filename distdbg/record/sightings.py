@@ -69,13 +69,17 @@ _DOING: Final[Mapping[str, str]] = MappingProxyType(
 
 
 #: How the reason of a rank in a lock begins.
-IN_LOCK: Final = "in a lock"
-#: ... and goes on where a library has taken it: 'in a lock, in wait() of threading.py'.
+IN_LOCK: Final = "blocked on a lock"
+#: ... and goes on where a library has taken it: 'blocked on a lock, in wait() of threading.py'.
 IN_LIBRARY: Final = "() of "
 #: The reason of a rank that another process keeps from a file.
 FILE_LOCK: Final = "waiting for a file lock"
 #: ... where the one that holds it is a rank of this host.
 _HOLDER: Final = re.compile(rf"{FILE_LOCK} that rank (\d{{1,9}}) holds")
+#: The reason of a rank that waits for a child process: '47 (sort), which sleeps (pipe_read)'.
+CHILD_END: Final = "waits for the end of its child process "
+#: ... of one that cannot end, since its output goes nowhere.
+UNREAD: Final = "writes to a pipe that the rank does not read"
 #: In the reason of a rank that sleeps: behind it comes a child process of it that has died.
 DEAD_CHILD: Final = "; its child process "
 _CRASHED: Final = re.compile(r"was killed by SIG(SEGV|BUS|ABRT|ILL|FPE|KILL|SYS)$")

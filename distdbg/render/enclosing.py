@@ -149,7 +149,7 @@ def argument_origin(
     name = _name_in(given)
     if name is None:
         return _returned(source, given) or None
-    bound = [at for at in _bound_at(scope, name) if at <= line]
+    bound = [at for at in bound_at(scope, name) if at <= line]
     if not bound:
         return None if function is None else _parameter(function, name)
     last = max(bound)
@@ -172,11 +172,11 @@ def _has_run(source: Source, scope: ast.AST, name: str, bound: int, line: int) -
     # Bound again behind the line, in a loop around it: so it is from the second round on.
     loops = [block for block in here if isinstance(block, Loop)]
     return not any(
-        line < again <= node_line(loop) for again in _bound_at(scope, name) for loop in loops
+        line < again <= node_line(loop) for again in bound_at(scope, name) for loop in loops
     )
 
 
-def _bound_at(scope: ast.AST, name: str) -> Iterator[int]:
+def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
     """The lines that give a name a value, by an assignment or otherwise."""
     for node in _own(scope):
         match node:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from distdbg.diagnose.find.one_more_call import ONE_MORE
 from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
@@ -55,8 +56,11 @@ _ENDS: Final = re.compile(
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
 #: A hint at arrays that differ in size; and a number that differs just so.
-_SIZES: Final = re.compile("^see what sets the size|^arrays of several sizes")
+_SIZES: Final = re.compile(
+    "^see what sets the size|^arrays of several sizes|^see where src or dst comes from"
+)
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
+_SKIPS_THAT: Final = re.compile(r"(a `\w+` under .* \(line \d+)\) skips that")
 #: A finding about a loop that some ranks left before the others.
 _LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 _LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
@@ -70,6 +74,8 @@ _CACHED: Final = (
     re.compile(r"(`@.*` \(line \d+\)) skips this call for arguments that it knows"),
     "{way} decides which ranks make the ops in that function: call it on all ranks, or on none",
 )
+#: Kinds of ranks that others wait for.
+_WAITED_FOR: Final = (Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL, Kind.STOPPED)
 _SHORT: Final = (
     re.compile(r"behind (`(?:or|and)` in `.*` \(line \d+\))"),
     "a call behind {way} is left out where the part before it decides: all ranks have to make it",
@@ -77,6 +83,23 @@ _SHORT: Final = (
 _ENDLESS: Final = (
     re.compile(r"in (`while .*` \(line \d+\))"),
     "see whether {way} ends on {who}; if it was at work, take its stacks twice (distdbg stacks)",
+)
+_FILE: Final = (
+    re.compile(r"in (`while not .*\b(?:exists|is_file|isfile|is_dir|isdir)\(.*` \(line \d+\))"),
+    "{way} waits for a file: see who has to make it (another rank, another job), and whether it did",
+)
+#: Of ranks that made one call more than the others.
+_REPEATS: Final = (
+    (
+        re.compile(r"under (`.*` \(line \d+\))"),
+        "see why {way} holds once more on {who} than on the others; results since then are of calls that do "
+        "not belong together",
+    ),
+    (
+        re.compile(r"in (`(?:for|while) .*` \(line \d+\))"),
+        "see why {way} makes one round more on {who} than on the others; results since then are of calls "
+        "that do not belong together",
+    ),
 )
 
 
@@ -153,6 +176,10 @@ def _by_values(told: Sequence[ToldStack]) -> str:
         for note in one.notes:
             if found := _PARTED.fullmatch(note):
                 values = note.replace(f"{found[1]} = ", "").replace("; ", " and ")
+                skip = next(filter(None, map(_SKIPS_THAT.fullmatch, one.notes)), None)
+                if skip:
+                    file = os.path.basename(one.frame.file)
+                    return f"see why {found[1]} is {values}: {skip[1]} of {file}) skips that line"
                 return f"see why {found[1]} is {values} (at {short_site(str(one.frame))})"
     return ""
 
@@ -183,10 +210,14 @@ def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:
     """In which the source may give a better hint than the records."""
     if root.advice == NAME_STEPS:
         return _WAYS
+    if root.kind is Kind.MISMATCH and root.advice.startswith(ONE_MORE):
+        return _REPEATS
     if root.kind is Kind.MISMATCH:
         return (_BY_TIME, _CACHED, _SHORT)
     if root.kind is Kind.DEADLOCK:
         return (_SHORT,)
+    if root.kind in _WAITED_FOR and "asleep" in root.what:
+        return (_FILE,)
     is_busy = root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
     return (_ENDLESS,) if is_busy else ()
 

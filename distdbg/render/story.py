@@ -11,7 +11,7 @@ from distdbg.diagnose.session import Activity, Session
 from distdbg.record.entries import Mark, SpanBegin, SpanEnd
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import waits_for_lock
+from distdbg.record.sightings import IN_LOCK, waits_for_lock
 from distdbg.render.words import seconds_text, site_text
 
 _EXITS: Final = {
@@ -60,7 +60,11 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
     is_out = is_out and log.activity is not None and log.activity.since_ns >= log.exit_ns
     if log.activity is not None and log.activity.state not in _SAID_BY_OPS and not is_out:
         at_ns = session.time_ns(rank, log.activity.since_ns)
-        why = f": {log.activity.why}" if log.activity.why else ""
+        why = log.activity.why
+        if waits_for_lock(log.activity.state, why):
+            why = why.removeprefix(IN_LOCK)  # said already
+        elif why:
+            why = f": {why}"
         text = f"{state_text(log.activity)}{why}"
         steps.append(Step(at_ns=at_ns, text=text, site=log.activity.site))
     if log.exit is not None:
@@ -135,7 +139,7 @@ def _outcome(session: Session, op: OpRef) -> str:
     if status == Status.OK:
         return "ended" + took
     if status == Status.ABORTED:
-        return f"had not ended{took}, when the job was aborted"
+        return f"was aborted{took}"
     error = _error(ops.errors.get(op.at, ""))
     if error and error[:_ENOUGH] in session.ranks[op.rank].exit_what:
         return f"failed{took}"  # the rank ended by it, and the line of its end has the words

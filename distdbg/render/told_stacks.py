@@ -16,6 +16,7 @@ from distdbg.record.entries import Frame
 from distdbg.render.left_values import say_left_values
 from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
 from distdbg.render.parting_values import Sides, parting_values, sides_of
+from distdbg.render.set_at import set_at
 from distdbg.render.source_line import SourceLines
 from distdbg.render.stacks import FoldedStack, fold_stacks, other_threads, own_frames
 
@@ -136,7 +137,10 @@ def _frames(
             values = say_left_values(session, stack.ranks, frame, parsed, of_line=of_line)
             notes = (*notes, values) if values else notes
         if at < _MOST_VALUED:
-            notes = (*notes, *parting_values(session, sides, frame, notes))
+            parting = parting_values(session, sides, frame, notes)
+            notes = (*notes, *parting)
+            if parsed is not None:
+                notes = (*notes, *(n for one in parting for n in set_at(parsed, frame.line, one)))
         if frame in inner:
             notes = (*notes, "called by itself, again and again")
         at += count

@@ -25,6 +25,7 @@ from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
 from distdbg.record.durations import nbytes_text
 from distdbg.record.ends import MORE_MEMORY
+from distdbg.record.memory_share import MemoryShare, its_share
 
 _MOST_VICTIMS_TOLD = 4
 
@@ -95,6 +96,7 @@ def _finding(
     else:
         evidence = [e for one in same[:8] for e in _evidence(session, one)]
     evidence += _losses(ranks, failures)
+    share = _share(session, first) if len(same) == 1 else None
     return Finding(
         kind=Kind.DEAD_RANK,
         severity=Severity.ERROR,
@@ -108,7 +110,7 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=_advice(first, is_alone=len(same) == 1),
+        advice=share.advice(first.rank) if share else _advice(first, is_alone=len(same) == 1),
     )
 
 
@@ -188,12 +190,20 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
         if one.end.cause == "signal" and one.end.by == "launcher":  # which looks for every SIGKILL
             counted = "; the oom_kill counter did not rise"
         used = nbytes_text(one.end.max_rss_nbytes)
-        text = f"rank {one.rank} had used {used} of memory at most{counted}"
+        share = _share(session, one)
+        others = f", {share.text}" if share else ""
+        text = f"rank {one.rank} had used {used} of memory at most{others}{counted}"
         found.append(Evidence(text=text, rank=one.rank))
     last = last_op(session, one.rank)
     if last is not None:
         found.append(last)
     return found
+
+
+def _share(session: Session, one: Ending) -> MemoryShare | None:
+    ends = [log.end for log in session.ranks.values() if log.end is not None]
+    is_killed = one.end is not None and one.end.cause == "signal" and not one.reason
+    return its_share(one.end, ends) if is_killed and one.end is not None else None
 
 
 def _struck(session: Session, same: Sequence[Ending]) -> list[Evidence]:

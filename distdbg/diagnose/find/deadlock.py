@@ -13,6 +13,7 @@ from typing import Final
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
 from distdbg.diagnose.find.cycle_text import ring_of, uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
+from distdbg.diagnose.find.not_exchanged import not_exchanged
 from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.not_sent_there import not_sent_there
@@ -115,6 +116,7 @@ class _Telling:
             or one_more_message(session, edges)
             or one_answer_more(session, edges)
             or not_sent_there(session, edges)
+            or not_exchanged(session, edges)
         )
         if not any(miss.cause for miss in self._misses):
             self._misses = paired_apart(session, matched, edges) or self._misses

@@ -23,7 +23,7 @@ _FEWEST = 2
 
 def not_sent_there(session: Session, edges: Sequence[Edge]) -> list[Miss]:
     """One for each recv whose sender has never called a line from which the others send such messages."""
-    if session.is_live:  # it holds what is in flight alone: the rank may have sent there before
+    if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
     found = []
     for edge in edges:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, say_ranks, site_of
 
 _Site = tuple[str, int]
+#: How the advice begins: the source may know better.
+ONE_MORE: Final = "see what repeats that call"
 
 
 class OneMoreCall(NamedTuple):
@@ -55,7 +57,7 @@ def find_one_more_call(
             f"{whom} called {session.kind_of(made)} at {place} {count} times, {they} {count - 1} times",
             f", and went on to {on_to}",
         ),
-        f"see what repeats that call on {whom}, be it long before: a retry, or a round more; results since "
+        f"{ONE_MORE} on {whom}, be it long before: a retry, or a round more; results since "
         "then are of calls that do not belong together",
     )
 

@@ -29,10 +29,12 @@ from distdbg.record.format import Status
 from distdbg.record.libraries import is_library
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import (
+    CHILD_END,
     FILE_LOCK,
     NO_OTHER_THREAD,
     OTHER_THREAD,
     STOPPED_ITSELF,
+    UNREAD,
     lock_holder_in,
     waits_for_lock,
 )
@@ -208,6 +210,12 @@ def advice_of_reason(why: str) -> str:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"
+    if why.startswith(CHILD_END) and UNREAD in why:
+        return (
+            "read what that process writes before you wait for its end (subprocess: communicate())"
+        )
+    if why.startswith(CHILD_END):
+        return "see what that process waits for, or is still busy with"
     if why.startswith(FILE_LOCK) and (holder := _HOLDER.match(why)):
         return f"let {holder[1]} release that file lock before it waits for the others"
     if why.startswith(FILE_LOCK):

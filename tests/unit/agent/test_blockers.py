@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from distdbg.agent.blockers import dead_child, lock_holder, read_locks
+from distdbg.agent.blockers import _children, awaited_child, dead_child, lock_holder, read_locks
+from distdbg.record.sightings import UNREAD
 
 LOCKS = """\
 1: FLOCK  ADVISORY  WRITE 812 fe:00:4711 0 EOF
@@ -85,3 +89,47 @@ def test_a_child_that_was_killed_or_failed_is_named(
 
 def test_a_process_that_is_gone_has_none() -> None:
     assert dead_child(2**30) == ""
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("yes", UNREAD),
+        ("cat", "waits for input from a pipe"),
+        ("exec sleep 60", "sleeps (hrtimer_nanosleep)"),
+        ("kill -STOP $$", "is stopped"),
+    ],
+)
+def test_a_child_that_lives_is_told_with_what_keeps_it(does: str, told: str) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "subprocess.Popen(['sh', '-c', sys.argv[1]], stdin=-1, stdout=-1, stderr=-3).wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, does]) as rank:
+        try:
+            deadline = time.monotonic() + 30
+            while told not in (found := awaited_child(rank.pid)):
+                assert time.monotonic() < deadline, found
+                time.sleep(0.01)  # until the child has come there
+            assert f"), which {told}" in found
+        finally:
+            for pid in _children(rank.pid):
+                os.kill(pid, signal.SIGKILL)
+            rank.kill()
+    assert awaited_child(rank.pid) == ""
+
+
+def test_output_that_the_child_shares_with_the_rank_is_no_pipe_between_them() -> None:
+    code = "import subprocess; subprocess.run(['yes'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as rank:
+        try:
+            deadline = time.monotonic() + 30
+            while "full pipe" not in (found := awaited_child(rank.pid)):
+                assert UNREAD not in found
+                assert time.monotonic() < deadline, found
+                time.sleep(0.01)  # until the pipe is full, which this test does not read
+            assert found.endswith(" (yes), which writes to a full pipe")
+        finally:
+            for pid in _children(rank.pid):
+                os.kill(pid, signal.SIGKILL)
+            rank.kill()

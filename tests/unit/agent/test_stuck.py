@@ -10,8 +10,9 @@ import pytest
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.stuck import Judgement, Look, judge
+from distdbg.diagnose.find.stuck import advice_of_reason
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import NO_OTHER_THREAD
+from distdbg.record.sightings import NO_OTHER_THREAD, UNREAD
 
 OWN = "/env/distdbg"
 S = 10**9
@@ -138,12 +139,12 @@ def test_another_thread_that_holds_the_gil_is_named() -> None:
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        ({}, "in a lock"),
+        ({}, "blocked on a lock"),
         (
             {"wchan": "locks_lock_inode_wait", "syscall": 73, "is_futex": False},
             "waiting for a file lock",
         ),
-        ({"has_timeout": True}, "in a lock with a time limit"),
+        ({"has_timeout": True}, "blocked on a lock with a time limit"),
     ],
 )
 def test_a_lock_is_a_sleep(facts: dict[str, Any], why: str) -> None:
@@ -156,8 +157,8 @@ def test_a_lock_is_a_sleep(facts: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        ("wait", f"in a lock, in wait() of threading.py{NO_OTHER_THREAD}"),
-        ("acquire", "in a lock"),
+        ("wait", f"blocked on a lock, in wait() of threading.py{NO_OTHER_THREAD}"),
+        ("acquire", "blocked on a lock"),
     ],
 )
 def test_a_lock_that_a_library_waits_for_is_not_one_of_the_program(function: str, why: str) -> None:
@@ -171,7 +172,7 @@ def test_the_call_of_the_program_is_named_and_that_no_thread_is_left_to_end_its_
     at = thread(native("lock"), waits, StackFrame("Queue.get", queue.__file__, 171), py())
     other = ThreadStack((py("work"),), name="reader", thread_id=2)
     found = judged(look(0, at, wchan="futex_wait"), look(1, at, wchan="futex_wait"))
-    assert found.why == f"in a lock, in Queue.get() of queue.py{NO_OTHER_THREAD}"
+    assert found.why == f"blocked on a lock, in Queue.get() of queue.py{NO_OTHER_THREAD}"
     facts: dict[str, Any] = {"wchan": "futex_wait"}
     found = judged(look(0, at, other, **facts), look(1, at, other, **facts))
     assert NO_OTHER_THREAD not in found.why
@@ -184,7 +185,10 @@ def test_a_lock_that_is_tried_again_and_again_is_said_to_be() -> None:
     at = thread(native("lock"), py())
     facts: dict[str, Any] = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}
     found = judged(look(0, at, **facts), look(1, at, voluntary=200, **facts))
-    assert (found.state, found.why) == (RankState.ASLEEP, "in a lock, tried again and again")
+    assert (found.state, found.why) == (
+        RankState.ASLEEP,
+        "blocked on a lock, tried again and again",
+    )
 
 
 def test_a_read_that_nobody_answers_is_a_sleep() -> None:
@@ -202,7 +206,7 @@ def test_a_sleep_for_a_time_is_a_sleep_too() -> None:
     assert (found.state, found.site) == (RankState.ASLEEP, "train.py:88 (save_checkpoint)")
     assert found.why == "in time.sleep, or a wait with a time limit"
     found = judged(look(0, at, **facts), look(1, at, voluntary=20, **facts))
-    assert (found.state, found.why) == (RankState.ASLEEP, "in short sleeps, again and again")
+    assert (found.state, found.why) == (RankState.ASLEEP, "in a loop of short sleeps")
 
 
 def test_who_uses_no_cpu_in_changing_calls_is_asleep() -> None:
@@ -255,11 +259,11 @@ def test_a_thread_of_the_program_beside_a_lock_is_named() -> None:
     lock = {"wchan": "futex_wait"}
     found = judged(look(0, *others(13), **lock), look(1, *others(13), **lock))
     assert (found.state, found.site) == (RankState.ASLEEP, "train.py:21 (save)")
-    assert found.why == "in a lock; its thread 'logger' is at train.py:13 (log)"
+    assert found.why == "blocked on a lock; its thread 'logger' is at train.py:13 (log)"
     moved = judged(look(0, *others(12), **lock), look(1, *others(13), **lock))
-    assert moved.why == "in a lock"
+    assert moved.why == "blocked on a lock"
     busy = judged(look(0, *others(13), **lock), look(1, *others(13, active=True), **lock))
-    assert busy.why == "in a lock"
+    assert busy.why == "blocked on a lock"
 
 
 @pytest.mark.parametrize(
@@ -278,3 +282,16 @@ def test_a_child_that_died_is_told_of_a_rank_that_sleeps() -> None:
     assert found.why == (
         "in a system call (pipe_read); its child process 47 (loader) was killed by SIGSEGV"
     )
+
+
+def test_the_end_of_a_child_that_is_waited_for_is_told_where_both_looks_see_it() -> None:
+    child = f"47 (sort), which {UNREAD}"
+    first, second = (
+        replace(look(at, thread(py()), wchan="do_wait"), awaited_child=child) for at in (0, 1)
+    )
+    assert judged(first, second).why == f"waits for the end of its child process {child}"
+    gone = judged(replace(first, awaited_child=""), second)
+    assert gone.why == "in a system call (do_wait)"
+    assert "communicate()" in advice_of_reason(judged(first, second).why)
+    busy = "waits for the end of its child process 47 (sort), which runs"
+    assert advice_of_reason(busy) == "see what that process waits for, or is still busy with"

@@ -56,6 +56,19 @@ def test_a_dead_rank_is_told_with_how_it_died_and_what_to_do(
     )
 
 
+def test_a_killed_rank_that_used_far_more_memory_than_the_others_is_told_so() -> None:
+    build = trained(3)
+    build.end(1, at_s=2.5, cause="signal", signal=9, max_rss_nbytes=335 << 20)
+    for rank in (0, 2):
+        build.end(rank, at_s=3, cause="exited", exit_code=1, max_rss_nbytes=49 << 20)
+    [finding] = [one for one in find(dead, build) if one.ranks == (1,)]
+    assert (
+        "rank 1 had used 335.0 MiB of memory at most, the other ranks 49.0 MiB; the oom_kill counter did not "
+        "rise"
+    ) in texts(finding)
+    assert finding.advice.startswith("see what takes memory on rank 1 alone")
+
+
 def test_an_exception_of_its_own_is_the_cause_and_those_who_lost_it_are_victims() -> None:
     build = trained(3)
     build.exit(1, Exit.RAISED, at_s=2, what="ValueError: no data", where="/job/data.py:7 (load)")

@@ -148,7 +148,7 @@ def test_a_gap_that_the_rank_came_out_of_before_is_no_reason_to_warn() -> None:
             False,
             "see why it sleeps there",
         ),
-        (RankState.ASLEEP, "in a lock", False, "look at what it waits for"),
+        (RankState.ASLEEP, "blocked on a lock", False, "look at what it waits for"),
         (RankState.BUSY, "", False, "it may be at work: take its stacks twice"),
         (RankState.BUSY, "", True, "next time take its stacks twice before you stop the job"),
     ],

@@ -30,7 +30,7 @@ def test_what_a_rank_did_after_others_gave_up_waiting_for_it_does_not_count() ->
 
 
 def test_a_thread_that_may_hold_the_lock_is_named_beside_it() -> None:
-    why = "in a lock; its thread 'saver' is at b.py:3 (save)"
+    why = "blocked on a lock; its thread 'saver' is at b.py:3 (save)"
     assert last_seen([replace(sighting("asleep"), why=why)], {2: 9}) == {
         2: "waiting for a lock in load() at slp.py:7; its thread 'saver' is at b.py:3 (save)"
     }

@@ -151,6 +151,19 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
     assert code(*evidence) == 137
 
 
+def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> None:
+    grown = Evidence(end=ended(1, signal=9, max_rss_nbytes=335 << 20))
+    usual = [
+        replace(lost(r, 1), end=ended(r, exit_code=1, max_rss_nbytes=49 << 20)) for r in (0, 2)
+    ]
+    text = told(grown, *usual)
+    assert "memory: 335.0 MiB used at most (the other ranks 49.0 MiB)" in text
+    assert "  hint: see what takes memory on rank 1 alone: a scheduler, a watchdog or" in text
+    alike = [replace(one, end=replace(one.end, max_rss_nbytes=300 << 20)) for one in usual]
+    assert "the other ranks" not in told(grown, *alike)
+    assert "hint: who sent SIGKILL is unknown" in told(grown, *alike)
+
+
 def test_a_kill_is_told_with_its_time_and_what_is_known_of_memory() -> None:
     end = ended(2, signal=9, max_rss_nbytes=3 << 30)
     lines = told(Evidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()
@@ -310,7 +323,9 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
     assert "hint: look at that call" in text
     assert "raise the limit" not in text
     lock = "its thread 'saver' is at b.py:3 (save)"
-    held = replace(known, evidence=(f"rank 2: in a lock; {lock}",), advice="compare the order")
+    held = replace(
+        known, evidence=(f"rank 2: blocked on a lock; {lock}",), advice="compare the order"
+    )
     text = told(*gave_up, diagnosis=held, seen={2: f"waiting for a lock at a.py:9; {lock}"})
     assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
     for seen in ({2: "busy in f() at a.py:9"}, {}):  # it may be slow, and nothing else

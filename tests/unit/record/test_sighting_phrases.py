@@ -27,10 +27,13 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
     [
         (sighting("asleep"), "asleep in load() at slp.py:7"),
         (
-            sighting("asleep", why="in a lock with a time limit"),
+            sighting("asleep", why="blocked on a lock with a time limit"),
             "waiting for a lock in load() at slp.py:7",
         ),
-        (sighting("asleep", why="in a lock, in get() of queue.py"), "asleep in load() at slp.py:7"),
+        (
+            sighting("asleep", why="blocked on a lock, in get() of queue.py"),
+            "asleep in load() at slp.py:7",
+        ),
         (
             sighting(
                 "asleep", why=f"{FILE_LOCK} that rank 3 holds; its child process 4 (x) exited"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
-from distdbg.record.format import Exit
+from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
@@ -209,3 +210,75 @@ def test_a_branch_that_takes_ranks_to_other_calls_is_the_hint(
     told = with_source_hint(build.session, diagnose(build.session), source)
     assert told.root is not None
     assert told.root.advice == hint
+
+
+POLLING = """\
+def wait_done(path):
+    while not os.path.exists(path):
+        time.sleep(0.1)
+def main():
+    wait_done("part-2.done")
+    all_reduce(w)
+"""
+
+
+def test_a_loop_until_a_file_is_there_is_the_hint_of_a_rank_that_sleeps(tmp_path: Path) -> None:
+    path = tmp_path / "parts.py"
+    path.write_text(POLLING)
+    build = SessionBuilder(2)
+    build.op(1, "all_reduce", at_s=1, site=f"{path}:6 (main)")
+    build.session.ranks[0].activity = Activity(
+        state=RankState.ASLEEP,
+        since_ns=2 * 10**9,
+        why="in a loop of short sleeps",
+        site="parts.py:3 (wait_done)",
+        stack=(Frame(str(path), 3, "wait_done"), Frame(str(path), 5, "main")),
+    )
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "`while not os.path.exists(path)` (line 2) waits for a file: see who has to make it (another rank, "
+        "another job), and whether it did"
+    )
+
+
+REPEATING = """\
+def train():
+    for micro in range(24):
+        if micro % every == 0:
+            all_reduce(w)
+    all_reduce(loss)
+"""
+
+
+@pytest.mark.parametrize("has_condition", [True, False])
+def test_what_lets_a_rank_make_one_call_more_is_the_hint(
+    tmp_path: Path, has_condition: bool
+) -> None:
+    path = tmp_path / "micro.py"
+    path.write_text(
+        REPEATING if has_condition else REPEATING.replace("if micro % every == 0", "with lock")
+    )
+    build = SessionBuilder(3)
+    what = "all_reduce #4 on group 'world' differs between ranks"
+    facts = {"type": "MismatchError", "what": what, "ranks": [1]}
+    for rank in range(3):
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+        build.end(rank, at_s=30.1, cause="exited", exit_code=1)
+        for step in range(4):
+            line, size = (5, 1) if step == 3 and rank != 1 else (4, 288)
+            end = {"error": json.dumps(facts)} if step == 3 else {}
+            build.op(
+                rank, "all_reduce", at_s=step, ended_s=step + 0.5, site=f"{path}:{line} (train)",
+                status=Status.MISMATCH if step == 3 else 0, dtype="float32", inputs=[(size,)], **end,
+            )  # fmt: skip
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    way = (
+        "see why `if micro % every == 0` (line 3) holds once more on rank 1 than on the others"
+        if has_condition
+        else "see why `for micro in range(24)` (line 2) makes one round more on rank 1 than on the others"
+    )
+    assert told.root.advice == f"{way}; results since then are of calls that do not belong together"

@@ -72,7 +72,9 @@ def test_the_threads_that_may_hold_the_lock_which_the_cause_waits_for_are_shown(
     )
     build = SessionBuilder(2, now_s=60)
     build.op(0, "barrier", at_s=1, site=f"{program}:4 (main)")
-    why = "in a lock; its thread 'saver' is at a.py:2 (save); its thread 'b' is at c.py:9 (f)"
+    why = (
+        "blocked on a lock; its thread 'saver' is at a.py:2 (save); its thread 'b' is at c.py:9 (f)"
+    )
     frames = (Frame(str(program), 5, "main"),)
     build.seen(1, RankState.ASLEEP, since_s=3, site=f"{program}:5 (main)", why=why, stack=frames)
     verdict = diagnose(build.session)

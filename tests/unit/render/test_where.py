@@ -74,8 +74,8 @@ def test_what_a_rank_does_on_its_way_out_is_no_part_of_its_story() -> None:
 def test_a_rank_in_a_lock_of_its_own_is_not_asleep() -> None:
     build = SessionBuilder(world_size=1, now_s=50)
     build.op(0, "barrier", at_s=1, ended_s=2)
-    build.seen(0, RankState.ASLEEP, since_s=3, why="in a lock", site="a.py:9 (f)")
-    assert story_of(build.session, 0)[-1].text == "waits for a lock: in a lock"
+    build.seen(0, RankState.ASLEEP, since_s=3, why="blocked on a lock", site="a.py:9 (f)")
+    assert story_of(build.session, 0)[-1].text == "waits for a lock"
     [stack] = fold_stacks(build.session, [0])
     assert stack.what.startswith("waits for a lock, after barrier #1")
 

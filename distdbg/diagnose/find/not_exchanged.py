@@ -1,0 +1,97 @@
+"""A rank in a message with a rank that has exchanged none with it and went on to a collective. Pure.
+
+    rank 2 received nothing from rank 5 and went on to barrier; ranks 0-1 receive such messages at tree.py:28
+
+One of the two has the wrong peer: a list of neighbors, a number of them, a condition. Where others make the
+other half of such messages is the line to look at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.unmatched import is_past_messages
+from distdbg.diagnose.wording import say_ranks, site_of
+from distdbg.record.format import Flag
+
+_ANSWERS: Final = {"send": "recv", "recv": "send"}
+_WORDS: Final = {"recv": ("received", "from", "receive"), "send": ("sent", "to", "send")}
+#: Waits that are looked at.
+_MOST: Final = 8
+
+
+def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[Miss]:
+    """One for each send or recv whose peer has made no other half of it, ever."""
+    if session.is_live and session.cut is None:  # it may hold what is in flight alone
+        return []
+    waits = [
+        edge.op
+        for edge in edges
+        if edge.op is not None
+        and not edge.is_any
+        and len(edge.on) == 1
+        and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
+        and is_past_messages(session, edge.on[0])
+    ]
+    return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
+
+
+def _miss(session: Session, op: OpRef) -> Miss | None:
+    ops = session.ranks[op.rank].ops
+    peer, tag, kind = ops.peer[op.at], ops.tag[op.at], session.kind_of(op)
+    if kind not in _ANSWERS or any(log.lost.get("ops") for log in session.ranks.values()):
+        return None
+    answer = _ANSWERS[kind]
+    if any(_partner(session, one) in (op.rank, -1) for one in _messages(session, peer, answer, op)):
+        return None
+    sites: dict[str, dict[int, OpRef]] = defaultdict(dict)
+    for rank in sorted(session.ranks):
+        for one in _messages(session, rank, answer, op):
+            if session.ranks[rank].ops.tag[one.at] == tag and (site := site_of(session, one)):
+                sites[site].setdefault(rank, one)
+    if not sites:
+        return None
+    site, by = max(sites.items(), key=lambda item: len(item[1]))
+    did, whom, do = _WORDS[answer]
+    last = next(session.ranks[peer].ops.in_flight(), None)
+    went = f" and went on to {session.kind_of(OpRef(peer, last))}" if last is not None else ""
+    short = site.partition(" (")[0]
+    head = f"rank {peer} {did} nothing {whom} rank {op.rank}{went}"
+    others = f"{say_ranks(by, 3)} {do}{'s' * (len(by) == 1)} such messages at "
+    return Miss(
+        Evidence(
+            text=f"{head}; {others}{site}",
+            rank=peer,
+            ranks=(peer, op.rank),
+            op=next(iter(by.values())),
+            site=site,
+            is_left_out=True,
+        ),
+        f"see why rank {peer} does not {do} {whom} rank {op.rank} at {short}; if it must not, see why "
+        f"rank {op.rank} has rank {peer} as its peer",
+        (head, f"; {others}{short}"),
+        (peer, op.rank),
+    )
+
+
+def _messages(session: Session, rank: int, kind: str, like: OpRef) -> Iterator[OpRef]:
+    ops = session.ranks[rank].ops
+    group = session.group_of(like)
+    for at, flags in enumerate(ops.flags):
+        op = OpRef(rank, at)
+        if flags & Flag.MESSAGE and session.kind_of(op) == kind and session.group_of(op) == group:
+            yield op
+
+
+def _partner(session: Session, op: OpRef) -> int:
+    """Whom a message is with; -1: anybody."""
+    ops = session.ranks[op.rank].ops
+    if session.kind_of(op) == "recv" and ops.source[op.at] >= 0:
+        return ops.source[op.at]
+    return max(ops.peer[op.at], -1)

@@ -1,0 +1,47 @@
+"""A rank that was killed and had used much more memory than the others: then something grows there. Pure.
+
+its_share(end, others)       MemoryShare: 6 times the 56 MiB of the others
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from statistics import median_high
+from typing import Final, NamedTuple
+
+from distdbg.record.durations import nbytes_text
+from distdbg.record.ends import RankEnd
+
+#: What a rank may have more than the others: rank 0 keeps the loss, another one a larger shard.
+_TIMES: Final = 2
+_MORE_NBYTES: Final = 64 << 20
+
+
+class MemoryShare(NamedTuple):
+    """How much the others had used."""
+
+    others_nbytes: int
+
+    @property
+    def text(self) -> str:
+        """'the other ranks 56 MiB'."""
+        return f"the other ranks {nbytes_text(self.others_nbytes)}"
+
+    def advice(self, rank: int) -> str:
+        return (
+            f"see what takes memory on rank {rank} alone: a scheduler, a watchdog or the program kills by "
+            "SIGKILL at its limit, too"
+        )
+
+
+def its_share(end: RankEnd, others: Iterable[RankEnd]) -> MemoryShare | None:
+    """None where it had used about as much as they, where nobody knows, or where it was not killed."""
+    if end.signal != signal.SIGKILL or not end.max_rss_nbytes:
+        return None
+    used = [one.max_rss_nbytes for one in others if one.max_rss_nbytes and one.rank != end.rank]
+    if not used:
+        return None
+    usual = median_high(used)
+    is_more = end.max_rss_nbytes >= max(_TIMES * usual, usual + _MORE_NBYTES)
+    return MemoryShare(usual) if is_more else None
