@@ -33,7 +33,8 @@ const NumpyArray& fields_of(PyObject* array) { return *reinterpret_cast<NumpyArr
 nb::object ask(PyObject* of, const char* name) { return owned(PyObject_GetAttrString(of, name)); }
 
 PyTypeObject* numpy_array_type() {
-  static PyObject* const type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+  static PyObject* const type =
+      nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
   return reinterpret_cast<PyTypeObject*>(type);
 }
 
@@ -68,8 +69,8 @@ std::uint64_t ArrayReader::item_nbytes(PyObject* dtype) {
 }
 
 bool ArrayReader::read_numpy(PyObject* array, Likeness& look, Memory& memory) {
-  if (layout_ != Layout::known &&
-      (layout_ == Layout::other || !has_known_layout(array))) [[unlikely]]
+  if (layout_ != Layout::known && (layout_ == Layout::other || !has_known_layout(array)))
+      [[unlikely]]
     return false;
   const NumpyArray& fields = fields_of(array);
   if ((fields.flags & c_contiguous) == 0) return false;
@@ -291,51 +292,50 @@ class KnownCaller {
 
 void bind_known_calls(nb::module_& module) {
   nb::class_<KnownCalls>(module, "KnownCalls", "What calls of a group looked like, and became.")
-      .def("__init__", [](KnownCalls* self,
-                          const nb::typed<nb::object, GroupHandle>& group) {
-        new (self) KnownCalls(group);
-      })
+      .def("__init__",
+           [](KnownCalls* self, const nb::typed<nb::object, GroupHandle>& group) {
+             new (self) KnownCalls(group);
+           })
       .def_rw("limit_ns", &KnownCalls::limit_ns)
       .def_prop_ro("count", &KnownCalls::count)
       .def_ro("hits", &KnownCalls::hits)
       .def("watch", [](KnownCalls& self, const nb::list& unwaited) { self.unwaited = unwaited; })
       .def("forget", &KnownCalls::forget)
+      .def("learn_collective",
+           [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, std::uint64_t code,
+              const nb::tuple& inputs, const nb::tuple& outputs, std::int64_t extra) {
+             KnownCalls::Known known;
+             for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
+             known.compiled = self.group().plan_of(code, {{}, inputs, outputs}, extra);
+             known.is_possible = known.compiled.plan != nullptr;
+             self.keep(look, std::move(known));
+           })
       .def(
-          "learn_collective",
-          [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, std::uint64_t code,
-             const nb::tuple& inputs, const nb::tuple& outputs, std::int64_t extra) {
+          "learn_message",
+          [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, const View& view,
+             int peer, std::int64_t tag, nb::object result) {
             KnownCalls::Known known;
             for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
-            known.compiled = self.group().plan_of(code, {{}, inputs, outputs}, extra);
-            known.is_possible = known.compiled.plan != nullptr;
+            known.form = self.group().form_of(result.is_none(), view);
+            known.dtype = view.dtype_code();
+            known.peer = peer;
+            known.tag = tag;
+            known.result = std::move(result);
+            known.is_possible = true;
             self.keep(look, std::move(known));
-          })
-      .def("learn_message",
-           [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, const View& view,
-              int peer, std::int64_t tag, nb::object result) {
-             KnownCalls::Known known;
-             for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
-             known.form = self.group().form_of(result.is_none(), view);
-             known.dtype = view.dtype_code();
-             known.peer = peer;
-             known.tag = tag;
-             known.result = std::move(result);
-             known.is_possible = true;
-             self.keep(look, std::move(known));
-           },
-           nb::arg("look"), nb::arg("kept"), nb::arg("view"), nb::arg("peer"), nb::arg("tag"),
-           nb::arg("result").none())
-      .def("learn_impossible",
-           [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept) {
-             KnownCalls::Known known;
-             for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
-             self.keep(look, std::move(known));
-           });
+          },
+          nb::arg("look"), nb::arg("kept"), nb::arg("view"), nb::arg("peer"), nb::arg("tag"),
+          nb::arg("result").none())
+      .def("learn_impossible", [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept) {
+        KnownCalls::Known known;
+        for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
+        self.keep(look, std::move(known));
+      });
   nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
       .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>())
       .def("collective", &KnownCaller::collective, nb::arg().none(), nb::arg().none(),
-           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::arg().none(), nb::arg().none())
+           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
+           nb::arg().none())
       .def("message", &KnownCaller::message, nb::arg().none(), nb::arg().none(), nb::arg().none(),
            nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none())
       .def("meet_torch", &KnownCaller::meet_torch)
