@@ -11,6 +11,8 @@ installed, say so in the table. `copy GB/s` is the bandwidth of a copy inside of
 same run: bytes read and written per second. `moved` is the share of it that an op reaches, where all ranks
 are on one GPU: by the bytes that the op has to read and write there on all ranks together. `faster` is how
 many times faster than torch gloo.
+
+Without a GPU it says so, measures nothing and ends with exit code 1. `--plan` prints what would be run.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,34 +42,74 @@ ROUNDS = 7
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--ranks", default="1,2,4", help="world sizes")
-    parser.add_argument("--mib", default="1,64,1024", help="sizes of the array, in MiB")
+    parser.add_argument("--ranks", type=numbers, default=[1, 2, 4], help="world sizes: 1,2,4")
+    parser.add_argument(
+        "--mib", type=numbers, default=[1, 64, 1024], help="sizes of the array, in MiB: 1,64,1024"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_S, help="seconds that one way may take"
+    )
+    parser.add_argument("--plan", action="store_true", help="print what would be run here")
     parser.add_argument("--rank", nargs=2, metavar=("WAY", "MIB"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank:
         print(json.dumps(run_rank(args.rank[0], int(args.rank[1]))), flush=True)
         return 0
     gpus = count_gpus()
+    if args.plan:
+        show_plan(args.ranks, args.mib, gpus)
+        return 0
     if not gpus:
-        print("there is no GPU here: nothing was measured")
+        print("there is no GPU here (no /dev/nvidia0): nothing was measured")
         return 1
     print(
         f"{'ranks':>5} {'MiB':>5} {'op':11} {'way':11} {'median':>11} {'GB/s':>8} {'copy GB/s':>9} "
         f"{'moved':>6} {'faster':>7}"
     )
-    for size in map(int, args.ranks.split(",")):
-        for mib in map(int, args.mib.split(",")):
-            found = {way: measure_if_possible(way, size, mib, gpus) for way in WAYS}
+    for size in args.ranks:
+        for mib in args.mib:
+            found = {way: measure_if_possible(way, size, mib, gpus, args.limit) for way in WAYS}
             for way in WAYS:
                 show(way, size, mib, gpus, found[way], found[WAYS[-1]])
     return 0
 
 
-def measure_if_possible(way: str, size: int, mib: int, gpus: int) -> dict[str, float] | str:
+def numbers(text: str) -> list[int]:
+    """Some, as in '1,64'."""
+    found = [int(word) for word in text.split(",")]
+    if min(found) < 1:
+        raise ValueError
+    return found
+
+
+def show_plan(sizes: Sequence[int], mibs: Sequence[int], gpus: int) -> None:
+    """A line for each job."""
+    print(f"{gpus} GPUs here")
+    for size in sizes:
+        for mib in mibs:
+            for way in WAYS:
+                told = why_not(way, size, gpus) or f"ranks on GPUs {devices_of(size, gpus)}"
+                print(f"{size:5} {mib:5} {way:11} {told}")
+
+
+def why_not(way: str, size: int, gpus: int) -> str | None:
+    """Why a way cannot be measured with so many ranks; None where it can."""
+    if not gpus:
+        return "needs a GPU"
+    is_too_many = way.endswith("nccl") and size > gpus
+    return f"needs {size} GPUs, there are {gpus}" if is_too_many else None
+
+
+def devices_of(size: int, gpus: int) -> list[int]:
+    """The number of each rank's GPU."""
+    return [rank % gpus for rank in range(size)]
+
+
+def measure_if_possible(
+    way: str, size: int, mib: int, gpus: int, limit_s: float
+) -> dict[str, float] | str:
     """What rank 0 measured, or why there is nothing."""
-    if way.endswith("nccl") and size > gpus:
-        return f"needs {size} GPUs, there are {gpus}"
-    return measure(way, size, mib, gpus)
+    return why_not(way, size, gpus) or measure(way, size, mib, gpus, limit_s)
 
 
 def show(
@@ -107,41 +150,67 @@ def count_gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def measure(way: str, size: int, mib: int, gpus: int) -> dict[str, float] | str:
-    """What rank 0 measured, or why there is nothing."""
+def environments(size: int, gpus: int, port: int) -> list[dict[str, str]]:
+    """By which each rank knows its place."""
+    return [
+        {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(rank),
+            "DEVICE": str(device),
+        }
+        for rank, device in enumerate(devices_of(size, gpus))
+    ]
+
+
+def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[str, float] | str:
+    """What rank 0 measured, or why there is nothing: the last line of the first rank that failed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-m", "benchmarks.gpu", "--rank", way, str(mib)]
-    processes = [
-        subprocess.Popen(
-            command,
-            env={
-                **base,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(size),
-                "LOCAL_RANK": str(rank),
-                "DEVICE": str(rank % gpus),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    try:
-        outputs = [process.communicate(timeout=LIMIT_S) for process in processes]
-    except subprocess.TimeoutExpired:
-        return f"no end within {LIMIT_S} s"
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (_, error) in zip(processes, outputs, strict=True):
-        if process.returncode:
-            return (error.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-    result: dict[str, float] = json.loads(outputs[0][0].splitlines()[-1])
-    return result
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            start(command, {**os.environ, **own}, Path(folder, own["RANK"]))
+            for own in environments(size, gpus, port)
+        ]
+        try:
+            failed = await_ranks(ranks, time.monotonic() + limit_s)
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+        if failed is None:
+            return f"no end within {limit_s:g} s"
+        if failed >= 0:
+            lines = Path(folder, f"{failed}.err").read_text().strip().splitlines()
+            return lines[-1] if lines else f"rank {failed}: exit code {ranks[failed].returncode}"
+        result: dict[str, float] = json.loads(Path(folder, "0.out").read_text().splitlines()[-1])
+        return result
+
+
+def start(command: Sequence[str], environ: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
+    """A rank that writes to PATH.out and PATH.err."""
+    with open(f"{path}.out", "wb") as out, open(f"{path}.err", "wb") as err:
+        return subprocess.Popen(command, env=environ, stdout=out, stderr=err)
+
+
+def await_ranks(ranks: Sequence[subprocess.Popen[bytes]], deadline: float) -> int | None:
+    """-1 when all have ended well, or the first that has not; None at the deadline.
+
+    The others of one that has failed may wait for it for long.
+    """
+    while time.monotonic() < deadline:
+        codes = [process.poll() for process in ranks]
+        for rank, code in enumerate(codes):
+            if code:
+                return rank
+        if None not in codes:
+            return -1
+        time.sleep(0.05)
+    return None
 
 
 def run_rank(way: str, mib: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from typing import Final
 from distdbg.diagnose.endings import Ending, Part
 from distdbg.diagnose.failures import Failure
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.ends import signal_name
 from distdbg.record.format import Status
 
@@ -43,6 +43,9 @@ def stop_of(
     session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, Ending]
 ) -> Stop | None:
     """What ended the job; None: nothing from outside did."""
+    # A program that ends by os._exit leaves no end either, but it is in no op.
+    if session.was_killed and any(_is_in_op(log) for log in session.ranks.values()):
+        return Stop(words="the job was killed", at_ns=session.now_ns, ranks=())
     aborts = [e for errors in failures.values() for e in errors if is_by_hand(e)]
     if aborts:
         first = min(aborts, key=lambda e: (e.at_ns, e.rank))
@@ -62,6 +65,10 @@ def stop_of(
         at_ns=min(times, default=NEVER),
         ranks=tuple(sorted(e.rank for e in ends)),
     )
+
+
+def _is_in_op(log: RankLog) -> bool:
+    return next(log.ops.in_flight(), None) is not None
 
 
 def is_stopped_from_outside(endings: Mapping[int, Ending]) -> bool:

@@ -212,10 +212,10 @@ struct ForeignOp {
   std::uint64_t number = 0;
   std::shared_ptr<WatchedOp> watched;  // then `op` is there
 
-  void watch(EventReader& reader, std::uintptr_t ready, std::uintptr_t end, int source) {
+  void watch(EventReader& reader, std::uintptr_t begin, std::uintptr_t end, int source) {
     if (handle->writer() == nullptr || watched) return;
     watched = std::make_shared<WatchedOp>(handle->recorder, op);
-    reader.watch(watched, to_event(ready), to_event(end), source);
+    reader.watch(watched, to_event(begin), to_event(end), source);
   }
   void started() {
     Recorder* const writer = handle->writer();
@@ -257,7 +257,7 @@ void bind_record(nb::module_& module) {
       .def("ended", &ForeignOp::ended)
       // Events of CUDA, by their addresses; they stay until `stop_watching` or `ended` has returned. One
       // thread at a time calls these, the others may run beside them.
-      .def("watch", &ForeignOp::watch, nb::arg("reader"), nb::arg("ready"), nb::arg("end"),
+      .def("watch", &ForeignOp::watch, nb::arg("reader"), nb::arg("begin"), nb::arg("end"),
            nb::arg("source"))
       .def("stop_watching", [](ForeignOp& self) {
         const auto watched = self.watched;

@@ -36,6 +36,7 @@ CudaEvents open_cuda_events(const std::string& path) {
   find(library, path, "cuEventQuery", cuda.query);
   find(library, path, "cuCtxGetCurrent", cuda.get_current);
   find(library, path, "cuCtxSetCurrent", cuda.set_current);
+  find(library, path, "cuEventElapsedTime", cuda.elapsed);
   return cuda;
 }
 
@@ -46,8 +47,27 @@ void WatchedOp::started() {
 
 void WatchedOp::ended(std::uint32_t status, int source) {
   const std::lock_guard held(lock_);
+  if (status == 0 && end_ != nullptr) {
+    // A thread of the program, which may use another device.
+    void* context = nullptr;
+    if (cuda_.get_current(&context) == CudaEvents::success &&
+        cuda_.set_current(context_) == CudaEvents::success) {
+      end_well(source);
+      cuda_.set_current(context);
+    }
+  }
   end_ = nullptr;
   recorder_->ended(op_, status, source);
+}
+
+void WatchedOp::end_well(int source) {
+  constexpr double ns_per_float_ms = 1e6;
+  float ms = 0;
+  if (cuda_.elapsed(&ms, begin_, end_) == CudaEvents::success && ms >= 0)
+    recorder_->ended_after(op_, static_cast<std::int64_t>(ms * ns_per_float_ms), source);
+  else
+    recorder_->ended(op_, 0, source);
+  end_ = nullptr;
 }
 
 void WatchedOp::stop_watching() {
@@ -60,34 +80,31 @@ bool WatchedOp::has_ended() {
   return op_.number == 0;
 }
 
-bool WatchedOp::look(const CudaEvents& cuda) {
+bool WatchedOp::look() {
   const std::lock_guard held(lock_);
   if (end_ == nullptr) return true;
   // The thread of the reader has no context of its own, and must not make one.
-  if (cuda.set_current(context_) != CudaEvents::success) return true;
+  if (cuda_.set_current(context_) != CudaEvents::success) return true;
   // The end first: what has ended by now had started before it is asked for.
-  const int end = cuda.query(end_);
+  const int end = cuda_.query(end_);
   if (end != CudaEvents::success && end != CudaEvents::not_ready) return true;
-  if (ready_ != nullptr) {
-    const int ready = cuda.query(ready_);
-    if (ready != CudaEvents::success && ready != CudaEvents::not_ready) return true;
-    if (ready == CudaEvents::success || end == CudaEvents::success) {
-      recorder_->started(op_);
-      ready_ = nullptr;
-    }
+  if (op_.started_ns == 0) {
+    const int begin = cuda_.query(begin_);
+    if (begin != CudaEvents::success && begin != CudaEvents::not_ready) return true;
+    if (begin == CudaEvents::success || end == CudaEvents::success) recorder_->started(op_);
   }
   if (end == CudaEvents::not_ready) return false;
-  recorder_->ended(op_, 0, source_);
-  end_ = nullptr;
+  end_well(source_);
   return true;
 }
 
-void EventReader::watch(const std::shared_ptr<WatchedOp>& op, void* ready, void* end, int source) {
+void EventReader::watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source) {
   if (generation_ != fork_generation()) return;  // the thread, and the device, are the parent's
   {
     const std::lock_guard held(op->lock_);
     if (cuda_.get_current(&op->context_) != CudaEvents::success) return;
-    op->ready_ = ready;
+    op->cuda_ = cuda_;
+    op->begin_ = begin;
     op->end_ = end;
     op->source_ = source;
     op->since_ns_ = now_ns();
@@ -128,7 +145,7 @@ void EventReader::work() {
     std::int64_t youngest_ns = 0;
     std::vector<WatchedOp*> over;
     for (const auto& op : ops) {
-      if (op->look(cuda_))
+      if (op->look())
         over.push_back(op.get());
       else
         youngest_ns = std::max(youngest_ns, op->since_ns_);

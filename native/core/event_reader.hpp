@@ -2,8 +2,11 @@
 // it. The driver is opened at run time, and no header of it is needed to build. No host thread blocks for it,
 // and none has to run Python.
 //
-//   watch      program's stream --ready--> ...the op... --end-->
-//   reader     ready passed: started.   end passed: ended, status 0.   anything else: let go of, others tell why
+//   watch      stream of the op --begin--> ...the op... --end-->
+//   reader     begin passed: started.   end passed: ended, status 0.   anything else: let go of, others tell why
+//
+// What is seen is late by up to the time between two looks. How long the op took, the device has measured: when it
+// ends, its start is set so long before, where the events were made with their times.
 //
 // Whoever watches keeps both events until `stop_watching` has returned.
 #pragma once
@@ -27,6 +30,7 @@ struct CudaEvents {
   int (*query)(void* event) = nullptr;
   int (*get_current)(void** context) = nullptr;
   int (*set_current)(void* context) = nullptr;
+  int (*elapsed)(float* ms, void* begin, void* end) = nullptr;
 };
 
 // Throws Error(Fault::network) with the linker's words where the library or one of its functions is missing.
@@ -45,14 +49,16 @@ class WatchedOp {
 
  private:
   friend class EventReader;
-  bool look(const CudaEvents& cuda);  // whether it need not be looked at any more
+  bool look();  // whether it need not be looked at any more
+  void end_well(int source);
 
   std::mutex lock_;  // protects the rest; held while the driver is asked
   const std::shared_ptr<Recorder> recorder_;
   RecordedOp op_;
+  CudaEvents cuda_;
   void* context_ = nullptr;
-  void* ready_ = nullptr;  // null: passed
-  void* end_ = nullptr;    // null: it is not watched
+  void* begin_ = nullptr;
+  void* end_ = nullptr;  // null: it is not watched
   int source_ = -1;
   std::int64_t since_ns_ = 0;
 };
@@ -65,7 +71,7 @@ class EventReader {
   EventReader& operator=(const EventReader&) = delete;
 
   // From now on; in the context of the calling thread. `source` is written where the op ends well.
-  void watch(const std::shared_ptr<WatchedOp>& op, void* ready, void* end, int source);
+  void watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source);
   // Ends the thread; what is watched is left to others.
   void close();
 

@@ -366,9 +366,23 @@ void Recorder::started(RecordedOp& op) {
 }
 
 void Recorder::ended(RecordedOp& op, std::uint32_t status, int source, std::int64_t now) {
+  end_at(op, status, source, now != 0 ? now : now_ns());
+}
+
+void Recorder::ended_after(RecordedOp& op, std::int64_t ran_ns, int source) {
+  const std::int64_t now = now_ns();
+  if (op.number != 0) {
+    op.started_ns = std::max(op.issued_ns, now - ran_ns);
+    const Lock lock(*this);
+    if (OpEntry* entry = find(op.number))
+      publish(entry->started, pack(static_cast<std::uint64_t>(op.started_ns - op.issued_ns)));
+  }
+  end_at(op, 0, source, now);
+}
+
+void Recorder::end_at(RecordedOp& op, std::uint32_t status, int source, std::int64_t now) {
   const std::uint64_t number = std::exchange(op.number, 0);  // an op ends once
   if (number == 0) return;
-  if (now == 0) now = now_ns();
   const auto took_ns = static_cast<std::uint64_t>(now - op.issued_ns);
   const Lock lock(*this);
   state().heartbeat_ns = now;

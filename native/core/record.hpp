@@ -139,6 +139,8 @@ class Recorder {
   void started(RecordedOp& op);
   // `now`: of a caller that has just asked the clock; 0: it has not.
   void ended(RecordedOp& op, std::uint32_t status, int source = -1, std::int64_t now = 0);
+  // It has ended well, and its device has measured how long it took: it started so long ago.
+  void ended_after(RecordedOp& op, std::int64_t ran_ns, int source);
   // It turned out that another thread's op came first.
   void set_seq(RecordedOp& op, std::uint64_t seq);
   // The words for an op that has failed.
@@ -205,6 +207,7 @@ class Recorder {
   }
   Group* find_group(std::uint64_t number);
   GroupEntry& group_entry(std::uint64_t number) const;
+  void end_at(RecordedOp& op, std::uint32_t status, int source, std::int64_t now);
   CounterEntry* counter_of(Group& group, const RecordedOp& op);
   CounterEntry* take_counter(Group& group, std::uint8_t kind, std::uint32_t dtype);
   void find_counter(const Group& group, Form& form);

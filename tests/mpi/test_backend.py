@@ -162,3 +162,11 @@ def test_a_library_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert missing.stdout.split() == ["False", "False"]
     assert "backend 'mpi' is not available here" in missing.stderr
     assert str(tmp_path / "libmpi.so") in missing.stderr
+
+
+def test_a_library_that_is_not_the_named_one_is_told_before_it_is_loaded() -> None:
+    other = start_alone("", MPI4PY_MPIABI="openmpi")  # beside the library of mpich
+    assert other.stdout.split() == ["False", "False"]
+    assert "MPI4PY_MPIABI is openmpi, and " in other.stderr
+    assert "libmpi.so.12 is mpich's" in other.stderr
+    assert "hint: load the library that mpiexec belongs to" in other.stderr

@@ -41,6 +41,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
+def elapsed(driver: str) -> Iterator[Callable[[float], None]]:
+    """Sets how long the device says that it took, in ms."""
+    library = ctypes.CDLL(driver)
+    library.set_elapsed.argtypes = [ctypes.c_float]
+    library.set_elapsed.restype = None
+    yield library.set_elapsed
+    library.set_elapsed(-1.0)
+
+
+@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "rank00000.ddr"
 
@@ -87,6 +97,56 @@ def test_the_start_and_the_end_are_written_as_the_device_passes_them(
     end.value = 0
     assert comes(lambda: find(path).ended_ns is not None)
     assert (find(path).status_label, find(path).source) == ("ok", 3)
+
+
+def spin_ms(ms: int) -> None:
+    end_ns = time.monotonic_ns() + ms * 1_000_000
+    while time.monotonic_ns() < end_ns:
+        pass
+
+
+def test_how_long_an_op_took_the_device_says(
+    path: Path, reader: EventReader, elapsed: Callable[[float], None]
+) -> None:
+    elapsed(0.25)
+    op, begun, end = begin(path), ctypes.c_int(0), event()
+    op.watch(reader, ctypes.addressof(begun), ctypes.addressof(end), -1)
+    assert comes(lambda: find(path).started_ns is not None)
+    spin_ms(2)
+    end.value = 0
+    assert comes(lambda: find(path).ended_ns is not None)
+    found = find(path)
+    assert found.started_ns is not None
+    assert found.ended_ns is not None
+    assert found.ended_ns - found.started_ns == 250_000
+
+
+def test_it_says_so_too_when_python_sees_the_end_first(
+    path: Path, reader: EventReader, elapsed: Callable[[float], None]
+) -> None:
+    elapsed(0.5)
+    op, begun, end = begin(path), event(), event()
+    op.watch(reader, ctypes.addressof(begun), ctypes.addressof(end), -1)
+    spin_ms(2)
+    reader.close()
+    begun.value = end.value = 0
+    op.started()
+    op.ended(0, 2)
+    found = find(path)
+    assert found.started_ns is not None
+    assert found.ended_ns is not None
+    assert found.ended_ns - found.started_ns == 500_000
+    assert (found.status_label, found.source) == ("ok", 2)
+
+
+def test_no_op_starts_before_it_was_called(
+    path: Path, reader: EventReader, elapsed: Callable[[float], None]
+) -> None:
+    elapsed(1e9)
+    op, passed = begin(path), ctypes.c_int(0)
+    op.watch(reader, ctypes.addressof(passed), ctypes.addressof(passed), -1)
+    assert comes(lambda: find(path).ended_ns is not None)
+    assert find(path).started_ns == find(path).issued_ns
 
 
 def test_the_driver_is_asked_in_the_context_of_who_watches(path: Path, reader: EventReader) -> None:
@@ -174,9 +234,15 @@ def test_ops_over_nccl_end_in_the_record_with_no_python_thread_beside_them(
         machine.hangs = True
         work = dist.broadcast(StandInArray(np.ones(3)), 0, group=pg, async_op=True)
         assert work is not None
+        ready, begun, end = made[-3:]
+        assert begun.stream.waits == [
+            ready
+        ]  # so it comes after what the program and the group had queued
+        assert op().started_ns is None
+        begun.memory.value = 0
         assert comes(lambda: op().started_ns is not None)
         assert op().ended_ns is None
-        made[-1].memory.value = 0
+        end.memory.value = 0
         assert comes(lambda: op().ended_ns is not None)
         machine.hangs = False
         work.wait()

@@ -14,7 +14,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import PeerLost
-from distdbg.runtime.backends.nccl import library
+from distdbg.runtime.backends.nccl import alike, library
 from tests.unit.nccl.stand_in import Machine, StandInArray
 
 
@@ -50,3 +50,23 @@ def test_the_death_of_a_peer_aborts_what_nccl_has(ranks: Callable[..., list[Any]
     assert result["peer"] == 1
     assert "SIGKILL" in result["how"]
     assert result["aborted"] == [0]
+
+
+def die_before_comparing() -> list[Any]:
+    """Rank 1 dies after the ranks have met, and before it has said what it has for NCCL."""
+    machine = Machine()
+    library._library = machine.library()
+    if os.environ["RANK"] == "1":
+        faulthandler.disable()
+        alike.compare = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerLost) as lost:
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timedelta(seconds=60))
+    return [lost.value.peer, lost.value.how]
+
+
+def test_a_death_is_told_while_the_group_is_made(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    peer, how = ranks(die_before_comparing, 2, timeout=50.0, expect_exit={1: -signal.SIGKILL})[0]
+    assert peer == 1
+    assert "SIGKILL" in how

@@ -106,7 +106,7 @@ def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
 
 def is_benign(session: Session) -> bool:
     """Whether a rank that is not there yet may still come, or might have, had nobody ended the job."""
-    return session.is_live and session.cut is not Status.TIMEOUT
+    return session.was_killed or (session.is_live and session.cut is not Status.TIMEOUT)
 
 
 def _has_closed(session: Session, end: ChainEnd, log: RankLog) -> bool:

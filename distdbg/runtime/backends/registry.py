@@ -409,11 +409,11 @@ def _why_no_mpi() -> str | None:
 
 
 def _no_mpi() -> BackendMissingError:
-    from distdbg.runtime.backends.mpi.available import INSTALL
+    from distdbg.runtime.backends.mpi.available import what_helps
 
     return BackendMissingError(
         f"backend 'mpi' is not available here: {_why_no_mpi()}; available: {', '.join(_available())}",
-        hint=INSTALL,
+        hint=what_helps(),
     )
 
 
@@ -424,12 +424,13 @@ def _why_no_nccl() -> str | None:
 
 
 def _no_nccl() -> BackendMissingError:
-    from distdbg.runtime.backends.nccl.library import INSTALL
+    from distdbg.runtime.backends.nccl.library import what_helps
 
     available = [name for name in _available() if name != Backend.NCCL]
+    reason = _why_no_nccl()
     return BackendMissingError(
-        f"backend 'nccl' is not available here: {_why_no_nccl()}; available: {', '.join(available)}",
-        hint=f"{INSTALL}; without a GPU use backend='gloo', which moves arrays in host memory",
+        f"backend 'nccl' is not available here: {reason}; available: {', '.join(available)}",
+        hint=f"{what_helps(reason)}; without a GPU use backend='gloo', which moves arrays in host memory",
     )
 
 

@@ -3,7 +3,10 @@
 import pytest
 
 from distdbg.diagnose.find import dead, failed_op, missing, stall, stopped, stuck
+from distdbg.diagnose.finding import Kind, Severity
+from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
+from distdbg.testing.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error, find, find_one, trained
 
 
@@ -80,3 +83,37 @@ def test_ranks_that_returned_are_nobodys_finding() -> None:
         build.end(rank, at_s=2.1, cause="exited", exit_code=0)
     for finder in (dead, failed_op, missing, stall, stopped, stuck):
         assert find(finder, build) == []
+
+
+def killed(*, at_s: float, is_in_op: bool) -> SessionBuilder:
+    """All processes of a job are gone, and none of them has left an end."""
+    build = SessionBuilder(3)
+    build.session.was_killed = True
+    build.session.now_ns = 100 * 10**9
+    for rank in range(3):
+        build.op(rank, "all_reduce", at_s=1, ended_s=2)
+        if rank != 1 and is_in_op:
+            build.op(rank, "all_reduce", at_s=at_s, site="/job/a.py:6 (main)")
+    return build
+
+
+def test_a_job_whose_processes_are_all_gone_was_killed_and_nobody_is_the_cause() -> None:
+    verdict = diagnose(killed(at_s=99.99, is_in_op=True).session)
+    assert verdict.what == (
+        "the job was killed; ranks 0,2 had waited 10 ms for rank 1, which no agent saw"
+    )
+    assert verdict.root is not None
+    assert (verdict.root.kind, verdict.root.severity) == (Kind.STOPPED, Severity.NOTE)
+
+
+def test_what_a_killed_job_had_hung_in_comes_first() -> None:
+    verdict = diagnose(killed(at_s=50, is_in_op=True).session)
+    assert verdict.what.startswith(
+        "ranks 0,2 waited 50 s for rank 1, which no agent saw; then the job was killed"
+    )
+    assert verdict.root is not None
+    assert verdict.root.severity is Severity.ERROR
+
+
+def test_a_program_that_ends_without_a_word_outside_of_ops_was_not_killed() -> None:
+    assert diagnose(killed(at_s=0, is_in_op=False).session).root is None

@@ -273,14 +273,14 @@ class StandInEvent:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.stream: Any = None
-        self._is_over = False
+        self.is_over = False
         self.ptr = len(machine.events) + 1
         machine.events[self.ptr] = self
 
     def record(self, stream: Any) -> None:
         self.stream = stream
         # What the program itself has queued ends always.
-        self._is_over = not self._machine.hangs or stream.ptr >= 1000
+        self.is_over = not self._machine.hangs or stream.ptr >= 1000
 
     @property
     def status(self) -> int:
@@ -290,7 +290,7 @@ class StandInEvent:
 
     @property
     def done(self) -> bool:
-        return self._is_over or not self._machine.hangs
+        return self.is_over or not self._machine.hangs
 
 
 def _zeros(shape: int, dtype: str) -> StandInArray:

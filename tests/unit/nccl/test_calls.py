@@ -46,7 +46,7 @@ class Rank:
         library = self.machine.library(version)
         self.engine = NcclEngine(
             library,
-            lambda device: library.open_communicator(size, library.new_id(), rank),
+            lambda device, _: library.open_communicator(size, library.new_id(), rank),
             name="test",
             rank=rank,
             size=size,

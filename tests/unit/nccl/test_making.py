@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ Make = Callable[..., NcclEngine]
 def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) -> None:
     tries: list[int] = []
 
-    def fail(device: int) -> None:
+    def fail(device: int, _: object) -> None:
         tries.append(device)
         raise DistBackendError("NCCL made no communicator")
 
@@ -52,7 +53,7 @@ def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) 
 def test_a_group_that_is_given_up_while_its_communicator_is_made(
     machine: Machine, make: Make
 ) -> None:
-    def open_it(device: int) -> Any:
+    def open_it(device: int, _: object) -> Any:
         engine.abort("while it was made")
         return StandInCommunicator(machine, 1, bytes(128), 0)
 
@@ -88,6 +89,27 @@ def test_who_did_not_come_is_named_when_the_communicator_is_late(machine: Machin
         dist.barrier()
 
     dist.run_threads(program, 3, timeout_s=LIMIT_S)
+
+
+@pytest.mark.parametrize("level", ["INFO", "DETAIL"])
+def test_a_limit_is_kept_while_the_communicator_waits_for_a_rank(
+    machine: Machine, level: str
+) -> None:
+    has_ended = threading.Event()
+
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel[level])
+        pg, me = dist.new_group(backend="nccl"), dist.get_rank()
+        if me == 1:
+            assert has_ended.wait(LIMIT_S)
+        with pytest.raises(dist.DistError, match="all_reduce #1") as told:
+            dist.all_reduce(of_rank([1]), group=pg, timeout=0.05)
+        if me == 0:
+            has_ended.set()
+            assert isinstance(told.value, OpTimeout)
+            assert told.value.missing == [1]
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
 
 
 def test_another_error_of_the_store_keeps_its_words(

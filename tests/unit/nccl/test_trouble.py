@@ -192,7 +192,7 @@ def test_an_error_after_nccl_has_the_op_ends_op_and_group(machine: Machine, make
     engine = make()
     engine.run(sum_of([1]))
 
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise MemoryError("out of memory")
 
     assert engine._streams is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -63,7 +65,24 @@ def test_nccl_without_cupy_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ConfigError, match="'nccl' is not available here: CuPy is not") as missing:
         check_available(dist.BackendConfig("nccl"))
     assert missing.value.hint is not None
-    assert "pip install distdbg[gpu]" in missing.value.hint
+    assert "pip install 'distdbg[gpu]'" in missing.value.hint
+
+
+def test_where_there_is_no_gpu_nothing_is_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
+
+    runtime = SimpleNamespace(getDeviceCount=fail)
+    cupy = ModuleType("cupy")
+    cupy.__spec__ = ModuleSpec("cupy", None)
+    cupy.cuda = SimpleNamespace(runtime=runtime)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", SimpleNamespace(available=True))
+    with pytest.raises(ConfigError, match="there is no GPU: cudaErrorInsufficient") as missing:
+        check_available(dist.BackendConfig("nccl"))
+    assert missing.value.hint is not None
+    assert "nvidia-smi" in missing.value.hint
+    assert "pip" not in missing.value.hint
 
 
 def test_default_backends_of_devices() -> None:

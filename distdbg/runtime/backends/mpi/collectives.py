@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """One group's place in MPI."""
+class MpiGroup:
+    """What MPI has of one group: its communicator, and this rank in it."""
 
     library: Library
     comm: Any
@@ -43,10 +43,10 @@ class Room:
     """Where MPI's own receives from any rank are not to be relied on."""
 
 
-def start(room: Room, call: Call) -> Started:
+def start(group: MpiGroup, call: Call) -> Started:
     """Start the collective; raises MPI's Exception."""
     started = Started([])
-    _STARTERS[call.kind](room, call, started)
+    _STARTERS[call.kind](group, call, started)
     return started
 
 
@@ -65,178 +65,178 @@ def give(arrays: Sequence[Any], started: Started) -> list[Piece]:
     return [Piece.of(buffer) for buffer in buffers]
 
 
-def _spec(room: Room, piece: Piece) -> list[Any]:
-    library = room.library
+def _spec(group: MpiGroup, piece: Piece) -> list[Any]:
+    library = group.library
     return [bytes_of(library.MPI, piece), piece.count, library.datatypes.of(piece.dtype)]
 
 
-def _cut_spec(room: Room, piece: Piece, counts: Sequence[int]) -> list[Any]:
+def _cut_spec(group: MpiGroup, piece: Piece, counts: Sequence[int]) -> list[Any]:
     begins, begin = [], 0
     for count in counts:
         begins.append(begin)
         begin += count
-    library = room.library
+    library = group.library
     return [bytes_of(library.MPI, piece), counts, begins, library.datatypes.of(piece.dtype)]
 
 
-def _op(room: Room, call: Call, piece: Piece) -> Any:
+def _op(group: MpiGroup, call: Call, piece: Piece) -> Any:
     assert call.op is not None  # of a reduction
-    return room.library.reductions.of(call.op.op, Dtype(piece.dtype))
+    return group.library.reductions.of(call.op.op, Dtype(piece.dtype))
 
 
-def _divide_at_end(room: Room, call: Call, target: Piece, started: Started) -> None:
+def _divide_at_end(group: MpiGroup, call: Call, target: Piece, started: Started) -> None:
     """AVG: the sum is divided before anything is brought back, so it comes first."""
     assert call.op is not None  # of a reduction
     if call.op.op is RedOpType.AVG:
-        view = View(bytes_of(room.library.MPI, target), True)
-        started.finish.insert(0, partial(divide, target.dtype, view, room.size))
+        view = View(bytes_of(group.library.MPI, target), True)
+        started.finish.insert(0, partial(divide, target.dtype, view, group.size))
 
 
 # ----------------------------------------------------------------------------- one for each kind
 
 
-def _broadcast(room: Room, call: Call, started: Started) -> None:
-    is_root = room.rank == call.root
+def _broadcast(group: MpiGroup, call: Call, started: Started) -> None:
+    is_root = group.rank == call.root
     [piece] = take(call.inputs, started) if is_root else give(call.outputs, started)
-    for part in room.library.parts(piece):
-        started.requests.append(room.comm.Ibcast(_spec(room, part), root=call.root))
+    for part in group.library.parts(piece):
+        started.requests.append(group.comm.Ibcast(_spec(group, part), root=call.root))
 
 
-def _all_reduce(room: Room, call: Call, started: Started) -> None:
+def _all_reduce(group: MpiGroup, call: Call, started: Started) -> None:
     [target] = give(call.outputs, started)
     source = None if call.inputs is call.outputs else take(call.inputs, started)[0]
-    op = _op(room, call, target)
-    _divide_at_end(room, call, target, started)
-    for part in room.library.parts(target):
+    op = _op(group, call, target)
+    _divide_at_end(group, call, target, started)
+    for part in group.library.parts(target):
         if source is None or source.address == target.address:
-            sends: Any = room.library.MPI.IN_PLACE
+            sends: Any = group.library.MPI.IN_PLACE
         else:
             begin = (part.address - target.address) // part.itemsize
-            sends = _spec(room, source.part(begin, part.count))
-        started.requests.append(room.comm.Iallreduce(sends, _spec(room, part), op))
+            sends = _spec(group, source.part(begin, part.count))
+        started.requests.append(group.comm.Iallreduce(sends, _spec(group, part), op))
 
 
-def _reduce(room: Room, call: Call, started: Started) -> None:
-    is_root = room.rank == call.root
+def _reduce(group: MpiGroup, call: Call, started: Started) -> None:
+    is_root = group.rank == call.root
     if is_root:
         [target] = give(call.outputs, started)
-        _divide_at_end(room, call, target, started)
+        _divide_at_end(group, call, target, started)
         in_place = call.inputs is call.outputs or call.inputs[0] is call.outputs[0]
         source = target if in_place else take(call.inputs, started)[0]
     else:
         [source] = take(call.inputs, started)
         target = source
-    op = _op(room, call, source)
-    for part in room.library.parts(source):
-        sends: Any = _spec(room, part)
+    op = _op(group, call, source)
+    for part in group.library.parts(source):
+        sends: Any = _spec(group, part)
         begin = (part.address - source.address) // part.itemsize
-        takes = _spec(room, target.part(begin, part.count)) if is_root else None
+        takes = _spec(group, target.part(begin, part.count)) if is_root else None
         if is_root and source.address == target.address:
-            sends = room.library.MPI.IN_PLACE
-        started.requests.append(room.comm.Ireduce(sends, takes, op, root=call.root))
+            sends = group.library.MPI.IN_PLACE
+        started.requests.append(group.comm.Ireduce(sends, takes, op, root=call.root))
 
 
-def _all_gather(room: Room, call: Call, started: Started) -> None:
+def _all_gather(group: MpiGroup, call: Call, started: Started) -> None:
     [source] = take(call.inputs, started)
     pieces = give(call.outputs, started)
-    counts = _counts(room, pieces)
-    mpi = room.library.MPI
-    if room.library.is_too_many(sum(counts)):
+    counts = _counts(group, pieces)
+    mpi = group.library.MPI
+    if group.library.is_too_many(sum(counts)):
         blocks = pieces[0].cut(counts) if len(pieces) == 1 else pieces
-        source = apart(mpi, source, blocks[room.rank], started)
-        wide.exchange(room.library, room.comm, [source] * room.size, blocks, started)
+        source = apart(mpi, source, blocks[group.rank], started)
+        wide.exchange(group.library, group.comm, [source] * group.size, blocks, started)
         return
     whole = room_for(mpi, pieces, started)
-    sends = _spec(room, apart(mpi, source, whole, started))
+    sends = _spec(group, apart(mpi, source, whole, started))
     if len(set(counts)) == 1:
-        request = room.comm.Iallgather(sends, _even_spec(room, whole, counts[0]))
+        request = group.comm.Iallgather(sends, _even_spec(group, whole, counts[0]))
     else:
-        request = room.comm.Iallgatherv(sends, _cut_spec(room, whole, counts))
+        request = group.comm.Iallgatherv(sends, _cut_spec(group, whole, counts))
     started.requests.append(request)
 
 
-def _gather(room: Room, call: Call, started: Started) -> None:
+def _gather(group: MpiGroup, call: Call, started: Started) -> None:
     [source] = take(call.inputs, started)
     pieces = give(call.outputs, started)
-    mpi = room.library.MPI
-    if room.library.is_too_many(room.size * source.count):
+    mpi = group.library.MPI
+    if group.library.is_too_many(group.size * source.count):
         nothing = source.part(0, 0)
-        sends = [source if rank == call.root else nothing for rank in range(room.size)]
+        sends = [source if rank == call.root else nothing for rank in range(group.size)]
         if pieces:
-            sends[room.rank] = apart(mpi, source, pieces[room.rank], started)
-        wide.exchange(room.library, room.comm, sends, pieces or [nothing] * room.size, started)
+            sends[group.rank] = apart(mpi, source, pieces[group.rank], started)
+        wide.exchange(group.library, group.comm, sends, pieces or [nothing] * group.size, started)
         return
     takes = None
     if pieces:
         whole = room_for(mpi, pieces, started)
         source = apart(mpi, source, whole, started)
-        takes = _even_spec(room, whole, source.count)
-    started.requests.append(room.comm.Igather(_spec(room, source), takes, root=call.root))
+        takes = _even_spec(group, whole, source.count)
+    started.requests.append(group.comm.Igather(_spec(group, source), takes, root=call.root))
 
 
-def _scatter(room: Room, call: Call, started: Started) -> None:
+def _scatter(group: MpiGroup, call: Call, started: Started) -> None:
     [target] = give(call.outputs, started)
     pieces = take(call.inputs, started)
-    if room.library.is_too_many(room.size * target.count):
+    if group.library.is_too_many(group.size * target.count):
         nothing = target.part(0, 0)
-        takes = [target if rank == call.root else nothing for rank in range(room.size)]
-        wide.exchange(room.library, room.comm, pieces or [nothing] * room.size, takes, started)
+        takes = [target if rank == call.root else nothing for rank in range(group.size)]
+        wide.exchange(group.library, group.comm, pieces or [nothing] * group.size, takes, started)
         return
     sends = None
     if pieces:
-        mpi = room.library.MPI
+        mpi = group.library.MPI
         whole = apart(mpi, joined(mpi, pieces, started), target, started)
-        sends = _even_spec(room, whole, target.count)
-    started.requests.append(room.comm.Iscatter(sends, _spec(room, target), root=call.root))
+        sends = _even_spec(group, whole, target.count)
+    started.requests.append(group.comm.Iscatter(sends, _spec(group, target), root=call.root))
 
 
-def _reduce_scatter(room: Room, call: Call, started: Started) -> None:
+def _reduce_scatter(group: MpiGroup, call: Call, started: Started) -> None:
     [target] = give(call.outputs, started)
     pieces = take(call.inputs, started)
-    counts = _counts(room, pieces)
-    op, mpi = _op(room, call, target), room.library.MPI
-    _divide_at_end(room, call, target, started)
-    if room.library.is_too_many(sum(counts)):
+    counts = _counts(group, pieces)
+    op, mpi = _op(group, call, target), group.library.MPI
+    _divide_at_end(group, call, target, started)
+    if group.library.is_too_many(sum(counts)):
         blocks = pieces[0].cut(counts) if len(pieces) == 1 else pieces
         for root, block in enumerate(blocks):
-            for part in room.library.parts(block):
+            for part in group.library.parts(block):
                 begin = (part.address - block.address) // part.itemsize
-                takes = _spec(room, target.part(begin, part.count)) if root == room.rank else None
-                request = room.comm.Ireduce(_spec(room, part), takes, op, root=root)
+                takes = _spec(group, target.part(begin, part.count)) if root == group.rank else None
+                request = group.comm.Ireduce(_spec(group, part), takes, op, root=root)
                 started.requests.append(request)
         return
     whole = apart(mpi, joined(mpi, pieces, started), target, started)
     if len(set(counts)) == 1:
-        sends = _even_spec(room, whole, target.count)
-        request = room.comm.Ireduce_scatter_block(sends, _spec(room, target), op)
+        sends = _even_spec(group, whole, target.count)
+        request = group.comm.Ireduce_scatter_block(sends, _spec(group, target), op)
     else:
-        request = room.comm.Ireduce_scatter(_spec(room, whole), _spec(room, target), counts, op)
+        request = group.comm.Ireduce_scatter(_spec(group, whole), _spec(group, target), counts, op)
     started.requests.append(request)
 
 
-def _all_to_all(room: Room, call: Call, started: Started) -> None:
+def _all_to_all(group: MpiGroup, call: Call, started: Started) -> None:
     sources = take(call.inputs, started)
     targets = give(call.outputs, started)
-    sends = _rows(room, call.input_splits, call.inputs, sources)
-    takes = _rows(room, call.output_splits, call.outputs, targets)
-    mpi = room.library.MPI
+    sends = _rows(group, call.input_splits, call.inputs, sources)
+    takes = _rows(group, call.output_splits, call.outputs, targets)
+    mpi = group.library.MPI
     # How many elements this rank has, the others cannot know: so all decide by the library alone.
-    if not room.library.has_large_counts:
+    if not group.library.has_large_counts:
         blocks_out = sources[0].cut(sends) if len(sources) == 1 else sources
         blocks_in = targets[0].cut(takes) if len(targets) == 1 else targets
-        wide.exchange(room.library, room.comm, blocks_out, blocks_in, started)
+        wide.exchange(group.library, group.comm, blocks_out, blocks_in, started)
         return
     source, target = joined(mpi, sources, started), room_for(mpi, targets, started)
     started.requests.append(
-        room.comm.Ialltoallv(_cut_spec(room, source, sends), _cut_spec(room, target, takes))
+        group.comm.Ialltoallv(_cut_spec(group, source, sends), _cut_spec(group, target, takes))
     )
 
 
-def _barrier(room: Room, call: Call, started: Started) -> None:
-    started.requests.append(room.comm.Ibarrier())
+def _barrier(group: MpiGroup, call: Call, started: Started) -> None:
+    started.requests.append(group.comm.Ibarrier())
 
 
-_STARTERS: dict[Kind, Callable[[Room, Call, Started], None]] = {
+_STARTERS: dict[Kind, Callable[[MpiGroup, Call, Started], None]] = {
     Kind.BROADCAST: _broadcast,
     Kind.ALL_REDUCE: _all_reduce,
     Kind.REDUCE: _reduce,
@@ -249,24 +249,24 @@ _STARTERS: dict[Kind, Callable[[Room, Call, Started], None]] = {
 }
 
 
-def _even_spec(room: Room, whole: Piece, count: int) -> list[Any]:
-    library = room.library
+def _even_spec(group: MpiGroup, whole: Piece, count: int) -> list[Any]:
+    library = group.library
     return [bytes_of(library.MPI, whole), count, library.datatypes.of(whole.dtype)]
 
 
-def _counts(room: Room, pieces: Sequence[Piece]) -> list[int]:
+def _counts(group: MpiGroup, pieces: Sequence[Piece]) -> list[int]:
     """Elements of each rank's block."""
-    if len(pieces) == room.size:
+    if len(pieces) == group.size:
         return [piece.count for piece in pieces]
-    return [pieces[0].count // room.size] * room.size
+    return [pieces[0].count // group.size] * group.size
 
 
 def _rows(
-    room: Room, splits: Sequence[int] | None, arrays: Sequence[Any], pieces: Sequence[Piece]
+    group: MpiGroup, splits: Sequence[int] | None, arrays: Sequence[Any], pieces: Sequence[Piece]
 ) -> list[int]:
     """Elements of each rank's block, of a flat array by rows of its first dimension."""
     if splits is None:
-        return _counts(room, pieces)
+        return _counts(group, pieces)
     rows = sum(splits)
     row = pieces[0].count // rows if rows else 0
     return [row * split for split in splits]

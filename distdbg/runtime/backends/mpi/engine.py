@@ -16,7 +16,7 @@ from distdbg.errors import DistBackendError, DistError, UsageError
 from distdbg.runtime.arguments import check_arrays
 from distdbg.runtime.backends.mpi import collectives, library, messages
 from distdbg.runtime.backends.mpi.any_source import AnySource
-from distdbg.runtime.backends.mpi.collectives import Room
+from distdbg.runtime.backends.mpi.collectives import MpiGroup
 from distdbg.runtime.backends.mpi.communicators import make_communicator
 from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.on_gpus import goes_direct
@@ -42,9 +42,9 @@ class MpiEngine:
     distdbg_reads_strides = True
 
     def __init__(
-        self, room: Room, name: str, timeout_s: float, clock: JobClock, is_alone: bool
+        self, mpi_group: MpiGroup, name: str, timeout_s: float, clock: JobClock, is_alone: bool
     ) -> None:
-        self.room = room
+        self.mpi_group = mpi_group
         #: What messages call the group.
         self.name = name
         self.clock = clock
@@ -62,7 +62,7 @@ class MpiEngine:
     @property
     def distdbg_is_bound_to_thread(self) -> bool:
         """Where MPI may not be called from any thread."""
-        return not self.room.library.is_threaded
+        return not self.mpi_group.library.is_threaded
 
     def run(self, call: Call) -> int:
         """Start and wait."""
@@ -86,14 +86,14 @@ class MpiEngine:
         """Start; a thread looks after it, or whoever waits."""
         staged = self._staged(call)
         pending = self._start(call if staged is None else staged.call)
-        if self.room.library.is_threaded:
-            self.room.library.progress.add(pending)
+        if self.mpi_group.library.is_threaded:
+            self.mpi_group.library.progress.add(pending)
         return pending if staged is None else StagedPending(pending, staged)
 
     def check(self, call: Call) -> None:
         """Raise what is wrong with the call on this rank alone; asked before others are involved."""
         check_arrays(call, also_on_gpu=True)
-        messages.check_tag(call, self.room.library.tag_limit)
+        messages.check_tag(call, self.mpi_group.library.tag_limit)
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -115,13 +115,13 @@ class MpiEngine:
         for pending in list(self._in_flight):
             with suppress(DistError):  # whoever waits for that Work is told
                 pending.wait(NO_DEADLINE)
-        library = self.room.library
+        library = self.mpi_group.library
         library.any_sources = tuple(
-            [each for each in library.any_sources if each is not self.room.any_source]
+            [each for each in library.any_sources if each is not self.mpi_group.any_source]
         )
         if self.given_up is None:
-            with suppress(self.room.library.MPI.Exception):  # nothing comes after it here
-                self.room.comm.Free()
+            with suppress(self.mpi_group.library.MPI.Exception):  # nothing comes after it here
+                self.mpi_group.comm.Free()
 
     def give_up(self, reason: str) -> None:
         """No op can end any more, nor start."""
@@ -130,7 +130,7 @@ class MpiEngine:
     def ended(self, pending: MpiPending) -> None:
         """Nobody has to look after it any more."""
         self._in_flight.discard(pending)
-        self.room.library.in_flight.discard(pending)
+        self.mpi_group.library.in_flight.discard(pending)
 
     def _staged(self, call: Call) -> Staged | None:
         """The call on the host, where its arrays are on a GPU and MPI does not take them there."""
@@ -138,7 +138,7 @@ class MpiEngine:
             return None
         self.check(call)
         wait_for_device([*call.inputs, *call.outputs])
-        library = self.room.library
+        library = self.mpi_group.library
         if library.reads_gpus and library.has_large_counts and goes_direct(call):
             return None
         return Staged(call)
@@ -157,14 +157,14 @@ class MpiEngine:
         limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
         with self._order:
             try:
-                begun = start(self.room, call)
-            except self.room.library.MPI.Exception as error:
-                told = to_error(error, what, self.room.library.name)
+                begun = start(self.mpi_group, call)
+            except self.mpi_group.library.MPI.Exception as error:
+                told = to_error(error, what, self.mpi_group.library.name)
                 self.give_up(told.what)
                 raise told from error
         pending = MpiPending(self, call, begun, limit_ns + self._slack_ns)
         self._in_flight.add(pending)
-        self.room.library.in_flight.add(pending)
+        self.mpi_group.library.in_flight.add(pending)
         return pending
 
 
@@ -186,5 +186,5 @@ def make_engine(group: ProcessGroup, store: Store) -> MpiEngine:
     if mpi_library.probes_any_source:
         any_source = AnySource(mpi_library.MPI, comm)
         mpi_library.any_sources += (any_source,)
-    room = Room(mpi_library, comm, group.rank(), group.size(), any_source)
-    return MpiEngine(room, group.label, group.timeout_s, group.world.control, is_alone)
+    mpi_group = MpiGroup(mpi_library, comm, group.rank(), group.size(), any_source)
+    return MpiEngine(mpi_group, group.label, group.timeout_s, group.world.control, is_alone)

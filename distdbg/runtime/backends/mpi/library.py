@@ -19,7 +19,7 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import BackendMissingError, DistBackendError, UsageError
 from distdbg.runtime.backends.mpi import wide
 from distdbg.runtime.backends.mpi.any_source import AnySource, loses_any_source
-from distdbg.runtime.backends.mpi.available import INSTALL, why_not
+from distdbg.runtime.backends.mpi.available import NAME_IT, what_helps, why_not
 from distdbg.runtime.backends.mpi.datatypes import Datatypes
 from distdbg.runtime.backends.mpi.leaving import leave_at_exit
 from distdbg.runtime.backends.mpi.memory import Piece, Started
@@ -148,7 +148,9 @@ def _load() -> tuple[Any, bool]:
     """The module, and whether MPI is ours to finalize."""
     reason = why_not()
     if reason is not None:
-        raise BackendMissingError(f"backend 'mpi' is not available here: {reason}", hint=INSTALL)
+        raise BackendMissingError(
+            f"backend 'mpi' is not available here: {reason}", hint=what_helps()
+        )
     is_ours = "mpi4py.MPI" not in sys.modules
     import mpi4py
 
@@ -160,7 +162,7 @@ def _load() -> tuple[Any, bool]:
     except (ImportError, RuntimeError) as error:
         text = str(error).partition("\n")[0]
         raise BackendMissingError(
-            f"backend 'mpi': MPI cannot be loaded: {text}", hint=INSTALL
+            f"backend 'mpi': MPI cannot be loaded: {text}", hint=what_helps()
         ) from error
     if mpi.Is_finalized():
         raise DistBackendError(
@@ -181,8 +183,7 @@ def _check_alone(mpi: Any, expected_size: int) -> None:
         raise DistBackendError(
             f"backend 'mpi': {place.launcher} started {place.world_size} ranks, and MPI sees one alone",
             details=[f"loaded: {library_name(mpi)}"],
-            hint="load the library that mpiexec belongs to: MPI4PY_MPIABI (openmpi or mpich) and "
-            "MPI4PY_LIBMPI (its libmpi.so)",
+            hint=NAME_IT,
         )
     if expected_size != 1:
         raise DistBackendError(

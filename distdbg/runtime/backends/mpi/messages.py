@@ -6,7 +6,7 @@ from typing import Any
 
 from distdbg.errors import DistBackendError, UsageError
 from distdbg.runtime.backends.mpi import wide
-from distdbg.runtime.backends.mpi.collectives import Room, give, take
+from distdbg.runtime.backends.mpi.collectives import MpiGroup, give, take
 from distdbg.runtime.backends.mpi.memory import Piece, Started, bytes_of
 from distdbg.runtime.buffers import output_of
 from distdbg.runtime.call import Call, Kind
@@ -20,31 +20,31 @@ def check_tag(call: Call, limit: int) -> None:
         )
 
 
-def start(room: Room, call: Call) -> Started:
+def start(group: MpiGroup, call: Call) -> Started:
     """Start the message; raises MPI's Exception."""
     started = Started([])
     if call.kind is Kind.SEND:
         [piece] = take(call.inputs, started)
-        request = room.comm.Isend(_spec(room, piece, started), dest=call.peer, tag=call.tag)
+        request = group.comm.Isend(_spec(group, piece, started), dest=call.peer, tag=call.tag)
     else:
         [piece] = give(call.outputs, started)
-        spec = _spec(room, piece, started)
-        if room.any_source is not None:
-            request = room.any_source.post(spec, call.peer, call.tag)
+        spec = _spec(group, piece, started)
+        if group.any_source is not None:
+            request = group.any_source.post(spec, call.peer, call.tag)
         else:
-            source = call.peer if call.peer >= 0 else room.library.MPI.ANY_SOURCE
-            request = room.comm.Irecv(spec, source=source, tag=call.tag)
+            source = call.peer if call.peer >= 0 else group.library.MPI.ANY_SOURCE
+            request = group.comm.Irecv(spec, source=source, tag=call.tag)
     started.requests.append(request)
     return started
 
 
-def check_received(room: Room, call: Call, status: Any) -> None:
+def check_received(group: MpiGroup, call: Call, status: Any) -> None:
     """Raise when a shorter message has come than the array has room for."""
     buffer = output_of(call.outputs[0])
     expected = Piece.of(buffer).count
-    if room.library.is_too_many(expected):
+    if group.library.is_too_many(expected):
         return  # counted in whole blocks
-    count = status.Get_count(room.library.datatypes.of(buffer.dtype))
+    count = status.Get_count(group.library.datatypes.of(buffer.dtype))
     if count != expected:
         raise DistBackendError(
             f"recv: a message of {count} elements has come, the array has {expected}",
@@ -52,8 +52,8 @@ def check_received(room: Room, call: Call, status: Any) -> None:
         )
 
 
-def _spec(room: Room, piece: Piece, started: Started) -> list[Any]:
-    library = room.library
+def _spec(group: MpiGroup, piece: Piece, started: Started) -> list[Any]:
+    library = group.library
     if library.is_too_many(piece.count):
         block = wide.block_type(library, piece)
         started.finish.append(block.Free)

@@ -83,7 +83,7 @@ class MpiPending:
         started_ns = watched_ns = 0
         while not self.done():
             if nap is None:
-                nap = Nap(engine.room.library.spins)
+                nap = Nap(engine.mpi_group.library.spins)
                 started_ns, watched_ns = clock.now_ns(), time.monotonic_ns()
             now = clock.now_ns()
             # Not in the time of the job, which may stand.
@@ -138,7 +138,7 @@ class MpiPending:
 
     def _look(self) -> None:
         """With the lock."""
-        library = self._engine.room.library
+        library = self._engine.mpi_group.library
         requests = self._started.requests
         for any_source in library.any_sources:
             any_source.match_all()
@@ -150,7 +150,7 @@ class MpiPending:
                 requests.pop(0)
                 if status is not None:
                     self._source = status.Get_source()
-                    check_received(self._engine.room, self.call, status)
+                    check_received(self._engine.mpi_group, self.call, status)
             for finish in self._started.finish:
                 finish()
         except DistError as error:
@@ -174,7 +174,7 @@ class MpiPending:
     def _end(self) -> None:
         requests = self._started.requests
         if not all(isinstance(each, Receive) and each.withdraw() for each in requests):
-            self._engine.room.library.keep(self._started)
+            self._engine.mpi_group.library.keep(self._started)
         self._started = Started([])
         self._is_done = True
         self._engine.ended(self)

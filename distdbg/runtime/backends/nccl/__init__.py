@@ -5,7 +5,7 @@ options.py                      what a program may choose
 wire.py reductions.py           what NCCL has of dtypes and reduce ops, and how the rest travels
 steps.py                        from a Call to calls of NCCL: plain data
 side.py streams.py              what an op has on its device: memory, streams, events
-alike.py                        what ranks have, compared when a group is made
+alike.py arrivals.py            what ranks have, compared when a group is made; waits for what all of them say
 communicators.py splitting.py   a communicator for each group
 pending.py watchdog.py          an op in flight, and the thread that looks after all of them
 failures.py                     what an error of NCCL says, and what to do about it

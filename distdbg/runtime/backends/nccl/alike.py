@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from distdbg.errors import DistBackendError, DistError, MismatchError, format_ranks
+from distdbg.errors import DistBackendError, DistError, MismatchError
+from distdbg.runtime.backends.nccl.arrivals import await_members, ranks_text
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -27,7 +27,7 @@ def compare(group: ProcessGroup, store: Store, why_not: str | None) -> None:
     }
     keys = [f"nccl/has/{rank}" for rank in range(group.size())]
     store.set(keys[group.rank()], json.dumps(mine))
-    store.wait(keys, timedelta(seconds=group.timeout_s))
+    await_members(group, store, keys, f"making group '{group.label}'")
     wrong = what_differs(group.label, group.ranks, [json.loads(x) for x in store.multi_get(keys)])
     if wrong is not None:
         raise wrong
@@ -47,13 +47,13 @@ def what_differs(
     if able and unable:
         why = have[list(names).index(unable[0])]["why_not"]
         return DistBackendError(
-            f"group '{label}': {_ranks(able)} can use NCCL, {_ranks(unable)} cannot: {why}",
+            f"group '{label}': {ranks_text(able)} can use NCCL, {ranks_text(unable)} cannot: {why}",
             hint="give all ranks a GPU and CuPy, or use backend='gloo'",
         )
     given, not_given = sides("has_device", True)
     if given and not_given:
         return MismatchError(
-            f"group '{label}': device_id= was given on {_ranks(given)}, not on {_ranks(not_given)}",
+            f"group '{label}': device_id= was given on {ranks_text(given)}, not on {ranks_text(not_given)}",
             ranks=given if len(given) < len(not_given) else not_given,
             group=label,
             hint="give device_id= on all ranks or on none",
@@ -61,12 +61,8 @@ def what_differs(
     parted, not_parted = sides("has_part", True)
     if parted and not_parted:
         return DistBackendError(
-            f"group '{label}': {_ranks(parted)} split the communicator of the parent, "
-            f"{_ranks(not_parted)} did not",
+            f"group '{label}': {ranks_text(parted)} split the communicator of the parent, "
+            f"{ranks_text(not_parted)} did not",
             hint="use one version of CuPy, or give new_group a device_id=",
         )
     return None
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"

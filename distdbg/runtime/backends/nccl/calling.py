@@ -56,6 +56,8 @@ class Calling:
         sent, known = self.wire_and_op(call, dtype, first.device)
         with streams.on_device():
             streams.wait_for(side.ready)
+            if side.is_recorded:
+                side.begin = streams.event(is_timed=True)
             op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
             try:
                 sides = Sides(call, self._rank, self._size, side.inputs, side.outputs, sent, op)
@@ -78,7 +80,7 @@ class Calling:
             for buffer in pending.side.outputs:
                 if buffer.finish is not None:
                     streams.carry_out(buffer.finish)
-            pending.ended = streams.event()
+            pending.ended = streams.event(is_timed=pending.side.begin is not None)
             pending.side.queued(pending.ended)
 
     def _call_nccl(

@@ -41,10 +41,15 @@ _SLICE_S: Final = 0.3
 _EARLY_S: Final = 0.02
 
 
-def make_communicator(library: Library, group: ProcessGroup, store: Store, device: int) -> Any:
-    """The communicator whose ranks are those of the group, on this rank's device; all members call it."""
+def make_communicator(
+    library: Library, group: ProcessGroup, store: Store, device: int, watch: Callable[[], None]
+) -> Any:
+    """The communicator whose ranks are those of the group, on this rank's device; all members call it.
+
+    `watch` is called while the others are waited for, and raises what means that one of them does not come.
+    """
     what = f"the NCCL communicator of group '{group.label}'"
-    deadline = Deadline(what, group)
+    deadline = Deadline(what, group, watch)
     place = _place(library, group, device)
     store.set(f"{_PLACES}{group.rank()}", json.dumps(place))
     if group.rank() == 0:
@@ -58,23 +63,29 @@ def make_communicator(library: Library, group: ProcessGroup, store: Store, devic
         with library.cupy.cuda.Device(device):
             return library.open_communicator(group.size(), unique_id, group.rank())
 
-    return carry_out(open_it, library, group, what)
+    return carry_out(open_it, library, group, what, watch)
 
 
-def carry_out(make: Callable[[], Any], library: Library, group: ProcessGroup, what: str) -> Any:
+def carry_out(
+    make: Callable[[], Any],
+    library: Library,
+    group: ProcessGroup,
+    what: str,
+    watch: Callable[[], None] | None = None,
+) -> Any:
     """Call what makes a communicator, until a member is gone or the group's timeout is over."""
     hands = Hands(group.label)
-    deadline = Deadline(what, group)
+    deadline = Deadline(what, group, watch)
     me = group.ranks[group.rank()]
     others = [
         rank for rank in group.ranks if rank != me
     ]  # which of them NCCL waits for, nobody can tell
 
-    def watch() -> None:
+    def look() -> None:
         deadline.check(lambda: others)
 
     try:
-        return hands.carry_out(make, watch)
+        return hands.carry_out(make, look)
     except DistError:
         raise
     except Exception as error:
@@ -110,9 +121,12 @@ def _decide(library: Library, group: ProcessGroup, store: Store, deadline: Deadl
 class Deadline:
     """Of making one communicator."""
 
-    def __init__(self, what: str, group: ProcessGroup) -> None:
+    def __init__(
+        self, what: str, group: ProcessGroup, watch: Callable[[], None] | None = None
+    ) -> None:
         self.what = what
         self.group = group
+        self._watch = watch
         self._clock = group.world.control
         self._began_ns = self._clock.now_ns()
 
@@ -127,6 +141,8 @@ class Deadline:
         for rank, life in enumerate(self.group.members):
             if life.watched is not None and life.watched.is_dead():
                 raise _gone(self.what, self.group, rank, life.watched.how())
+        if self._watch is not None:
+            self._watch()
         if self.left_s <= 0:
             raise _late(self.what, self.group, self._waited_s, missing())
 

@@ -46,7 +46,7 @@ class NcclEngine:
     def __init__(
         self,
         library: Library,
-        open_communicator: Callable[[int], Any],
+        open_communicator: Callable[[int, Callable[[], None]], Any],
         *,
         name: str,
         rank: int,
@@ -287,7 +287,7 @@ class NcclEngine:
             self._check_usable(what)
             buffers = [*side.inputs, *side.outputs]
             device = buffers[0].device if buffers else self._own_device()
-            comm = self._communicator(device)
+            comm = self._communicator(device, watch)
             streams = self._made_streams()
             if self._block is not None and not self._is_group_open:
                 # Not before: a communicator cannot be made inside of a group of calls.
@@ -344,11 +344,12 @@ class NcclEngine:
             each.end(told)
         raise told from error
 
-    def _communicator(self, device: int) -> Any:
+    def _communicator(self, device: int, watch: Callable[[], None] | None = None) -> Any:
+        """All members make it in their first op; `watch`: asked meanwhile, since one may have given up."""
         if self._comm is None:
             streams = Streams(self.library, device, self.options.is_high_priority_stream)
             try:
-                comm = self._open(device)
+                comm = self._open(device, watch or _no_watch)
             except BaseException as error:
                 # Not once more: the others have used up the id, or wait with it.
                 self.ending.give_up(format_error(error))
@@ -380,3 +381,7 @@ class NcclEngine:
         told = to_error(error, what, self.library, self._comm)
         self.ending.give_up(told.what)
         return told
+
+
+def _no_watch() -> None:
+    """Of a communicator that is made without an op."""

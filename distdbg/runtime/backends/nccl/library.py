@@ -13,8 +13,10 @@ from typing import Any, Final, Protocol
 
 from distdbg.errors import BackendMissingError
 
-INSTALL: Final = "pip install distdbg[gpu]"
+INSTALL: Final = "pip install 'distdbg[gpu]'"
+NO_GPU: Final = "see whether nvidia-smi lists a GPU here, as this process sees it"
 DRIVER: Final = "libcuda.so.1"
+_NONE_HERE: Final = "there is no GPU"
 
 
 class Extra(Protocol):
@@ -83,7 +85,7 @@ def load() -> Library:
             reason = _why_not()
             if reason is not None:
                 raise BackendMissingError(
-                    f"backend 'nccl' is not available here: {reason}", hint=INSTALL
+                    f"backend 'nccl' is not available here: {reason}", hint=what_helps(reason)
                 )
             from distdbg.runtime.backends.nccl.nccl_functions import NcclFunctions
 
@@ -105,6 +107,11 @@ def why_not() -> str | None:
         return None if _library is not None else _why_not()
 
 
+def what_helps(reason: str | None) -> str:
+    """The hint for why_not()."""
+    return NO_GPU if reason is not None and reason.startswith(_NONE_HERE) else INSTALL
+
+
 def _why_not() -> str | None:
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed"
@@ -120,8 +127,8 @@ def _why_not() -> str | None:
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except RuntimeError as error:
-        return f"there is no GPU: {_one_line(error)}"
-    return None if count else "there is no GPU"
+        return f"{_NONE_HERE}: {_one_line(error)}"
+    return None if count else _NONE_HERE
 
 
 def _one_line(error: Exception) -> str:

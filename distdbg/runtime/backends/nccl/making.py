@@ -24,7 +24,7 @@ def make_engine(group: ProcessGroup, store: Store, pg_options: object) -> NcclEn
     part, group.device_part = group.device_part, None
     engine = NcclEngine(
         library,
-        partial(make_communicator, library, group, store) if part is None else lambda _: part,
+        partial(make_communicator, library, group, store) if part is None else lambda *_: part,
         name=group.label,
         rank=group.rank(),
         size=group.size(),

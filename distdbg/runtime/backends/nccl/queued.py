@@ -56,7 +56,7 @@ class QueuedEngine(RecordedEngine):
         side.on_end = partial(self._end, op, source)
         reader = event_reader(load().driver)
         if reader is not None:
-            side.on_queued = lambda end: op.watch(reader, side.ready.ptr, end.ptr, source)
+            side.on_queued = lambda end: op.watch(reader, side.begin.ptr, end.ptr, source)
             side.stop_watching = op.stop_watching
 
     def _end(self, op: RecordedOp, source: int, error: BaseException | None) -> None:

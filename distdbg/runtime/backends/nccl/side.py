@@ -16,8 +16,8 @@ class DeviceSide:
     """Of one Call."""
 
     __slots__ = (
-        "_can_watch", "_lock", "inputs", "is_torchs", "on_end", "on_queued", "on_start", "outputs", "ready",
-        "stop_watching", "stream",
+        "_can_watch", "_lock", "begin", "inputs", "is_torchs", "on_end", "on_queued", "on_start", "outputs",
+        "ready", "stop_watching", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -36,9 +36,11 @@ class DeviceSide:
         self.ready = ready
         #: Whether that is torch's stream.
         self.is_torchs = is_torchs
+        #: The event before it in the group's stream; None: it is not queued, or not recorded.
+        self.begin: Any = None
         #: Called once with the error or None when the op has ended; on any thread.
         self.on_end: Callable[[BaseException | None], object] | None = None
-        #: Called once when the device has done what comes before the op.
+        #: Called once when the device has come to the op.
         self.on_start: Callable[[], object] | None = None
         #: Called when all of the op is queued, with the event after it.
         self.on_queued: Callable[[Any], object] | None = None
@@ -47,9 +49,15 @@ class DeviceSide:
         self._can_watch = True
         self._lock = threading.Lock()  # so that each is called once, and in order
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether anybody asks when it starts."""
+        return self.on_start is not None
+
     def note_progress(self) -> None:
         """Tell that the op has started, when it has and nobody has told."""
-        if self.on_start is not None and self.ready.done:
+        begin = self.begin
+        if self.on_start is not None and begin is not None and begin.done:
             with self._lock:
                 self._start()
 
@@ -70,11 +78,13 @@ class DeviceSide:
         with self._lock:
             if error is None:
                 self._start()
+            else:
+                self._stop_watching()
             self.on_start = None
-            self._stop_watching()  # its events may be destroyed from now on
             tell, self.on_end = self.on_end, None
             if tell is not None:
-                tell(error)
+                tell(error)  # which asks the events how long the op took, if it ended well
+            self._stop_watching()  # they may be destroyed from now on
 
     def _stop_watching(self) -> None:
         self._can_watch = False

@@ -8,15 +8,13 @@ the new group, one that makes a communicator of its own and one whose communicat
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from distdbg.check.sites import call_site
-from distdbg.errors import DistStoreError, MismatchError, OpTimeout, format_ranks
-from distdbg.record.durations import duration_text
-from distdbg.runtime.lives import Lives
+from distdbg.errors import MismatchError, format_ranks
+from distdbg.runtime.backends.nccl.arrivals import await_members, ranks_text
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -51,7 +49,7 @@ def agree_on_split(parent: ProcessGroup, wish: Wish, can_split: bool) -> bool:
     store = parent.get_group_store()
     keys = [f"nccl/split/{number}/{rank}" for rank in range(parent.size())]
     store.set(keys[me], json.dumps(mine))
-    _await_all(parent, keys)
+    await_members(parent, store, keys, f"splitting group '{parent.label}'")
     found = [json.loads(each) for each in store.multi_get(keys)]
     if number:
         store.delete_key(f"nccl/split/{number - 1}/{me}")  # who came here has read it
@@ -74,39 +72,11 @@ def what_differs(
     if len(sides) == 1:
         return None
     odd = min(sides.values(), key=len)
-    first, second = [_ranks(who) for who in sides.values()][:2]
+    first, second = [ranks_text(who) for who in sides.values()][:2]
     return MismatchError(
         f"the ranks of group '{label}' split it differently: {first} and {second}",
         ranks=odd,
         group=label,
-        details=[f"{_ranks(who)}: {what} at {sites[who[0]]}" for what, who in sides.items()],
+        details=[f"{ranks_text(who)}: {what} at {sites[who[0]]}" for what, who in sides.items()],
         hint="all ranks of the parent group give the same ranks, backend and device_id",
     )
-
-
-def _await_all(parent: ProcessGroup, keys: Sequence[str]) -> None:
-    store, lives = parent.get_group_store(), Lives(parent.label, parent.ranks, parent.members)
-    began = time.monotonic()
-    clock = parent.world.control
-    deadline = clock.now() + parent.timeout_s
-    for key in keys:
-        try:
-            lives.wait(store, key, max(deadline - clock.now(), 0.001))
-        except DistStoreError as error:
-            missing = [
-                name for name, key in zip(parent.ranks, keys, strict=True) if not store.check([key])
-            ]
-            if not missing or clock.now() < deadline - 0.1:
-                raise  # the store has another reason
-            waited_s = time.monotonic() - began
-            raise OpTimeout(
-                f"splitting group '{parent.label}': {_ranks(missing)} did not arrive within "
-                f"{duration_text(waited_s)}",
-                missing=missing,
-                waited_s=waited_s,
-                group=parent.label,
-            ) from error
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(list(ranks))}"

@@ -36,9 +36,9 @@ class Streams:
         block: AbstractContextManager[Any] = self._cupy.cuda.Device(self.device)
         return block
 
-    def event(self) -> Any:
-        """After what is queued in the group's stream by now."""
-        return record(self._cupy, self.stream)
+    def event(self, *, is_timed: bool = False) -> Any:
+        """After what is queued in the group's stream by now; `is_timed`: the device notes when."""
+        return record(self._cupy, self.stream, is_timed=is_timed)
 
     def wait_for(self, event: Any) -> None:
         """Queue: the group's stream goes on after the event."""
@@ -60,9 +60,9 @@ class Streams:
             function()
 
 
-def record(cupy: Any, stream: Any) -> Any:
+def record(cupy: Any, stream: Any, *, is_timed: bool = False) -> Any:
     """An event after what is queued in a stream by now."""
-    event = cupy.cuda.Event(disable_timing=True)
+    event = cupy.cuda.Event(disable_timing=not is_timed)
     event.record(stream)
     return event
 

@@ -31,7 +31,7 @@ from typing import Any, Final
 from distdbg.errors import BackendMissingError, DistBackendError
 
 INSTALL: Final = (
-    "install libucc.so.1 where the loader finds it (the package libucc1 of Debian and Ubuntu)"
+    "install libucc.so.1 where the loader finds it (the package libucc1, where there is one)"
 )
 #: What the loader is asked for, in this order.
 NAMES: Final = ("libucc.so.1", "libucc.so")
