@@ -2,6 +2,7 @@
 
 python -m benchmarks            times of all ops (`make bench` runs this and the next)
 python -m benchmarks.overhead   what the record and the check cost, beside torch's DETAIL
+python -m benchmarks.shared_arrays  ops on shared arrays, beside the machine's own copy
 python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, send_recv
 python -m benchmarks.scale      how the cost of an op grows with the number of ranks
 python -m benchmarks.start_jobs how long a launch takes, beside torchrun; needs torch

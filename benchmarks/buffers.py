@@ -7,6 +7,7 @@ million times would otherwise leave the numbers that float32 can hold.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,8 @@ class Buffers:
                 return [(self.target, world_size * (world_size + 1) / 2)]
             case "broadcast":
                 return [(self.target, 1)]
+            case "copy":
+                return [(self.target, rank + 1)]
             case "all_gather":
                 return [(block, peer + 1) for peer, block in enumerate(blocks)]
             case "all_to_all":
@@ -64,15 +67,17 @@ class Buffers:
                 return []
 
 
-def make_buffers(kind: str, count: int, world_size: int) -> Buffers:
-    """Allocate the arrays of a case of `count` elements (see `Case.count`)."""
+def make_buffers(
+    kind: str, count: int, world_size: int, zeros: Callable[..., Floats] = np.zeros
+) -> Buffers:
+    """Allocate the arrays of a case of `count` elements (see `Case.count`) by `zeros`."""
     block = count // world_size
     sizes = {"all_gather": (block, count), "reduce_scatter": (count, block)}
     source_count, target_count = sizes.get(kind, (count, count))
-    source = np.zeros(source_count, dtype=np.float32)
+    source = zeros(source_count, dtype=np.float32)
     if kind in ("all_reduce", "broadcast"):
         return Buffers(kind, source, source)
-    return Buffers(kind, source, np.zeros(target_count, dtype=np.float32))
+    return Buffers(kind, source, zeros(target_count, dtype=np.float32))
 
 
 def partner(rank: int) -> int:

@@ -30,12 +30,14 @@ class TorchLike:
         self.dist = dist
         self.rank = rank
         self.world_size = world_size
+        #: What makes the arrays.
+        self.zeros: Callable[..., Any] = np.zeros
         self._to_array = to_array
         dist.init_process_group(
             "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size
         )
 
-    def bind(self, kind: str, source: object, target: object) -> Callable[[], object]:
+    def bind(self, kind: str, source: Any, target: Any) -> Callable[[], object]:
         dist, x, y = self.dist, self._to_array(source), self._to_array(target)
         match kind:
             case "all_reduce":
@@ -50,6 +52,8 @@ class TorchLike:
                 return partial(dist.all_to_all_single, y, x)
             case "barrier":
                 return partial(dist.barrier)
+            case "copy":
+                return partial(np.copyto, target, source)
             case "send_recv":
                 send = partial(dist.send, x, partner(self.rank))
                 recv = partial(dist.recv, y, partner(self.rank))
@@ -81,7 +85,7 @@ class Mpi:
         self.rank: int = self.comm.Get_rank()
         self.world_size: int = self.comm.Get_size()
 
-    def bind(self, kind: str, source: object, target: object) -> Callable[[], object]:
+    def bind(self, kind: str, source: Any, target: Any) -> Callable[[], object]:
         mpi, comm = self.mpi, self.comm
         x: Any = [source, mpi.FLOAT]
         y: Any = [target, mpi.FLOAT]
@@ -98,6 +102,8 @@ class Mpi:
                 return partial(comm.Alltoall, x, y)
             case "barrier":
                 return comm.Barrier
+            case "copy":
+                return partial(np.copyto, target, source)
             case "send_recv":
                 send = partial(comm.Send, x, partner(self.rank))
                 recv = partial(comm.Recv, y, partner(self.rank))
@@ -138,6 +144,12 @@ def open_library(name: str, rank: int, world_size: int, port: int) -> Library:
         import distdbg
 
         return TorchLike(distdbg, rank, world_size, port, lambda array: array)
+    if name == "shared":
+        import distdbg
+
+        library = TorchLike(distdbg, rank, world_size, port, lambda array: array)
+        library.zeros = distdbg.zeros
+        return library
     if name == "gloo":
         import torch
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from benchmarks.buffers import make_buffers
 from benchmarks.cases import Case
 
@@ -66,7 +68,8 @@ def time_batch(op: Callable[[], object], iterations: int, barrier: Callable[[], 
 
 def measure(library: Library, case: Case, limits: Limits) -> list[float]:
     """Seconds per op, one entry per block; equal on all ranks."""
-    buffers = make_buffers(case.kind, case.count(library.world_size), library.world_size)
+    zeros = getattr(library, "zeros", np.zeros)
+    buffers = make_buffers(case.kind, case.count(library.world_size), library.world_size, zeros)
     op = library.bind(case.kind, buffers.source, buffers.target)
     buffers.fill_with_pattern(library.rank, library.world_size)
     library.barrier()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata, util
 from pathlib import Path
 
@@ -51,6 +51,7 @@ def find_peer(name: str, transport: str = "auto") -> Peer:
     try:
         return {
             "distdbg": _find_distdbg,
+            "shared": _find_shared,
             "gloo": _find_gloo,
             "openmpi": _find_openmpi,
             "mpich": _find_mpich,
@@ -73,6 +74,10 @@ def _find_distdbg(transport: str) -> Peer:
     env = {"DISTDBG_TRANSPORT": transport, "DISTDBG_SOCKET_IFNAME": "lo"}
     how = f"DISTDBG_TRANSPORT={transport}"
     return Peer("distdbg", version, start=lambda world_size, cores: Start((), env, how))
+
+
+def _find_shared(transport: str) -> Peer:
+    return replace(_find_distdbg(transport), name="shared")
 
 
 def _find_gloo(transport: str) -> Peer:  # TCP is all that it has

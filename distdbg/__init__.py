@@ -99,6 +99,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "distdbg.runtime.reduce_op": ("ReduceOp", "make_premul_sum", "reduce_op", "supports_complex"),
     "distdbg.runtime.rendezvous": ("register_rendezvous_handler", "rendezvous"),
+    "distdbg.runtime.shared_arrays": ("SharedArrays", "empty", "shared_arrays", "zeros"),
     "distdbg.runtime.store": ("FileStore", "HashStore", "PrefixStore", "Store", "TCPStore"),
     "distdbg.runtime.subgroups": (
         "new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group",

@@ -380,6 +380,18 @@ from distdbg.runtime.rendezvous import (
 from distdbg.runtime.rendezvous import (
     rendezvous as rendezvous,
 )
+from distdbg.runtime.shared_arrays import (
+    SharedArrays as SharedArrays,
+)
+from distdbg.runtime.shared_arrays import (
+    empty as empty,
+)
+from distdbg.runtime.shared_arrays import (
+    shared_arrays as shared_arrays,
+)
+from distdbg.runtime.shared_arrays import (
+    zeros as zeros,
+)
 from distdbg.runtime.store import (
     FileStore as FileStore,
 )

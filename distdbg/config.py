@@ -267,6 +267,13 @@ VARIABLES: tuple[Variable, ...] = (
         "IP:PORT,...: where clients dial the store or agent of this process, behind a tunnel or NAT.",
     ),
     Variable(
+        "DISTDBG_SHARED_NBYTES",
+        "int",
+        None,
+        "Bytes of shared arrays (`distdbg.empty`) that a rank may have; not set: half of the memory of the "
+        "host or its cgroup. 0: they are ordinary arrays.",
+    ),
+    Variable(
         "DISTDBG_SINGLE_COPY",
         "bool",
         True,

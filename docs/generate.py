@@ -19,10 +19,6 @@ from distdbg.control.layout import MOST_BREAK_NBYTES
 from distdbg.diagnose.finding import Kind as FindingKind
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, Flag
 from distdbg.render.schema import OBJECTS, SCHEMA
-from distdbg.runtime.call import Kind
-from distdbg.runtime.plan import Topology, make_plan
-from distdbg.runtime.plan.draw import draw
-from distdbg.runtime.plan.problem import uniform_problem
 from distdbg.tui.app import TopApp
 from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
 from distdbg.tui.keys import keys_of
@@ -39,6 +35,7 @@ from metrics_page import metrics_page as metrics_tables
 from otel_page import otel_page as otel_tables
 from other_variables import other_variables
 from parity_table import parity_page
+from plans_page import drawn_plans
 from record_layout import layout_page
 from tables_page import tables_page as table_columns
 
@@ -140,42 +137,9 @@ def errors_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-#: Kind, bytes of a block, whether ranks may read each other's arrays.
-DRAWN = (
-    (Kind.BARRIER, 0, True),
-    (Kind.ALL_REDUCE, 1 << 10, True),
-    (Kind.ALL_REDUCE, 96 << 10, True),
-    (Kind.ALL_REDUCE, 3 << 20, True),
-    (Kind.BROADCAST, 1 << 10, True),
-    (Kind.BROADCAST, 1 << 20, True),
-    (Kind.ALL_GATHER, 1 << 20, True),
-    (Kind.REDUCE_SCATTER, 1 << 20, True),
-    (Kind.ALL_TO_ALL, 1 << 20, True),
-)
-RANKS = 3
-SLOT_NBYTES = 256 << 10
-
-
 def plans_page() -> str:
     """What three ranks do for some sizes, drawn from the plans that they would carry out."""
-    lines = [
-        MADE.format(source="distdbg/runtime/plan") + "# Plans",
-        "",
-        f"What {RANKS} ranks do, side by side. What stands between two gates happens in any",
-        "order; no rank passes a gate before all have reached it. Ranges are bytes, root is",
-        "rank 0. Why it is so: [how it works](../explanation/how-it-works.md).",
-        "",
-    ]
-    for kind, nbytes, single_copy in DRAWN:
-        topology = Topology(single_copy=single_copy, slot_nbytes=SLOT_NBYTES)
-        plans = [
-            make_plan(uniform_problem(kind, rank, RANKS, nbytes, itemsize=4), topology)
-            for rank in range(RANKS)
-        ]
-        size = f", {nbytes:,} bytes" if nbytes else ""
-        lines += [f"## {kind.label}{size}: {plans[0].algorithm}", ""]
-        lines += ["```text", draw(plans).rstrip(), "```", ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return MADE.format(source="distdbg/runtime/plan") + drawn_plans()
 
 
 def _flag_rows(flags: Iterable[Flag]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Final
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import KIND_LABELS
-from distdbg.record.format import Flag
+from distdbg.record.format import Flag, Status
 
 Key = tuple[int, int, int, int]
 """Of messages that may meet: group, sender, receiver, tag."""
@@ -79,12 +79,40 @@ class Messages:
             )
         if place < there:
             return True
+        if kind == "recv" and peer == NONE and self._are_all_received(op, place):
+            return False
         if self._past is None:
             self._past = self._look_back()
         t_ns = self._session.time_ns(op.rank, ops.issued_ns[op.at])
         if kind == "send":
             return self._past.has_been_taken((group, op.rank, peer, tag), t_ns, place)
         return self._past.has_been_sent((group, peer, op.rank, tag), t_ns, place)
+
+    def _are_all_received(self, op: OpRef, place: int) -> bool:
+        """Whether the records are whole, of one clock, and have no message more than were received before."""
+        session = self._session
+        logs = session.ranks
+        is_whole = not session.is_live or session.cut is not None
+        if not is_whole or any(log.lost.get("ops") or log.clock_error_ns for log in logs.values()):
+            return False
+        ops = logs[op.rank].ops
+        group, tag = ops.group[op.at], ops.tag[op.at]
+        if not set(session.groups[group].ranks) <= logs.keys():
+            return False
+        sent = sum(
+            flags & Flag.MESSAGE and (kind, there, at_tag, peer) == (_SEND, group, tag, op.rank)
+            for log in logs.values()
+            for flags, kind, there, at_tag, peer in zip(
+                log.ops.flags, log.ops.kind, log.ops.group, log.ops.tag, log.ops.peer, strict=True
+            )
+        )
+        received = sum(
+            flags & Flag.MESSAGE and (kind, there, at_tag, status) == (_RECV, group, tag, Status.OK)
+            for flags, kind, there, at_tag, status in zip(
+                ops.flags, ops.kind, ops.group, ops.tag, ops.status, strict=True
+            )
+        )
+        return sent <= received + place
 
     def _look_back(self) -> _Past:
         session = self._session

@@ -20,6 +20,8 @@ def known_of_late(
     if diagnosis is None:
         return None
     is_busy = any(seen.get(rank, "").startswith("busy") for rank in diagnosis.ranks)
+    if is_busy and "`while " in diagnosis.advice:
+        return diagnosis  # its source has a loop that may not end
     is_slow = is_busy or not any(rank in seen for rank in diagnosis.ranks)
     return None if is_slow else diagnosis
 

@@ -18,6 +18,7 @@ from distdbg.record.line_file import append_line, read_lines
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
 MORE_MEMORY: Final = "smaller batches, fewer ranks on this host, or more memory"
+_TIMERS: Final = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
@@ -84,6 +85,11 @@ class RankEnd:
         if self.signal in _CRASHES:
             core = "look into the core dump, or " if self.core_dumped else ""
             return f"native code crashed: {core}see its stack in the rank's stderr (PYTHONFAULTHANDLER=1)"
+        if self.signal in _TIMERS:
+            return (
+                f"{signal_name(self.signal)} is a timer of the program itself (signal.alarm, setitimer): see "
+                "on which path it is set and not cancelled"
+            )
         if self.signal is not None:
             name = signal_name(self.signal)
             return f"{name} came from outside: from a scheduler, a person, or another process"

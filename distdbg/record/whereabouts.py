@@ -19,6 +19,8 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.reader import RecordFile
 
+#: Of a rank whose record has no op.
+NO_OP_YET = "has called no op yet"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MOST_NOTES = 256
@@ -143,7 +145,7 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
         return _describe_in_flight(waiting[-1], clock, waits.get(waiting[-1].number))
     last_op = _find_last_op(record, last)
     if last_op is None or last_op.ended_ns is None:
-        return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called no op yet"
+        return _describe_in_flight(in_flight[-1], clock) if in_flight else NO_OP_YET
     how = "ended" if not last_op.status else f"failed ({last_op.status_label.replace('_', ' ')})"
     words = f"last op {_name(last_op)} {how} {clock.ago(last_op.ended_ns)}"
     if last_op.site:

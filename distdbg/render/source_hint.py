@@ -89,18 +89,17 @@ _FILE: Final = (
     "{way} waits for a file: see who has to make it (another rank, another job), and whether it did",
 )
 #: Of ranks that made one call more than the others.
-_REPEATS: Final = (
-    (
-        re.compile(r"under (`.*` \(line \d+\))"),
-        "see why {way} holds once more on {who} than on the others; results since then are of calls that do "
-        "not belong together",
-    ),
-    (
-        re.compile(r"in (`(?:for|while) .*` \(line \d+\))"),
-        "see why {way} makes one round more on {who} than on the others; results since then are of calls "
-        "that do not belong together",
-    ),
+_HOLDS_MORE: Final = (
+    re.compile(r"under (`.*` \(line \d+\))"),
+    "see why {way} holds once more on {who} than on the others; results since then are of calls that do not "
+    "belong together",
 )
+_ROUND_MORE: Final = (
+    re.compile(r"in (`(?:for|while) .*` \(line \d+\))"),
+    "see why {way} makes one round more on {who} than on the others; results since then are of calls that do "
+    "not belong together",
+)
+_WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
 
 
 def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) -> Verdict:
@@ -114,9 +113,13 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     known = [stack for stack in told if stack.is_cause or _SHORT in ways]
     notes = [note for stack in known for one in stack.frames for note in one.notes]
     who = say_ranks(root.ranks, 3)
+    if len({note for note in notes if _LOOP.fullmatch(note)}) > 1:  # any of them may be the one
+        ways = tuple(way for way in ways if way is not _ROUND_MORE)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
-    if not advice and root.kind is Kind.MISMATCH:
-        advice = _by_exit(told, who)
+    if not advice and ways == (_FILE,):
+        advice = _by_own_lock(known, who)
+    if not advice and root.kind in (Kind.MISMATCH, Kind.DEADLOCK):
+        advice = _by_exit(told)
     if not advice and root.kind is Kind.MISMATCH and _SIZES.search(root.advice):
         advice = _by_values(told)
     if not advice and root.kind is Kind.MISMATCH and _GENERAL.search(root.advice):
@@ -162,11 +165,34 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
     return ""
 
 
-def _by_exit(told: Sequence[ToldStack], who: str) -> str:
-    """By what skips a call that a rank did not make."""
+def _by_own_lock(told: Sequence[ToldStack], who: str) -> str:
+    """Of a rank that waits for a lock at a `with` which stands around its own callers as well."""
     for stack in told:
-        if stack.what.startswith("did not call") and (found := _first_note(stack, _SKIPS)):
+        if not stack.frames or "lock" not in stack.what:
+            continue
+        first, *outer = stack.frames
+        wanted = first.text.removesuffix(":")
+        for one in outer:
+            for note in one.notes:
+                found = _WITH.fullmatch(note)
+                if found and found[1] == wanted:
+                    return (
+                        f"{who} waits for a lock that it holds itself, by `{wanted}` ({found[2]} of "
+                        f"{os.path.basename(one.frame.file)}): take an RLock, or lock once"
+                    )
+    return ""
+
+
+def _by_exit(told: Sequence[ToldStack]) -> str:
+    """By what skips a call that a rank did not make, or by the condition that it stands under."""
+    for stack in told:
+        if not stack.what.startswith("did not call"):
+            continue
+        who = say_ranks(stack.ranks, 3)
+        if found := _first_note(stack, _SKIPS):
             return f"see whether {who} skipped {_site(stack)} by the {found}"
+        if found := _first_note(stack, _UNDER):
+            return f"see whether {who} skipped {_site(stack)}, which stands under {found}"
     return ""
 
 
@@ -211,12 +237,12 @@ def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:
     if root.advice == NAME_STEPS:
         return _WAYS
     if root.kind is Kind.MISMATCH and root.advice.startswith(ONE_MORE):
-        return _REPEATS
+        return (_HOLDS_MORE, _ROUND_MORE)
     if root.kind is Kind.MISMATCH:
         return (_BY_TIME, _CACHED, _SHORT)
     if root.kind is Kind.DEADLOCK:
         return (_SHORT,)
-    if root.kind in _WAITED_FOR and "asleep" in root.what:
+    if root.kind in _WAITED_FOR and re.search("asleep|for a lock", root.what):
         return (_FILE,)
     is_busy = root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
     return (_ENDLESS,) if is_busy else ()

@@ -125,6 +125,12 @@ def empty(x: Tensor, shape: Sequence[int], dtype: Dtype | None) -> Tensor:
     return torch.empty(tuple(shape), dtype=wanted, device=x.device)
 
 
+def from_bytes(flat: np.ndarray[Any, Any], dtype: Dtype, shape: Sequence[int]) -> Tensor:
+    """A tensor over the memory of an array of bytes."""
+    torch = _torch()
+    return torch.from_numpy(flat).view(getattr(torch, dtype.label)).reshape(tuple(shape))
+
+
 def stack_parts(x: Tensor, count: int, dim: int) -> Tensor:
     """A new tensor: `count` equal parts of x along a dimension, one after the other in memory."""
     return _torch().stack(x.detach().chunk(count, dim))

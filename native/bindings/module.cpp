@@ -17,4 +17,5 @@ NB_MODULE(_native, module) {
   distdbg::bind_known_calls(module);
   distdbg::bind_reducer(module);
   distdbg::bind_tap(module);
+  distdbg::bind_shared_heap(module);
 }

@@ -37,19 +37,32 @@ Enum checked(int value, int count) {
   return static_cast<Enum>(value);
 }
 
+// Steps as Python writes them.
+inline std::vector<Step> compile_steps(const std::vector<StepTuple>& steps) {
+  std::vector<Step> compiled;
+  for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
+       steps)
+    compiled.push_back({checked<StepKind>(kind, step_kind_count), checked<Space>(src, space_count),
+                        checked<Space>(dst, space_count), peer, src_block, dst_block, src_offset,
+                        dst_offset, nbytes});
+  return compiled;
+}
+
+// The way in shared arrays, if any: its steps, and whether peers use this rank's inputs and outputs.
+using InPlaceTuple = std::tuple<std::vector<StepTuple>, bool, bool>;
+
 inline CompiledPlan compile(const std::vector<StepTuple>& steps,
                             const std::vector<CutTuple>& in_cuts,
                             const std::vector<CutTuple>& out_cuts, int reduce, int dtype,
                             std::uint64_t fingerprint, std::uint32_t size,
                             std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form,
-                            bool goes_on, bool reads_input, bool has_equal_outputs) {
+                            bool goes_on, bool reads_input, bool has_equal_outputs,
+                            const InPlaceTuple& in_place) {
   auto plan = std::make_shared<Plan>();
   CompiledPlan compiled;
-  for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
-       steps)
-    plan->steps.push_back({checked<StepKind>(kind, step_kind_count),
-                           checked<Space>(src, space_count), checked<Space>(dst, space_count), peer,
-                           src_block, dst_block, src_offset, dst_offset, nbytes});
+  plan->steps = compile_steps(steps);
+  const auto& [steps_in_place, exposes_inputs, exposes_outputs] = in_place;
+  plan->in_place = {compile_steps(steps_in_place), exposes_inputs, exposes_outputs, {}};
   const auto cut = [](const std::vector<CutTuple>& from, std::vector<Cut>& to) {
     std::uint32_t views = 0;
     for (const auto& [view, offset, nbytes] : from) {

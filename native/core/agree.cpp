@@ -31,14 +31,17 @@ std::uint64_t element_count(const std::vector<Cut>& cuts, Dtype dtype) {
 
 }  // namespace
 
-void Group::publish(const Running& op, const Describe& describe) {
+void Group::publish(Running& op, const Describe& describe) {
   const Plan& plan = op.plan;
   SlotHeader& slot = segment_.slot(rank_, op.first_gate);
   slot.fingerprint = plan.fingerprint;
   slot.first_gate = op.first_gate;
   slot.site = 0;
   slot.level = static_cast<std::uint16_t>(level());
-  slot.flags = 0;
+  slot.flags = may_offer_in_place(op) ? offers_in_place : 0;
+  op.is_compared = op.goes_in_place = false;
+  op.is_unstaged = slot.flags != 0 && plan.expects_in_place;
+  if (op.is_unstaged) slot.flags |= is_unstaged;
   // Always: whether peers will read our blocks is for their plans to know, not for ours.
   const auto publish_blocks = [&](const std::vector<Cut>& cuts, Space space, Block* blocks) {
     for (std::uint32_t i = 0; i < cuts.size(); ++i)
@@ -51,7 +54,7 @@ void Group::publish(const Running& op, const Describe& describe) {
     return;
   if ((options_ & check_order) != 0) {
     slot.site = describe.site;
-    slot.flags = describe.flags & has_stand_in;
+    slot.flags = static_cast<std::uint16_t>(slot.flags | (describe.flags & has_stand_in));
   }
   slot.flags = static_cast<std::uint16_t>(slot.flags | (describe.flags & has_changed_buffer));
   if ((options_ & check_nonfinite) != 0 && plan.reads_input && can_be_nonfinite(plan.dtype))
@@ -79,16 +82,20 @@ Group::Meeting Group::agree(Running& op, const Describe& describe, const Wait& w
   bool are_equal = true;
   std::uint32_t level = 0;
   std::uint32_t flags = 0;
+  std::uint32_t flags_of_all = offers_in_place;
   for (std::uint32_t r = 0; r < size_; ++r) {
     const SlotHeader& slot = segment_.slot(r, op.first_gate);
+    flags_of_all &= slot.flags;
     are_equal &= slot.fingerprint == op.plan.fingerprint && slot.first_gate == op.first_gate;
     level = std::max<std::uint32_t>(level, slot.level);
     flags |= slot.flags;
   }
+  op.is_compared = true;
   if (!are_equal) return differ(op, describe, wait);
   op.level = level;
   if (op.plan.exchanges && level > level_off && !do_sizes_fit(op))
     throw_with_words(Error(Fault::mismatch, "split sizes differ"), op, describe, wait);
+  if (meet_in_place(op, flags_of_all, flags) == Meeting::again) return Meeting::again;
   if (options_ == 0 || level < level_detail) [[likely]]
     return Meeting::agreed;
   for (const auto& [flag, fault] : {std::pair{has_changed_buffer, Fault::changed},

@@ -25,6 +25,10 @@ constexpr std::uint16_t first_is_nan = 4;  // else it is infinite
 constexpr std::uint16_t has_stand_in = 8;  // an array of the user's is not contiguous
 constexpr std::uint16_t cannot_read =
     16;  // when the group is made: the memory of a rank of its host
+// What peers would read or write lies in its shared arrays, and it has mapped those of the peers it needs.
+constexpr std::uint16_t offers_in_place = 32;
+constexpr std::uint16_t is_unstaged =
+    64;  // it has put nothing into its slot, as all may offer that
 
 // One rank's part of what is wrong with the arrays of an op.
 struct Trouble {

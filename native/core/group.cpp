@@ -36,6 +36,8 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
       single_copy_(single_copy),
       options_(segment_.header().options),
       checksum_interval_(segment_.header().checksum_interval),
+      heaps_(size_),
+      has_no_heap_(size_, false),
       is_local_(size_, false),
       probe_(segment_.header().cookie) {
   if (segment_.slot_nbytes() < line_nbytes * size_)

@@ -28,6 +28,7 @@
 #include "fork.hpp"
 #include "futex.hpp"
 #include "links.hpp"
+#include "peer_heap.hpp"
 #include "peers.hpp"
 #include "plan.hpp"
 #include "record.hpp"
@@ -217,7 +218,7 @@ class Group {
     again,         // words were exchanged through the slots: from the first step on
   };
 
-  void publish(const Running& op, const Describe& describe);
+  void publish(Running& op, const Describe& describe);
   void find_bad_inputs(const Running& op, SlotHeader& slot) const;
   Meeting agree(Running& op, const Describe& describe, const Wait& wait);
   Meeting differ(Running& op, const Describe& describe, const Wait& wait);
@@ -262,6 +263,19 @@ class Group {
   void pull(const Running& op, const Step& step);
   std::byte* local_address(const Running& op, Space space, std::uint32_t block,
                            std::uint64_t offset, std::uint64_t gate) const;
+  // In shared arrays; see in_place.cpp.
+  bool is_exposed(const Running& op) const;
+  bool may_offer_in_place(const Running& op);
+  void look_for_heaps(const Running& op);
+  Meeting meet_in_place(Running& op, std::uint32_t flags_of_all, std::uint32_t flags_of_any);
+  bool writes_around(const Running& op) const;
+  void run_in_place(const Running& op, const Wait& wait);
+  void spread(const Running& op, const Step& step);
+  void fold_in_place(const Running& op, const Step& step);
+  std::byte* place_of(const Running& op, std::uint32_t r, Space space, std::uint32_t block,
+                      std::uint64_t offset, std::uint64_t nbytes) const;
+  bool may_be_written(const Running& op) const;
+  void take_out_arrays(const Running& op);
   std::byte* own_slot_for_writing() { return segment_.payload(rank_, gate_ + 1); }
   Block peer_block(const Running& op, std::uint32_t peer, Space space, std::uint32_t block) const;
   const std::byte* peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
@@ -297,6 +311,9 @@ class Group {
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::byte> own_scratch_;  // Space::scratch
   std::vector<const void*> sources_;
+  std::vector<std::byte*> targets_;
+  std::vector<std::shared_ptr<const PeerHeap>> heaps_;  // by rank, those that ops have needed
+  std::vector<bool> has_no_heap_;                       // by rank: it could not be mapped
   std::vector<Watched> watched_;
   std::vector<bool> is_local_;  // same process: its memory is ours
   std::uint64_t probe_;         // holds the cookie; peers read it to try single copy

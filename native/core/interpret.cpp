@@ -260,12 +260,13 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
       if (op.standing) continue;
       op.first_gate = gate_ + 1;
       publish(op, describe);
-      if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
+      if (plan.exchanges && !op.is_unstaged && !is_too_long_to_stage(op)) stage_exchange(op, 0);
     } while (!walk(op, describe, wait));
     if (op.standing) return;
     if (checksum_interval_ != 0 && plan.has_equal_outputs && op.level >= level_detail)
       compare_outputs(op, describe, wait);
   } catch (Error& error) {
+    take_out_arrays(op);
     error.seq = seq_;
     error.gate = gate_ + 1;
     // Where words were exchanged all ranks stand at the same gate again; else they do not.
@@ -277,8 +278,10 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
                   error.fault() == Fault::peer_lost ? error.peer() : static_cast<int>(rank_),
                   error.what());
     if (links_ && is_broken()) links_->tell_cause();
+    if (is_broken()) heaps_.assign(size_, nullptr);  // nobody's memory is kept when it is gone
     throw;
   } catch (const std::exception& error) {
+    take_out_arrays(op);
     break_group(Fault::system, static_cast<int>(rank_), error.what());
     if (links_) links_->tell_cause();
     throw Error(Fault::system, error.what());
@@ -307,7 +310,7 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
   bool is_first_gate = true;
   for (const Step& step : plan.steps) {
     // What leads to the gate it stands at is done.
-    if (op.standing && is_first_gate && step.kind != StepKind::gate) continue;
+    if ((op.standing || op.is_unstaged) && is_first_gate && step.kind != StepKind::gate) continue;
     switch (step.kind) {
       case StepKind::gate:
         if (!is_first_gate) {
@@ -318,6 +321,12 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
           if (recorder_ && !op.has_started) recorder_->started(op.recorded);
           op.has_started = true;
           if (agree(op, describe, wait) == Meeting::again) return false;
+          if (op.goes_in_place) {
+            op.in_place = true;
+            run_in_place(op, wait);
+            op.in_place = false;
+            return true;
+          }
         }
         break;
       case StepKind::copy: {

@@ -86,9 +86,51 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
         check_range(*this, slot_nbytes, step.dst_space, step.dst_block, step.dst_offset,
                     step.nbytes);
         break;
+      case StepKind::fold_to:
+      case StepKind::push:
+      case StepKind::spread: check(false, "written to a peer outside of shared arrays"); break;
     }
   }
   check(gated, "no gate");
+  finish_in_place(size);
+}
+
+// A peer's block is checked against what the peer publishes, when the plan runs.
+void Plan::finish_in_place(std::uint32_t size) {
+  if (in_place.steps.empty()) return;
+  check(
+      in_place.steps.front().kind == StepKind::gate && in_place.steps.back().kind == StepKind::gate,
+      "a plan in place begins and ends with a gate");
+  std::vector<bool> needs(size, false);
+  const auto check_own = [&](Space space, std::uint32_t block, std::uint64_t offset,
+                             std::uint64_t nbytes) {
+    check(space == Space::input || space == Space::output, "neither input nor output in place");
+    check_range(*this, 0, space, block, offset, nbytes);
+  };
+  for (const Step& step : in_place.steps) {
+    const bool is_fold = step.kind == StepKind::fold_all || step.kind == StepKind::fold_to;
+    const bool is_spread = step.kind == StepKind::spread;
+    const bool has_peer = step.kind == StepKind::pull || step.kind == StepKind::push || is_spread ||
+                          (step.kind == StepKind::fold_to && step.peer >= 0);
+    const bool is_own_src = step.kind == StepKind::copy || step.kind == StepKind::push;
+    const bool is_own_dst = step.kind == StepKind::copy || step.kind == StepKind::pull ||
+                            step.kind == StepKind::fold_all ||
+                            (step.kind == StepKind::fold_to && step.peer < 0);
+    if (step.kind == StepKind::gate) continue;
+    check(is_fold || has_peer || is_own_src, "a step that is none in place");
+    check(step.src_space <= Space::output && step.dst_space == Space::output,
+          "neither input nor output in place");
+    if (has_peer) {
+      check(step.peer >= 0 && static_cast<std::uint32_t>(step.peer) < size, "peer");
+      needs[static_cast<std::size_t>(step.peer)] = true;
+    }
+    if (is_fold || is_spread) needs.assign(size, true);
+    if (is_fold || is_own_src)
+      check_own(step.src_space, step.src_block, step.src_offset, step.nbytes);
+    if (is_own_dst) check_own(step.dst_space, step.dst_block, step.dst_offset, step.nbytes);
+  }
+  for (std::uint32_t r = 0; r < size; ++r)
+    if (needs[r]) in_place.peers.push_back(r);
 }
 
 }  // namespace distdbg

@@ -25,8 +25,11 @@ enum class StepKind : std::uint8_t {
   fold_after,
   fold_before,
   divide,
+  fold_to,
+  push,
+  spread,
 };
-constexpr int step_kind_count = 12;
+constexpr int step_kind_count = 15;
 enum class Space : std::uint8_t { input, output, slot, scratch };
 constexpr int space_count = 4;
 
@@ -49,8 +52,21 @@ struct Cut {
   std::uint64_t nbytes;
 };
 
+// The same op where what ranks read and write of each other lies in shared arrays (shared_heap.hpp): the
+// steps instead of the others, from the first gate on.
+struct InPlace {
+  std::vector<Step> steps;  // empty: there is no such way
+  // What of this rank others read or write.
+  bool exposes_inputs = false;
+  bool exposes_outputs = false;
+  std::vector<std::uint32_t> peers;  // whose arrays this rank reads or writes; derived by `finish`
+};
+
 struct Plan {
   std::vector<Step> steps;
+  InPlace in_place;
+  mutable bool expects_in_place =
+      false;  // all did so when it last ran; protected by the group's lock
   std::vector<Cut> in_cuts;
   std::vector<Cut> out_cuts;
   ReduceKind reduce = ReduceKind::sum;
@@ -68,6 +84,9 @@ struct Plan {
 
   // Checks what the interpreter relies on; throws Error(Fault::usage).
   void finish(std::uint32_t size, std::uint64_t slot_nbytes);
+
+ private:
+  void finish_in_place(std::uint32_t size);
 };
 
 }  // namespace distdbg

@@ -23,6 +23,11 @@ struct Group::Running {
   // gone; nothing of it may be trusted.
   bool is_agreed = true;
   std::uint32_t level = level_off;  // the highest of all ranks
+  bool is_unstaged = false;         // see checks.hpp
+  // Whether the calls were compared; what follows is known from then on.
+  bool is_compared = false;
+  bool goes_in_place = false;  // all ranks offer it
+  bool in_place = false;       // and are between its gates: they use each other's arrays
 
   std::byte* own(Space space, std::uint32_t block) const {
     const Cut& cut = space == Space::input ? plan.in_cuts[block] : plan.out_cuts[block];

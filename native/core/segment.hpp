@@ -70,7 +70,9 @@ struct RankState {
   std::uint32_t published;  // bytes of its slot that the gate it comes to hands to other hosts
   std::atomic<std::uint32_t> lost;     // 1 when the way to it has ended without a word
   std::atomic<std::uint32_t> lost_ms;  // when; of the monotonic clock, its lower half
-  std::uint32_t padding[2];
+  // 1 + the descriptor of its shared arrays' memory; 0: it has none. Written once.
+  std::atomic<std::uint32_t> heap;
+  std::uint32_t padding;
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> bell_sleepers;

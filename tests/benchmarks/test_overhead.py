@@ -176,6 +176,6 @@ def test_a_real_rank_measures_switches_levels_and_leaves() -> None:
 
 def test_a_rank_that_fails_is_told_with_its_last_words() -> None:
     order = {"kind": "no such op", "nbytes": 8, "iterations": 1, "bursts": 1, "level": None}
-    said = r"distdbg .*a rank has ended: ValueError: no such op"
+    said = r"distdbg .*a rank has ended: \[rank 0\] ValueError: no such op"
     with pytest.raises(SeatError, match=said), Seat("distdbg", (), 1) as seat:
         seat.ask(order)

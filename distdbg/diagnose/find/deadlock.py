@@ -305,7 +305,8 @@ def _fitted(words: Sequence[str], count: int, width: int) -> str:
     """The first of `count` words, as many as fit, and how many more there are."""
     shown = len(words)
     while True:
-        more = f" and {count - shown} more" if shown < count else ""
+        left = count - shown
+        more = f" and {left} more {'wait' if left == 1 else 'waits'}" if left else ""
         text = ", ".join(words[:shown]) + more
         if len(text) <= width or shown == 1:
             return text

@@ -22,6 +22,8 @@ from distdbg.record.format import Flag
 
 _ANSWERS: Final = {"send": "recv", "recv": "send"}
 _WORDS: Final = {"recv": ("received", "from", "receive"), "send": ("sent", "to", "send")}
+#: One other rank may be the odd one.
+_FEWEST: Final = 2
 #: Waits that are looked at.
 _MOST: Final = 8
 
@@ -39,7 +41,9 @@ def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[Miss]:
         and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
         and is_past_messages(session, edge.on[0])
     ]
-    return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
+    found = [_miss(session, op) for op in waits[:_MOST]]
+    found += [_of_any(session, edge) for edge in [one for one in edges if one.is_any][:_MOST]]
+    return [miss for miss in found if miss is not None]
 
 
 def _miss(session: Session, op: OpRef) -> Miss | None:
@@ -57,7 +61,8 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
                 sites[site].setdefault(rank, one)
     if not sites:
         return None
-    site, by = max(sites.items(), key=lambda item: len(item[1]))
+    # A line that the peer did call, for another rank, says less than one that it left out.
+    site, by = max(sites.items(), key=lambda item: (peer not in item[1], len(item[1])))
     did, whom, do = _WORDS[answer]
     last = next(session.ranks[peer].ops.in_flight(), None)
     went = f" and went on to {session.kind_of(OpRef(peer, last))}" if last is not None else ""
@@ -77,6 +82,50 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
         f"rank {op.rank} has rank {peer} as its peer",
         (head, f"; {others}{short}"),
         (peer, op.rank),
+    )
+
+
+def _of_any(session: Session, edge: Edge) -> Miss | None:
+    """Of a recv from any rank: who has never sent it what all the others did, at one line."""
+    op, logs = edge.op, session.ranks
+    if op is None or any(log.lost.get("ops") for log in logs.values()):
+        return None
+    if not all(is_past_messages(session, rank) for rank in edge.on):
+        return None
+    sites: dict[str, dict[int, OpRef]] = defaultdict(dict)
+    for rank in edge.on:
+        for one in _messages(session, rank, "send", op):
+            is_there = logs[rank].ops.peer[one.at] == op.rank
+            if is_there and (site := site_of(session, one)):
+                sites[site].setdefault(rank, one)
+    known = {
+        site: by for site, by in sites.items() if len(by) >= _FEWEST and 2 * len(by) > len(edge.on)
+    }
+    known = {site: by for site, by in known.items() if len(by) < len(edge.on)}
+    if not known:
+        return None
+    # Of several lines the last: it is what the recv still waits for.
+    site, by = max(
+        known.items(), key=lambda item: (len(item[1]), min(o.at for o in item[1].values()))
+    )
+    odd = tuple(sorted(set(edge.on) - by.keys()))
+    short = site.partition(" (")[0]
+    head = (
+        f"{say_ranks(odd)} never sent rank {op.rank} the message that {say_ranks(by, 3)} sent at "
+    )
+    return Miss(
+        Evidence(
+            text=f"{head}{site}",
+            rank=odd[0],
+            ranks=(*odd, op.rank),
+            op=next(iter(by.values())),
+            site=site,
+            is_left_out=True,
+        ),
+        f"see why {say_ranks(odd)} {'does' if len(odd) == 1 else 'do'} not send at {short}, as the others do",
+        (f"{head}{short}",),
+        odd,
+        odd,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.plan import Problem, Topology, make_plan
+from distdbg.runtime.plan import Problem, Space, Topology, make_plan
+from distdbg.runtime.plan.in_place import plan_in_place
 from distdbg.runtime.plan.steps import Plan, Step
 
 
@@ -80,17 +81,42 @@ def plan_for(
     topology: Topology,
 ) -> Plan:
     """The plan of this rank for the call."""
-    return make_plan(
-        Problem(
-            kind=call.kind,
-            rank=rank,
-            size=size,
-            root=call.root,
-            itemsize=Dtype(dtype).itemsize if dtype >= 0 else 1,
-            in_nbytes=tuple(nbytes for _, _, nbytes in in_cuts),
-            out_nbytes=tuple(nbytes for _, _, nbytes in out_cuts),
-        ),
-        topology,
+    return make_plan(_problem(call, dtype, in_cuts, out_cuts, rank, size), topology)
+
+
+def in_place_for(
+    call: Call,
+    dtype: int,
+    in_cuts: Sequence[Cut],
+    out_cuts: Sequence[Cut],
+    rank: int,
+    size: int,
+    topology: Topology,
+) -> tuple[list[StepTuple], bool, bool]:
+    """The way of this rank in shared arrays: its steps, none where there is no such way; what it exposes."""
+    plan = plan_in_place(_problem(call, dtype, in_cuts, out_cuts, rank, size), topology)
+    if plan is None:
+        return [], False, False
+    exposes = plan.exposes
+    return [step_tuple(s) for s in plan.steps], Space.INPUT in exposes, Space.OUTPUT in exposes
+
+
+def _problem(
+    call: Call,
+    dtype: int,
+    in_cuts: Sequence[Cut],
+    out_cuts: Sequence[Cut],
+    rank: int,
+    size: int,
+) -> Problem:
+    return Problem(
+        kind=call.kind,
+        rank=rank,
+        size=size,
+        root=call.root,
+        itemsize=Dtype(dtype).itemsize if dtype >= 0 else 1,
+        in_nbytes=tuple(nbytes for _, _, nbytes in in_cuts),
+        out_nbytes=tuple(nbytes for _, _, nbytes in out_cuts),
     )
 
 

@@ -36,7 +36,11 @@ from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.plan.problem import SLOTS_NBYTES
+from distdbg.runtime.plan.problem import (
+    IN_PLACE_NBYTES,
+    IN_PLACE_SHARED_CORES_NBYTES,
+    SLOTS_NBYTES,
+)
 from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
@@ -108,14 +112,14 @@ class CpuEngine:
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
         self._between = Between(store, rank, processes)
-        cores = len(os.sched_getaffinity(0))
+        patience = choose_patience(ranks_here or size, len(os.sched_getaffinity(0)))
         try:
             joined = connect(
                 store,
                 rank=rank,
                 size=size,
                 group_name=group_name,
-                patience=choose_patience(ranks_here or size, cores),
+                patience=patience,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=clock.now_ns() + self._timeout_ns,
                 clock=clock,
@@ -141,6 +145,7 @@ class CpuEngine:
             hosts=self._between.hosts,
             link=joined.link,
             overrides=joined.overrides,
+            in_place_nbytes=IN_PLACE_NBYTES if patience.spins else IN_PLACE_SHARED_CORES_NBYTES,
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1

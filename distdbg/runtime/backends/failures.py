@@ -25,6 +25,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Group, Message, NativeError
 from distdbg.record.durations import duration_text
+from distdbg.record.whereabouts import NO_OP_YET
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 
@@ -233,10 +234,13 @@ def _timeout(
         else:
             done = f"last called op #{seq} on this group"
         place = where(index)
-        tail = "" if place is None else f"; {place}"
-        details.append(f"rank {rank}{_on(host(index))} {done}{tail}")
+        if place == NO_OP_YET:  # which says more
+            done = place
+        elif place is not None:
+            done += f"; {place}"
+        details.append(f"rank {rank}{_on(host(index))} {done}")
     if len(missing) > SHOWN:
-        details.append(f"and {len(missing) - SHOWN} more")
+        details.append(f"and {len(missing) - SHOWN} more ranks")
     arrived = [rank for rank in names if rank not in set(missing)]
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
     whom = f"{whom} of {format_ranks(names)}" if missing else "its end"

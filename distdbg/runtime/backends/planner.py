@@ -40,9 +40,8 @@ class Planner:
             check_reduce(call.op, Dtype(dtype))
         in_cuts, out_cuts = self._cuts(call, inputs, outputs)
         facts = signature(call, inputs, outputs, in_cuts, out_cuts)
-        plan = compiling.plan_for(
-            call, dtype, in_cuts, out_cuts, self.rank, self.size, self.topology
-        )
+        shape = (call, dtype, in_cuts, out_cuts, self.rank, self.size, self.topology)
+        plan = compiling.plan_for(*shape)
         return Plan(
             [compiling.step_tuple(step) for step in plan.steps],
             in_cuts,
@@ -57,6 +56,7 @@ class Planner:
             call.part is not None and call.part.place > 0,
             call.kind is not Kind.BROADCAST or call.root == self.rank,
             call.kind in HAVE_EQUAL_OUTPUTS,
+            compiling.in_place_for(*shape),
         )
 
     def _cuts(

@@ -19,9 +19,9 @@ class Accesses:
     """What happened to one memory between two gates."""
 
     owner: int
-    #: (begin, end, rank, step) of reads by others, and (begin, end, step) of the owner's writes.
+    #: (begin, end, rank, step), `rank` being who did it.
     reads: list[tuple[int, int, int, int]] = field(default_factory=list)
-    writes: list[tuple[int, int, int]] = field(default_factory=list)
+    writes: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class AccessLog:
@@ -42,20 +42,34 @@ class AccessLog:
     def take_races(self) -> Iterator[Fault]:
         """Compare what was read by others with what was written, and begin anew."""
         for accesses in self._of.values():
-            if accesses.reads and accesses.writes:
+            if accesses.writes:
                 yield from _races(accesses)
         self._of.clear()
 
 
 def _races(accesses: Accesses) -> Iterator[Fault]:
     writes = sorted(accesses.writes)
-    longest = max(end - begin for begin, end, _ in writes)
-    for begin, end, rank, at in accesses.reads:
-        i = bisect_left(writes, (begin - longest, 0, 0))
+    longest = max(end - begin for begin, end, *_ in writes)
+    # Where the owner alone writes, its writes cannot be races with each other.
+    others = any(writer != accesses.owner for *_, writer, _ in writes)
+    for what, those in (("reads", accesses.reads), ("writes", writes if others else [])):
+        yield from _compare(what, those, writes, longest, accesses.owner)
+
+
+def _compare(
+    what: str,
+    those: list[tuple[int, int, int, int]],
+    writes: list[tuple[int, int, int, int]],
+    longest: int,
+    owner: int,
+) -> Iterator[Fault]:
+    for begin, end, rank, at in those:
+        i = bisect_left(writes, (begin - longest, 0, 0, 0))
         while i < len(writes) and writes[i][0] < end:
-            if writes[i][1] > begin:
-                text = f"reads [{begin}, {end}) while rank {accesses.owner}"
-                text += f" writes [{writes[i][0]}, {writes[i][1]}) in step {writes[i][2]}"
+            other_begin, other_end, writer, step = writes[i]
+            if other_end > begin and writer != rank:
+                text = f"{what} [{begin}, {end}) of rank {owner} while rank {writer}"
+                text += f" writes [{other_begin}, {other_end}) in step {step}"
                 yield Fault(kind=FaultKind.RACE, rank=rank, step=at, text=text)
                 break
             i += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 GATE = Step(StepKind.GATE)
@@ -68,6 +70,18 @@ class Steps:
         """Fold the same place of all ranks."""
         self._move(StepKind.FOLD_ALL, -1, src, dst, nbytes)
 
+    def fold_to(self, peer: int, src: Place, dst: Place, nbytes: int) -> None:
+        """Fold the same place of all ranks into one of a peer, or of every rank (-1)."""
+        self._move(StepKind.FOLD_TO, peer, src, dst, nbytes)
+
+    def push(self, peer: int, src: Place, dst: Place, nbytes: int) -> None:
+        """Copy to a peer."""
+        self._move(StepKind.PUSH, peer, src, dst, nbytes)
+
+    def spread(self, source: int, src: Place, dst: Place, nbytes: int) -> None:
+        """Copy from a rank, which may be this one, to every rank."""
+        self._move(StepKind.SPREAD, source, src, dst, nbytes)
+
     def fold_host(self, src: Place, dst: Place, nbytes: int) -> None:
         """Fold the same place of the ranks of this host."""
         self._move(StepKind.FOLD_HOST, -1, src, dst, nbytes)
@@ -114,13 +128,14 @@ class Steps:
         if dst[0] is Space.SLOT:
             self.slot_nbytes = max(self.slot_nbytes, dst[2] + nbytes)
 
-    def plan(self, algorithm: str) -> Plan:
+    def plan(self, algorithm: str, exposes: Iterable[Space] = ()) -> Plan:
         """The finished plan."""
         return Plan(
             algorithm=algorithm,
             steps=tuple(self.steps),
             slot_nbytes=self.slot_nbytes,
             scratch_nbytes=self.scratch_nbytes,
+            exposes=frozenset(exposes),
         )
 
 

@@ -52,6 +52,13 @@ def step_s(step: Step, size: int, cost: Cost) -> float:
             if is_remote_array:
                 fold_s += (size - 1) * (cost.read_s + step.nbytes * cost.read_byte_s)
             return fold_s
+        case StepKind.FOLD_TO:
+            written = (size if step.peer < 0 else 1) - 1
+            return step.nbytes * (size * cost.fold_byte_s + written * cost.copy_byte_s)
+        case StepKind.PUSH:
+            return step.nbytes * cost.copy_byte_s
+        case StepKind.SPREAD:
+            return step.nbytes * cost.copy_byte_s * size
         case StepKind.EXCHANGE:
             return (size - 1) * cost.read_s + step.nbytes * cost.read_byte_s
 

@@ -42,6 +42,13 @@ def format_step(step: Step) -> str:
             return f"{dst} = {src} + itself"
         case StepKind.DIVIDE:
             return f"{dst} divided"
+        case StepKind.FOLD_TO:
+            where = "all ranks" if step.peer < 0 else f"rank {step.peer}"
+            return f"{where} {dst} = fold {src}"
+        case StepKind.PUSH:
+            return f"rank {step.peer} {dst} = {src}"
+        case StepKind.SPREAD:
+            return f"all ranks {dst} = rank {step.peer} {src}"
         case StepKind.EXCHANGE:
             return "each output p = input `rank` of rank p"
 

@@ -107,8 +107,10 @@ class Execution:
     def step(self, rank: int, at: int, step: Step) -> None:
         """Carry out a step that does not wait."""
         match step.kind:
-            case StepKind.COPY | StepKind.PULL:
+            case StepKind.COPY | StepKind.PULL | StepKind.PUSH | StepKind.SPREAD:
                 self.copy(rank, at, step)
+            case StepKind.FOLD_TO:
+                self.fold(rank, at, step, range(self.size), divides=True)
             case StepKind.FOLD_ALL:
                 self.fold(rank, at, step, range(self.size), divides=True)
             case StepKind.FOLD_HOST:
@@ -125,9 +127,9 @@ class Execution:
                 raise AssertionError("a gate is passed, not carried out")
 
     def copy(self, rank: int, at: int, step: Step) -> None:
-        owner = rank if step.kind is StepKind.COPY else step.peer
-        if not 0 <= owner < self.size:
-            self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, f"there is no rank {owner}")
+        owner = step.peer if step.kind in (StepKind.PULL, StepKind.SPREAD) else rank
+        if step.kind is not StepKind.COPY and not 0 <= step.peer < self.size:
+            self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, f"there is no rank {step.peer}")
             return
         if step.kind is StepKind.COPY:
             self.find_overlap(rank, at, step)
@@ -197,36 +199,59 @@ class Execution:
             return []
         if space is Space.SLOT and host.gates_passed == 0:
             self.fault(FaultKind.TOO_EARLY, rank, at, "reads a slot that no rank has filled")
-        if owner != rank:
-            # An exchange finds its own way to the bytes, and ends with the gate that takes.
-            if step.kind is not StepKind.EXCHANGE:
-                self.note_remote_read(rank, at, space)
+        # An exchange finds its own way to the bytes, and ends with the gate that takes.
+        if owner != rank and step.kind is not StepKind.EXCHANGE:
+            self.note_remote_access(rank, at, space, owner, "reads")
+        if owner != rank or space in (Space.INPUT, Space.OUTPUT):
             host.log.of(memory, owner).reads.append((begin, end, rank, at))
         return memory.read(begin, end)
 
-    def note_remote_read(self, rank: int, at: int, space: Space) -> None:
-        """Whether an array of a peer may be read now."""
+    def note_remote_access(self, rank: int, at: int, space: Space, owner: int, does: str) -> None:
+        """Whether an array of a peer may be used now."""
         if space is Space.SLOT:
             return
         host = self.host_of[rank]
         if host.gates_passed == 0:
-            text = "reads a peer's array, whose address is unknown"
+            text = f"{does} a peer's array, whose address is unknown"
             self.fault(FaultKind.TOO_EARLY, rank, at, text)
         if host.gates_left == 0:
             text = "the peer may have left and reused its array"
             self.fault(FaultKind.NOT_RELEASED, rank, at, text)
-        if not self.topology.single_copy:
-            self.fault(FaultKind.NOT_REACHABLE, rank, at, f"reads {space.name} of a peer")
+        is_reachable = self.topology.single_copy and does == "reads"
+        if not is_reachable and space not in self.plans[owner].exposes:
+            self.fault(FaultKind.NOT_REACHABLE, rank, at, f"{does} {space.name} of a peer")
 
     def store(self, rank: int, at: int, step: Step, parts: list[Interval]) -> None:
-        """Write to a step's destination; what is wrong with that is noted."""
+        """Write to a step's destination, on whichever ranks that is."""
+        owners: Sequence[int] = (rank,)
+        if step.kind is StepKind.SPREAD:
+            owners = [
+                o for o in self.host_of[rank].ranks if not self.is_one_place(rank, at, step, o)
+            ]
+        elif step.kind is StepKind.FOLD_TO and step.peer < 0:
+            owners = self.host_of[rank].ranks
+        elif step.kind in (StepKind.FOLD_TO, StepKind.PUSH):
+            owners = (step.peer,)
+        for owner in owners:
+            self.store_at(rank, at, step, parts, owner)
+
+    def is_one_place(self, rank: int, at: int, step: Step, owner: int) -> bool:
+        """Whether a SPREAD's source and its destination on `owner` are the same bytes."""
+        src = self.memory(rank, at, step.src, step.src_block, step.peer, write=False)
+        dst = self.memory(rank, at, step.dst, step.dst_block, owner, write=False)
+        return src is dst and step.src_offset == step.dst_offset
+
+    def store_at(self, rank: int, at: int, step: Step, parts: list[Interval], owner: int) -> None:
+        """The same on one rank; what is wrong with that is noted."""
         if step.dst is Space.INPUT:
             self.fault(FaultKind.READ_ONLY, rank, at, "the input belongs to the user")
             return
         begin, end = step.dst_offset, step.dst_offset + step.nbytes
-        memory = self.memory(rank, at, step.dst, step.dst_block, rank, write=True)
+        memory = self.memory(rank, at, step.dst, step.dst_block, owner, write=True)
         if memory is None:
             return
+        if owner != rank:
+            self.note_remote_access(rank, at, step.dst, owner, "writes")
         limit = memory.nbytes
         if step.dst is Space.SLOT:
             limit = min(limit, self.plans[rank].slot_nbytes)
@@ -235,21 +260,21 @@ class Execution:
             self.fault(kind, rank, at, f"writes [{begin}, {end}) of {limit} bytes")
             return
         host = self.host_of[rank]
-        sending = self.sent[rank].overlapping(memory, begin, end)
+        sending = self.sent[owner].overlapping(memory, begin, end)
         if sending is not None:
             text = f"[{begin}, {end}) overlaps what step {sending} sends"
             self.fault(FaultKind.SENT_REWRITTEN, rank, at, text)
-        accesses = host.log.of(memory, rank)
+        accesses = host.log.of(memory, owner)
         if step.dst is Space.SLOT:
             if host.gates_left == 0:
                 self.fault(FaultKind.TOO_LATE, rank, at, "fills a slot for the next plan's gate")
-            for other_begin, other_end, other in accesses.writes:
+            for other_begin, other_end, _, other in accesses.writes:
                 if begin < other_end and other_begin < end:
                     text = f"[{begin}, {end}) overlaps what step {other} wrote"
                     self.fault(FaultKind.SLOT_REWRITTEN, rank, at, text)
         elif step.dst is Space.OUTPUT and host.gates_passed == 0:
             self.fault(FaultKind.TOO_EARLY, rank, at, "writes to the output")
-        accesses.writes.append((begin, end, at))
+        accesses.writes.append((begin, end, rank, at))
         for part_begin, part_end, content in parts:
             memory.write(part_begin, part_end, content)
 

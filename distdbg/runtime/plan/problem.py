@@ -23,6 +23,11 @@ from distdbg.runtime.plan.overrides import Override
 #: Two elements of the largest dtype, and one cache line: no slot can be smaller.
 MIN_SLOT_NBYTES = 64
 
+#: The default of Topology.in_place_nbytes, and what it is where ranks share cores: there a gate more is a
+#: change of process more.
+IN_PLACE_NBYTES = 64 << 10
+IN_PLACE_SHARED_CORES_NBYTES = 512 << 10
+
 #: The default of Topology.slots_nbytes.
 SLOTS_NBYTES = 64 << 20
 
@@ -61,6 +66,9 @@ class Topology:
     slots_nbytes: int = SLOTS_NBYTES
     #: The group ranks of each host, both in ascending order; empty: all are on one host.
     hosts: tuple[tuple[int, ...], ...] = ()
+    #: In shared arrays ranks use each other's memory from this size on, of all blocks of a rank; below, one
+    #: gate less is quicker. The only value that may differ between ranks.
+    in_place_nbytes: int = IN_PLACE_NBYTES
     #: reduce: from this size on all ranks fold a share each, and root only collects.
     split_nbytes: int = 256 << 10
     #: Messages that are folded or passed on are cut into pieces of this size, so that the work of one

@@ -55,9 +55,11 @@ class Schedule:
 def work_of_s(step: Step, size: int, here: int, link: Link) -> float:
     """What a rank needs for a step that waits for nobody; `here` ranks are on its host."""
     match step.kind:
-        case StepKind.COPY | StepKind.PULL:
+        case StepKind.SPREAD:
+            return size * step.nbytes * link.copy_byte_s
+        case StepKind.COPY | StepKind.PULL | StepKind.PUSH:
             return step.nbytes * link.copy_byte_s
-        case StepKind.FOLD_ALL:
+        case StepKind.FOLD_ALL | StepKind.FOLD_TO:
             return size * step.nbytes * link.fold_byte_s
         case StepKind.FOLD_HOST:
             return here * step.nbytes * link.fold_byte_s

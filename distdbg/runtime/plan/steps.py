@@ -3,6 +3,9 @@
 A plan is data, made by pure functions (`distdbg.runtime.plan`), checked by simulation for any
 number of ranks, and executed by one native interpreter (native/core/plan.cpp).
 
+In shared arrays ranks of one host also write to each other (`in_place.py`): a plan says then which of its
+spaces they use.
+
 Spaces a step can address
     INPUT   block b of the user's input   (remote: read from the peer's memory)
     OUTPUT  block b of the user's output  (remote: read from the peer's memory)
@@ -33,6 +36,11 @@ Steps
     FOLD_AFTER   dst = dst op src, both this rank's own; AVG is not divided
     FOLD_BEFORE  dst = src op dst, the same
     DIVIDE     dst divided by n with AVG, else nothing; src is dst
+    FOLD_TO    FOLD_ALL, with dst on rank `peer`, or at the same place on every rank (peer -1); only in
+               shared arrays
+    PUSH       dst of rank `peer` = own src; only in shared arrays
+    SPREAD     dst of every rank = src of rank `peer`; nothing where both are the same place; only in shared
+               arrays
     EXCHANGE   for every rank p of this host, starting after oneself: OUTPUT block p = INPUT block `rank`
                of p.
                Sizes come from the published tables (uneven all_to_all), and so does the way the
@@ -46,6 +54,8 @@ What makes a plan right (the simulator checks it)
     - Between two gates nobody reads what its owner writes: after a PULL or FOLD_ALL that
       reads a peer's INPUT or OUTPUT, a gate must follow before the plan ends, and the owner may not
       write that place between the same two gates.
+    - What one rank writes to a peer's OUTPUT between two gates, no other rank reads or writes between them,
+      and a gate follows before the plan ends.
     - All ranks pass the same number of gates, and those of a host the same order of both kinds. Both
       kinds, and those that an EXCHANGE brings, count on in one number, which each host keeps for itself.
     - Messages from one rank to another are received in the order in which they are sent, each with the
@@ -86,6 +96,9 @@ class StepKind(IntEnum):
     FOLD_AFTER = 9
     FOLD_BEFORE = 10
     DIVIDE = 11
+    FOLD_TO = 12
+    PUSH = 13
+    SPREAD = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +127,5 @@ class Plan:
     slot_nbytes: int = 0
     #: How many bytes of scratch memory it needs.
     scratch_nbytes: int = 0
+    #: INPUT and OUTPUT of this rank that peers use where they lie in shared arrays.
+    exposes: frozenset[Space] = frozenset()

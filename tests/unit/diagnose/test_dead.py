@@ -25,7 +25,7 @@ from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
         (
             {"cause": "signal", "signal": 14},
             "was killed by SIGALRM",
-            "SIGALRM came from outside",
+            "SIGALRM is a timer of the program itself",
         ),
         ({"cause": "oom", "signal": 9}, "was killed for memory", "more memory"),
         (

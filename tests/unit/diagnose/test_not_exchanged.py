@@ -67,3 +67,49 @@ def test_nothing_is_said_where_ops_may_be_missing() -> None:
     before.op(5, "send", peer=2, tag=3, at_s=0.1, ended_s=0.2, site="tree.py:8 (hello)")
     for build in (live, lost, before):
         assert "nothing" not in found(build).what
+
+
+def test_a_line_that_the_peer_left_out_tells_more_than_one_that_it_called() -> None:
+    build = SessionBuilder(5)
+    for left in range(3):  # each exchanges with its right neighbor; rank 3 does not
+        for rank, peer, line in (
+            (left, left + 1, "halo.py:37 (exchange)"),
+            (left + 1, left, "halo.py:35 (exchange)"),
+        ):
+            build.op(rank, "recv", peer=peer, source=peer, at_s=1, ended_s=2, site=line)
+            build.op(rank, "send", peer=peer, at_s=1, ended_s=2, site="halo.py:39 (exchange)")
+    build.op(4, "send", peer=3, at_s=3, site="halo.py:34 (exchange)")
+    for rank in range(4):
+        build.op(rank, "barrier", at_s=3, site="halo.py:64 (main)")
+    finding = found(build)
+    assert "ranks 0-2 receive such messages at halo.py:37" in finding.evidence[-1].text
+
+
+def farm(*, silent: int) -> SessionBuilder:
+    """Workers send two results and a goodbye to rank 0, but for one that sends nothing."""
+    build = SessionBuilder(4)
+    for worker in (1, 2, 3):
+        for line in (
+            ("w.py:49 (push)", "w.py:49 (push)", "w.py:58 (work)") if worker != silent else ()
+        ):
+            build.op(worker, "send", peer=0, at_s=1, ended_s=2.5, site=line)
+            build.op(0, "recv", peer=None, source=worker, at_s=1, ended_s=2, site="w.py:31 (serve)")
+        build.op(worker, "barrier", at_s=3, site="w.py:73 (main)")
+    # The end of a send is noticed after its recv, and after the next one has begun.
+    build.op(0, "recv", peer=None, at_s=2.2, site="w.py:31 (serve)")
+    return build
+
+
+def test_of_a_recv_from_any_rank_the_one_that_never_sent_is_named() -> None:
+    finding = found(farm(silent=3))
+    assert finding.what == (
+        "ranks 0-3 are deadlocked: rank 3 never sent rank 0 the message that ranks 1-2 sent at w.py:58"
+    )
+    assert (finding.ranks, finding.victims) == ((3,), (0, 1, 2))
+    assert finding.advice == "see why rank 3 does not send at w.py:58, as the others do"
+    assert finding.evidence[-1].is_left_out
+
+
+def test_where_all_have_sent_there_nobody_is_the_odd_one() -> None:
+    finding = found(farm(silent=0))
+    assert "never sent" not in finding.what

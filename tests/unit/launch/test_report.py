@@ -328,6 +328,8 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
     )
     text = told(*gave_up, diagnosis=held, seen={2: f"waiting for a lock at a.py:9; {lock}"})
     assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
+    endless = replace(known, advice="see whether `while gap > limit` (line 9) ends on rank 2")
+    assert endless.advice in told(*gave_up, diagnosis=endless, seen={2: "busy in f() at a.py:9"})
     for seen in ({2: "busy in f() at a.py:9"}, {}):  # it may be slow, and nothing else
         assert "hint: raise the limit" in told(*gave_up, diagnosis=known, seen=seen)
 

@@ -13,6 +13,7 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import IN_LOCK
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
 from distdbg.testing.session_builder import SessionBuilder
@@ -282,3 +283,36 @@ def test_what_lets_a_rank_make_one_call_more_is_the_hint(
         else "see why `for micro in range(24)` (line 2) makes one round more on rank 1 than on the others"
     )
     assert told.root.advice == f"{way}; results since then are of calls that do not belong together"
+
+
+LOCKING = """\
+def get(self):
+    with self.lock:
+        self.trim()
+def trim(self):
+    with self.lock:
+        pass
+def main():
+    all_reduce(w)
+"""
+
+
+def test_a_rank_that_locks_itself_out_is_told_where_it_holds_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "tiles.py"
+    path.write_text(LOCKING)
+    build = SessionBuilder(2)
+    build.op(1, "all_reduce", at_s=1, site=f"{path}:8 (main)")
+    build.session.ranks[0].activity = Activity(
+        state=RankState.ASLEEP,
+        since_ns=2 * 10**9,
+        why=IN_LOCK,
+        site="tiles.py:5 (trim)",
+        stack=(Frame(str(path), 5, "trim"), Frame(str(path), 3, "get")),
+    )
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "rank 0 waits for a lock that it holds itself, by `with self.lock` (line 2 of tiles.py): take an "
+        "RLock, or lock once"
+    )

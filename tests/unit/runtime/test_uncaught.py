@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.errors import PeerLost, UsageError
@@ -16,10 +18,13 @@ from distdbg.record.folders import user_folder
 from distdbg.record.known_marks import THREAD_ERROR
 from distdbg.runtime.uncaught import know_run, print_in_blocks, text_of
 
-if TYPE_CHECKING:
-    import pytest
-
 LOST = PeerLost("rank 2 died", peer=2, how="died (signal 9, SIGKILL)", details=["unusable"])
+
+
+@pytest.fixture(autouse=True)
+def is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests have made of this process."""
+    monkeypatch.setattr("distdbg.runtime.uncaught._runs", [])
 
 
 def below_launcher(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
@@ -51,7 +56,6 @@ def test_a_rank_of_mpiexec_says_which_it_is_and_what_tells_more(
     below_launcher(monkeypatch)
     monkeypatch.delenv("DISTDBG_STORE")
     monkeypatch.delenv("RANK")
-    monkeypatch.setattr("distdbg.runtime.uncaught._runs", [])
     know_run(2, user_folder() / "20261124-101500-abc")
     assert text_of(LOST).splitlines() == [
         "[rank 2] distdbg.errors.PeerLost: rank 2 died",
