@@ -76,6 +76,25 @@ def call_in_python(name: str) -> Any:
     return seen
 
 
+def reduce_shared_and_other_arrays() -> int:
+    dist.init_process_group()
+    rank = dist.get_rank()
+    shared = dist.zeros(4, dtype=np.float32)
+    for turn in range(6):
+        # From the fourth on each rank has another sort of array than the one before.
+        x = shared if turn < 3 or (turn + rank) % 2 else np.zeros(4, np.float32)
+        x[:] = rank + turn
+        dist.all_reduce(x)
+        assert x.tolist() == [1 + SIZE * turn] * 4
+    count = hits()
+    dist.destroy_process_group()
+    return count
+
+
+def test_shared_and_other_arrays_are_known_alike(ranks: Callable[..., list[Any]]) -> None:
+    assert min(ranks(reduce_shared_and_other_arrays, SIZE)) >= 4
+
+
 # ------------------------------------------------------------------------------------ records
 
 
