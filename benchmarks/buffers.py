@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,12 @@ class Buffers:
         """Write zeros (every page is touched, so no rank reads the shared zero page)."""
         self.source.fill(0)
         self.target.fill(0)
+
+    def writer(self, rank: int) -> Callable[[], object]:
+        """What a program does before the op: write what it sends, zeros again."""
+        if self.kind == "barrier" or (self.kind == "broadcast" and rank != 0):
+            return lambda: None
+        return partial(self.source.fill, 0)
 
     def fill_with_pattern(self, rank: int, world_size: int) -> None:
         """Write numbers from which `expected` follows."""

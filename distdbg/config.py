@@ -392,6 +392,13 @@ VARIABLES: tuple[Variable, ...] = (
         choices=("auto", "tcp", "ucx"),
     ),
     Variable(
+        "DISTDBG_TUNE",
+        "str",
+        "on",
+        "Whether what `distdbg tune` has measured decides how data moves within a host, and a job's end "
+        "measures it where nobody has: on, off, or rules: `all_reduce@1MiB=half,spins=200`. Rank 0 decides.",
+    ),
+    Variable(
         "DISTDBG_UNWRAPPED",
         "bool",
         False,

@@ -70,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Thousands of ranks: only tests of the agent have one.
     os.environ["DISTDBG_AGENT"] = "0"
+    # Nor does a job's end measure the machine, nor what was measured before decide what a test runs.
+    os.environ["DISTDBG_TUNE"] = "off"
     if not is_worker:
         config.pluginmanager.register(AtOnce(config))
     if is_worker or not config.getoption("numprocesses"):  # else others run the tests

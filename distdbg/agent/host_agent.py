@@ -195,6 +195,11 @@ class HostAgent:
         return self.roster.ends
 
     @property
+    def is_job_over(self) -> bool:
+        """Whether several ranks were here, and all have ended."""
+        return self._over_ns is not None and len(self.roster.seats) > 1
+
+    @property
     def has_launcher(self) -> bool:
         return self._orders_fd is not None
 

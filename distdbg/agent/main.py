@@ -88,6 +88,10 @@ def main(argv: Sequence[str]) -> int:
     gc.collect()
     gc.freeze()
     agent.run()
+    if not agent.has_launcher and agent.is_job_over:  # a launcher sees to it itself
+        from distdbg.runtime.tuning.background import start_tuner
+
+        start_tuner()
     return 0
 
 

@@ -109,6 +109,12 @@ COMMANDS: tuple[Command, ...] = (
         "KIND --ranks N [--hosts H] [--size SIZE] [--algo NAME] [--svg FILE] [--json]",
     ),
     Command(
+        "tune",
+        "how data moves between the ranks of this host, as measured on it",
+        "distdbg.cli.tune",
+        "[--show | --redo] [--json]",
+    ),
+    Command(
         "export",
         "a run in other tools' formats: Perfetto, Chrome, torch, OTLP, tables",
         "distdbg.cli.export",

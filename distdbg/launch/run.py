@@ -47,13 +47,18 @@ def run(options: RunOptions) -> int:
         ):
             from distdbg.launch.job import Job  # loads what the warden need not have
 
-            return Job(options, warden, signals, stack).run()
+            code = Job(options, warden, signals, stack).run()
     except OSError as error:
         if error.errno not in _SCARCE:
             raise
         raise ConfigError(
             f"the launcher cannot continue: {error.strerror}", hint=_SCARCE[error.errno]
         ) from error
+    if code == 0 and options.agent and options.nproc > 1:
+        from distdbg.runtime.tuning.background import start_tuner
+
+        start_tuner()
+    return code
 
 
 def _open_missing_streams() -> None:

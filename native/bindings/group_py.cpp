@@ -3,6 +3,22 @@
 
 namespace distdbg {
 
+namespace {
+
+// The quickest of a few: what interrupts one makes it longer, never shorter.
+double pause_ns() {
+  constexpr int rounds = 1000;
+  std::int64_t best = no_deadline;
+  for (int i = 0; i < 5; ++i) {
+    const std::int64_t began = now_ns();
+    for (int k = 0; k < rounds; ++k) cpu_relax();
+    best = std::min(best, now_ns() - began);
+  }
+  return static_cast<double>(best) / rounds;
+}
+
+}  // namespace
+
 void bind_group(nb::module_& module) {
   nb::class_<GroupHandle>(module, "Group", "One rank's side of a group in shared memory.")
       .def_static(
@@ -53,6 +69,16 @@ void bind_group(nb::module_& module) {
              const ReleaseGil release;
              p->group.join(p->group.wait_until(deadline_ns, &python_interrupted), known);
            })
+      .def(
+          "tune",
+          [](const GroupHandle& self, std::uint64_t stream_nbytes, std::uint64_t tile_nbytes,
+             std::uint64_t pushed_nbytes, std::uint64_t exchanged_nbytes) {
+            self.parts()->group.set_tuning(
+                {stream_nbytes, tile_nbytes, pushed_nbytes, exchanged_nbytes});
+          },
+          "Before any op: what the machine decides, see distdbg/runtime/tuning/profile.py.")
+      .def_static("pause_ns", &pause_ns, nb::call_guard<ReleaseGil>(),
+                  "How long one round of spinning takes on this machine.")
       .def("measure_links",
            [](const GroupHandle& self, std::int64_t deadline_ns) {
              const std::shared_ptr<Parts> p = self.parts();

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "copy.hpp"
+
 namespace distdbg {
 
 struct ChannelHeader {
@@ -49,8 +51,8 @@ class Channel {
            header_->read.load(std::memory_order_relaxed);
   }
   // Reader: looks at bytes `offset` after the read position without consuming them.
-  void peek(std::uint64_t offset, void* into, std::uint64_t nbytes) const {
-    get(header_->read.load(std::memory_order_relaxed) + offset, into, nbytes);
+  void peek(std::uint64_t offset, void* into, std::uint64_t nbytes, bool is_large = false) const {
+    get(header_->read.load(std::memory_order_relaxed) + offset, into, nbytes, is_large);
   }
   void consume(std::uint64_t nbytes) {
     header_->read.store(header_->read.load(std::memory_order_relaxed) + nbytes,
@@ -65,12 +67,13 @@ class Channel {
     std::memcpy(data_ + start, from, first);
     std::memcpy(data_, static_cast<const std::byte*>(from) + first, nbytes - first);
   }
-  void get(std::uint64_t at, void* into, std::uint64_t nbytes) const {
+  void get(std::uint64_t at, void* into, std::uint64_t nbytes, bool is_large) const {
     if (nbytes == 0) return;
     const std::uint64_t start = at & (nbytes_ - 1);
     const std::uint64_t first = std::min(nbytes, nbytes_ - start);
-    std::memcpy(into, data_ + start, first);
-    std::memcpy(static_cast<std::byte*>(into) + first, data_, nbytes - first);
+    auto* const dst = static_cast<std::byte*>(into);
+    copy_out(dst, data_ + start, first, is_large);
+    copy_out(dst + first, data_, nbytes - first, is_large);
   }
 
   ChannelHeader* header_ = nullptr;

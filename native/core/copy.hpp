@@ -12,10 +12,6 @@
 
 namespace distdbg {
 
-// An output this large does not fit into the cache anyway; writing around the cache saves reading each
-// line before it is overwritten, and leaves the slots where they are: in the cache.
-constexpr std::uint64_t stream_nbytes = 8 << 20;
-
 // memcpy that writes around the cache where the machine can. No overlap.
 inline void copy_around_cache(std::byte* dst, const std::byte* src, std::uint64_t nbytes) {
 #if defined(__SSE2__)

@@ -35,6 +35,7 @@
 #include "region.hpp"
 #include "segment.hpp"
 #include "site_order.hpp"
+#include "tuning.hpp"
 #include "wait.hpp"
 
 namespace distdbg {
@@ -111,6 +112,10 @@ class Group {
   // Before any op; ops of a group without one are not recorded.
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   Recorder* recorder() const { return recorder_.get(); }
+
+  // Before any op; the fields that must agree are the same on all ranks.
+  void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
+  const Tuning& tuning() const { return tuning_; }
 
   // Before any wait. Without one the clock of the job is the monotonic clock, and nobody ends it.
   void set_control(std::shared_ptr<const Control> control) {
@@ -251,6 +256,8 @@ class Group {
   std::vector<std::string> exchange_descriptions(const std::string& own, const Wait& wait,
                                                  bool in_background);
   std::uint64_t exchange_part() const;
+  std::uint64_t most_exchanged_nbytes() const;
+  bool is_streamed(const Plan& plan) const { return plan.out_nbytes >= tuning_.stream_nbytes; }
   std::uint64_t largest_part(const Running& op) const;
   bool is_too_long_to_stage(const Running& op) const;
   void stage_exchange(const Running& op, std::uint64_t offset);
@@ -295,6 +302,7 @@ class Group {
   std::vector<bool> is_here_;  // on this host
   const Patience patience_;
   bool single_copy_;
+  Tuning tuning_;
   const std::uint32_t options_;
   const std::uint32_t checksum_interval_;
   std::atomic<std::uint32_t> level_{level_detail};

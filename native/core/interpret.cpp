@@ -10,9 +10,7 @@ namespace distdbg {
 
 namespace {
 
-// What the pieces of all peers take together in fold_all: they should stay in the L2 cache. A piece
-// must be large enough that a system call for each does not matter.
-constexpr std::uint64_t scratch_nbytes = 512 * 1024;
+// A piece of a fold must be large enough that a system call for each does not matter.
 constexpr std::uint64_t min_piece_nbytes = 32 * 1024;
 
 // An exchange goes through the slots while it takes at most so many rounds; then reading the peers
@@ -65,7 +63,7 @@ void Group::pull(const Running& op, const Step& step) {
   // Straight into place: the scratch of peer_bytes is the destination itself.
   const std::byte* src = peer_bytes(op, step, peer, 0, step.nbytes, dst);
   if (src != dst)
-    copy_out(dst, src, step.nbytes, op.plan.is_large && step.dst_space != Space::slot);
+    copy_out(dst, src, step.nbytes, is_streamed(op.plan) && step.dst_space != Space::slot);
 }
 
 // Piece by piece, so that what was read from the peers is still in the cache when it is folded.
@@ -73,7 +71,7 @@ template <class Ranks>
 void Group::fold_ranks(const Running& op, const Step& step, const Ranks& ranks, ReduceKind kind) {
   const auto count = static_cast<std::uint32_t>(std::ranges::size(ranks));
   const std::uint64_t piece =
-      std::max(min_piece_nbytes, scratch_nbytes / size_ / line_nbytes * line_nbytes);
+      std::max(min_piece_nbytes, tuning_.tile_nbytes / size_ / line_nbytes * line_nbytes);
   if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(piece * size_);
   std::byte* const dst =
       local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
@@ -130,11 +128,17 @@ std::uint64_t Group::exchange_part() const {
   return segment_.slot_nbytes() / size_ / line_nbytes * line_nbytes;
 }
 
+// The longest block for which an exchange stages what it sends, where peers can be read.
+std::uint64_t Group::most_exchanged_nbytes() const {
+  const std::uint64_t part = exchange_part();
+  const std::uint64_t most = std::max(part, most_exchange_nbytes(part));
+  return tuning_.exchanged_nbytes == 0 ? most : std::min(most, tuning_.exchanged_nbytes);
+}
+
 // Then no rank will look at what is staged: one long block is enough for all to read directly.
 bool Group::is_too_long_to_stage(const Running& op) const {
-  const auto is_long = [&](const Cut& cut) {
-    return cut.nbytes > std::max(exchange_part(), most_exchange_nbytes(exchange_part()));
-  };
+  const std::uint64_t most = most_exchanged_nbytes();
+  const auto is_long = [&](const Cut& cut) { return cut.nbytes > most; };
   for (const std::uint32_t j : ranks_here())
     if (j != rank_ && is_long(op.plan.in_cuts[j])) return single_copy_;
   return false;
@@ -171,10 +175,10 @@ void Group::exchange(const Running& op, const Wait& wait) {
   const std::byte* from = op.own(Space::input, rank_);
   if (own != from)
     copy_out(own, from, std::min(op.plan.in_cuts[rank_].nbytes, op.plan.out_cuts[rank_].nbytes),
-             op.plan.is_large);
+             is_streamed(op.plan));
   const std::uint64_t largest = largest_part(op);
   const std::uint64_t part = exchange_part();
-  if (single_copy_ && largest > std::max(part, most_exchange_nbytes(part))) {
+  if (single_copy_ && largest > most_exchanged_nbytes()) {
     const auto& mates = ranks_here();
     const auto mine = static_cast<std::size_t>(std::ranges::find(mates, rank_) - mates.begin());
     for (std::size_t k = 1; k < mates.size(); ++k) {
@@ -196,7 +200,7 @@ void Group::exchange(const Running& op, const Wait& wait) {
       const std::uint64_t nbytes = op.plan.out_cuts[i].nbytes;
       if (i != rank_ && offset < nbytes)
         copy_out(op.own(Space::output, i) + offset, segment_.payload(i, gate_) + rank_ * part,
-                 std::min(part, nbytes - offset), op.plan.is_large);
+                 std::min(part, nbytes - offset), is_streamed(op.plan));
     }
   }
 }
@@ -335,7 +339,7 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
         std::byte* dst =
             local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
         if (src != dst)
-          copy_out(dst, src, step.nbytes, plan.is_large && step.dst_space == Space::output);
+          copy_out(dst, src, step.nbytes, is_streamed(plan) && step.dst_space == Space::output);
         break;
       }
       case StepKind::pull: pull(op, step); break;

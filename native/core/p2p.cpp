@@ -12,10 +12,6 @@ namespace distdbg {
 
 namespace {
 
-// While both sides wait in the op, pushing through the channel overlaps their two copies in the cache and
-// beats one copy by the kernel, up to this size.
-constexpr std::uint64_t most_pushed_nbytes = 256 << 20;
-
 MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::int64_t deadline_ns,
                      bool is_async) {
   auto message = std::make_shared<Message>();
@@ -47,7 +43,8 @@ std::string Message::words() const {
 PointToPoint::PointToPoint(Group& group)
     : group_(group),
       peers_(group.size()),
-      ring_(group.segment(), group.rank(), others(group.ranks_here(), group.rank()), *this),
+      ring_(group.segment(), group.rank(), others(group.ranks_here(), group.rank()), *this,
+            group.tuning()),
       notices_(group) {
   if (group.hosts().size() > 1) net_ = group.make_transport()(*this, Purpose::messages);
   for (Peer& p : peers_) p.arriving = p.unexpected.end();
@@ -129,8 +126,8 @@ MessagePointer PointToPoint::post_send(Region region, int dtype, int peer, std::
   frame.tag = tag;
   frame.dtype = dtype;
   frame.level = group_.level();
-  const bool can_push =
-      !is_async && group_.patience().has_own_core() && region.nbytes <= most_pushed_nbytes;
+  const bool can_push = !is_async && group_.patience().has_own_core() &&
+                        region.nbytes <= group_.tuning().pushed_nbytes;
   frame.status = can_push ? Status::push : Status::taken;
   if (to == group_.rank()) {
     const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {

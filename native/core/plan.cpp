@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "copy.hpp"
 #include "error.hpp"
 
 namespace distdbg {
@@ -40,9 +39,8 @@ void check_range(Plan& plan, std::uint64_t slot_nbytes, Space space, std::uint32
 void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
   check(!steps.empty(), "no steps");
   check(in_cuts.size() <= size && out_cuts.size() <= size, "more blocks than ranks");
-  std::uint64_t out_nbytes = 0;
+  out_nbytes = 0;
   for (const Cut& cut : out_cuts) out_nbytes += cut.nbytes;
-  is_large = out_nbytes >= stream_nbytes;
   bool gated = false;
   for (const Step& step : steps) {
     const bool is_peer_src = step.kind == StepKind::pull || step.kind == StepKind::fold_all ||

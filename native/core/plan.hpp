@@ -80,7 +80,7 @@ struct Plan {
   // Derived by `finish`.
   bool exchanges = false;
   std::uint64_t scratch_nbytes = 0;
-  bool is_large = false;  // see stream_nbytes
+  std::uint64_t out_nbytes = 0;
 
   // Checks what the interpreter relies on; throws Error(Fault::usage).
   void finish(std::uint32_t size, std::uint64_t slot_nbytes);

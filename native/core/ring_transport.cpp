@@ -43,7 +43,12 @@ std::size_t RingTransport::Stream::write(const Piece* pieces, std::size_t count)
 
 std::size_t RingTransport::Stream::read(std::byte* into, std::size_t nbytes) {
   const std::uint64_t n = std::min<std::uint64_t>(nbytes, channel_.available() - taken_);
-  if (into != nullptr) channel_.peek(taken_, into, n);
+  if (into != nullptr) {
+    // `nbytes` is what is left: a long message is one to its end.
+    is_long_ = nbytes >= tuning_->stream_nbytes || (is_long_ && into == goes_on_at_);
+    goes_on_at_ = into + n;
+    channel_.peek(taken_, into, n, is_long_);
+  }
   taken_ += n;
   if (taken_ >= least_part_nbytes) settle();
   return n;
@@ -54,15 +59,15 @@ void RingTransport::Stream::settle() {
 }
 
 RingTransport::RingTransport(Segment& segment, std::uint32_t rank, std::vector<std::uint32_t> peers,
-                             Receiver& receiver)
+                             Receiver& receiver, const Tuning& tuning)
     : segment_(segment),
       rank_(rank),
       ranks_(std::move(peers)),
       receiver_(receiver),
       peers_(segment.size()) {
   for (const std::uint32_t r : ranks_) {
-    peers_[r].out = Stream(Channel(segment.channel(rank, r), segment.channel_nbytes()));
-    peers_[r].in = Stream(Channel(segment.channel(r, rank), segment.channel_nbytes()));
+    peers_[r].out = Stream(Channel(segment.channel(rank, r), segment.channel_nbytes()), tuning);
+    peers_[r].in = Stream(Channel(segment.channel(r, rank), segment.channel_nbytes()), tuning);
   }
 }
 

@@ -8,14 +8,15 @@
 #include "messages.hpp"
 #include "segment.hpp"
 #include "transport.hpp"
+#include "tuning.hpp"
 
 namespace distdbg {
 
 class RingTransport final : public Transport {
  public:
-  // Messages with the ranks `peers`, for `receiver`; all three outlive this.
+  // Messages with the ranks `peers`, for `receiver`; all that is referred to outlives this.
   RingTransport(Segment& segment, std::uint32_t rank, std::vector<std::uint32_t> peers,
-                Receiver& receiver);
+                Receiver& receiver, const Tuning& tuning = usual_tuning);
 
   void connect(std::uint32_t peer, const Wait& wait) override;
   void post(std::uint32_t peer, const Envelope& envelope, const Payload& payload,
@@ -32,7 +33,7 @@ class RingTransport final : public Transport {
   class Stream {
    public:
     Stream() = default;
-    explicit Stream(Channel channel) : channel_(channel) {}
+    Stream(Channel channel, const Tuning& tuning) : channel_(channel), tuning_(&tuning) {}
     std::size_t write(const Piece* pieces, std::size_t count);
     std::size_t read(std::byte* into, std::size_t nbytes);
     // Makes room for the writer where something was read.
@@ -40,6 +41,9 @@ class RingTransport final : public Transport {
 
    private:
     Channel channel_;
+    const Tuning* tuning_ = &usual_tuning;
+    bool is_long_ = false;
+    const std::byte* goes_on_at_ = nullptr;
     std::uint64_t taken_ = 0;  // of what is there, by the reader, who has not said so yet
   };
   struct Peer {

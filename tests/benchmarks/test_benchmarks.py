@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,52 @@ def test_buffers_refuse_a_result_that_was_never_computed(kind: str) -> None:
     buffers.fill_with_pattern(1, 2)
     with pytest.raises(RuntimeError, match=f"{kind} of .* on rank 1"):
         buffers.check(1, 2)
+
+
+class Noting:
+    """Implements Library: one rank, whose ops note what they find in the array they send."""
+
+    rank, world_size = 0, 1
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def bind(self, kind: str, source: Any, target: Any) -> Callable[[], object]:
+        def op() -> None:
+            self.found.append(float(source[0]))
+            target[:] = source
+            source[:] = 7 if len(self.found) > 1 else source
+
+        return op
+
+    def barrier(self) -> None:
+        pass
+
+    def maxima(self, values: list[float]) -> list[float]:
+        return values
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("rewrites", "found"), [(False, 7.0), (True, 0.0)])
+def test_what_is_sent_is_written_before_each_op_where_that_is_measured(
+    rewrites: bool, found: float
+) -> None:
+    noting = Noting()
+    limits = Limits(warmup_s=1e-5, block_s=1e-5, case_s=1e-4, rewrites=rewrites)
+    times = measure(noting, Case("all_gather", 64), limits)
+    assert len(times) >= limits.min_blocks
+    assert min(times) >= 0
+    assert set(noting.found[2:]) == {found}  # the first is the check of the result
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "all_reduce"])
+def test_who_only_receives_writes_nothing(kind: str) -> None:
+    buffers = make_buffers(kind, 8, 2)
+    buffers.fill_with_pattern(1, 2)
+    buffers.writer(1)()
+    assert (buffers.source == 0).all() == (kind != "broadcast")
 
 
 def test_the_targets_of_a_row_follow_from_its_case() -> None:

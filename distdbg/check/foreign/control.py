@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -42,7 +41,6 @@ from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.failures import DIFFERS, to_public
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.lives import Life, Lives
@@ -83,7 +81,6 @@ class ControlGroup:
         self._doing = partial(doing, group)
         #: Adds to an error what the records of the ranks show of its cause.
         self._tell_more = partial(tell_out_of_batches, group)
-        cores = len(os.sched_getaffinity(0))
         own = PrefixStore("control/", store)
         self._between = Between(own, self._rank, [life.process for life in group.members])
         try:
@@ -92,7 +89,7 @@ class ControlGroup:
                 rank=self._rank,
                 size=self._size,
                 group_name=self._name,
-                patience=choose_patience(group.world.ranks_here or self._size, cores),
+                ranks_here=group.world.ranks_here or self._size,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=self.clock.now_ns() + self.timeout_ns,
                 clock=self.clock,

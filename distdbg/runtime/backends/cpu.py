@@ -8,7 +8,6 @@ a view per array and one native call.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +28,6 @@ from distdbg.runtime.backends.failures import Where, tell_backward, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
 from distdbg.runtime.backends.planner import Planner, message_form
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
@@ -112,14 +110,13 @@ class CpuEngine:
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
         self._between = Between(store, rank, processes)
-        patience = choose_patience(ranks_here or size, len(os.sched_getaffinity(0)))
         try:
             joined = connect(
                 store,
                 rank=rank,
                 size=size,
                 group_name=group_name,
-                patience=patience,
+                ranks_here=ranks_here or size,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=clock.now_ns() + self._timeout_ns,
                 clock=clock,
@@ -142,10 +139,13 @@ class CpuEngine:
             single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
+            ways=joined.ways,
             hosts=self._between.hosts,
             link=joined.link,
             overrides=joined.overrides,
-            in_place_nbytes=IN_PLACE_NBYTES if patience.spins else IN_PLACE_SHARED_CORES_NBYTES,
+            in_place_nbytes=IN_PLACE_NBYTES
+            if joined.has_own_core
+            else IN_PLACE_SHARED_CORES_NBYTES,
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1

@@ -34,10 +34,12 @@ from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
 from distdbg.runtime.backends.failures import REACH_HINT, link_corrupted
-from distdbg.runtime.backends.waiting import Patience
+from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.plan.link import Link, measured_link, parse_link
 from distdbg.runtime.plan.overrides import Override, parse_overrides
+from distdbg.runtime.tuning.current import current_profile
+from distdbg.runtime.tuning.profile import Profile, Ways
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
@@ -103,6 +105,8 @@ class Announcement:
     pid: int
     fd: int
     cookie: int
+    #: What is known of the host's machine; `Profile.to_plain`.
+    profile: dict[str, object]
 
     def to_json(self) -> str:
         """For the store."""
@@ -112,7 +116,9 @@ class Announcement:
     def from_json(cls, text: bytes) -> Announcement:
         """From the store."""
         facts = json.loads(text)
-        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"])
+        return cls(
+            Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"], facts["profile"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,8 @@ class Shape:
     #: DISTDBG_ALGO and DISTDBG_LINK of rank 0, so that all ranks choose alike.
     algo: str
     link: str
+    #: Of rank 0's machine; `Profile.to_plain`. Of the others what need not be alike is their own.
+    profile: dict[str, object]
     #: DISTDBG_LINK_CHECKSUM of rank 0: both ends of a connection must know.
     link_checksum: bool
 
@@ -139,6 +147,9 @@ class Joined:
     group: Group
     overrides: tuple[Override, ...] = ()
     link: Link = field(default_factory=Link)
+    ways: Ways = field(default_factory=Ways)
+    #: Whether each rank of this host has a core to itself.
+    has_own_core: bool = True
 
 
 def connect(
@@ -147,7 +158,7 @@ def connect(
     rank: int,
     size: int,
     group_name: str,
-    patience: Patience,
+    ranks_here: int,
     single_copy: bool,
     deadline_ns: int,
     clock: JobClock,
@@ -164,7 +175,6 @@ def connect(
     number = next((i for i, ranks in enumerate(hosts) if rank in ranks), 0)
     first = hosts[number][0] if hosts else 0
     finder = _Finder(store, group_name, deadline_ns, clock, lives)
-    settings = (patience.spins, patience.yield_ns, single_copy)
     here = Place.here()
     key = f"{_KEY}/{number}" if number else _KEY
     algo, link_words = (
@@ -175,7 +185,10 @@ def connect(
         parse_overrides(algo)
         if link_words:
             parse_link(link_words)
-    shape = _shape_for(size, algo, link_words) if rank == 0 else None
+    cores = len(os.sched_getaffinity(0))
+    # A mistake in the variable is found before anybody waits.
+    profile = current_profile() if rank == first else Profile()
+    shape = _shape_for(size, algo, link_words, profile) if rank == 0 else None
     net_facts: tuple[Any, ...] = ()
     if hosts:
         if shape is not None:
@@ -190,19 +203,23 @@ def connect(
         )  # fmt: skip
     if rank == first:
         assert shape is not None  # rank 0 is the first of its host
+        patience = choose_patience(ranks_here, cores, profile)
         cookie = secrets.randbits(63)
         group = Group.create(
             size,
             shape.slot_nbytes,
             shape.channel_nbytes,
             cookie,
-            *settings,
+            patience.spins,
+            patience.yield_ns,
+            single_copy,
             shape.option_bits,
             shape.checksum_interval,
             rank,
             *net_facts,
         )
-        store.set(key, Announcement(here, os.getpid(), group.fd, cookie).to_json())
+        announced = Announcement(here, os.getpid(), group.fd, cookie, profile.to_plain())
+        store.set(key, announced.to_json())
     else:
         found = Announcement.from_json(finder.find(key, first))
         if not here.shares_memory_with(found.place):
@@ -212,6 +229,9 @@ def connect(
                 details=["they count as ranks of one host; nothing was exchanged"],
                 hint="start all ranks on one host and in one container",
             )
+        profile = Profile.from_plain(found.profile)
+        patience = choose_patience(ranks_here, cores, profile)
+        settings = (patience.spins, patience.yield_ns, single_copy)
         try:
             group = Group.open(rank, found.pid, found.fd, found.cookie, *settings, *net_facts)
         except NativeError as error:
@@ -223,6 +243,11 @@ def connect(
             ) from error
     if control is not None:
         group.set_control(control)
+    agreed = profile if shape is None else Profile.from_plain(shape.profile)
+    ways = agreed.ways(max(map(len, hosts), default=size))
+    group.tune(
+        profile.stream_nbytes, profile.tile_nbytes, profile.pushed_nbytes, ways.exchanged_nbytes
+    )
     try:
         group.join(deadline_ns, lives.identities)
         link = _link(group, shape, deadline_ns) if hosts else Link()
@@ -250,7 +275,8 @@ def connect(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
             ) from error
         raise_instead(too_late(group_name, size, missing, behind), error)
-    return Joined(group, parse_overrides(shape.algo if shape is not None else ""), link)
+    overrides = parse_overrides(shape.algo if shape is not None else "")
+    return Joined(group, overrides, link, ways, patience.spins > 0)
 
 
 def too_late(
@@ -298,7 +324,7 @@ def _link(group: Group, shape: Shape | None, deadline_ns: int) -> Link:
     return link
 
 
-def _shape_for(size: int, algo: str, link: str) -> Shape:
+def _shape_for(size: int, algo: str, link: str, profile: Profile) -> Shape:
     options = read_options()
     return Shape(
         slot_nbytes_for(size),
@@ -308,6 +334,7 @@ def _shape_for(size: int, algo: str, link: str) -> Shape:
         secrets.randbits(63),
         algo,
         link,
+        profile.to_plain(),
         bool(read_setting("DISTDBG_LINK_CHECKSUM")),
     )
 

@@ -6,6 +6,7 @@ Pure, and on the way of the first call of every shape; callers keep what they ge
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
@@ -14,10 +15,11 @@ from distdbg.runtime.plan.all_to_all import plan_all_to_all
 from distdbg.runtime.plan.between.choose import plan_between
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
 from distdbg.runtime.plan.build import Steps, at_input, at_output
-from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.problem import Problem, Topology, deciding_nbytes
 from distdbg.runtime.plan.reduce import plan_reduce
 from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
 from distdbg.runtime.plan.steps import Plan
+from distdbg.runtime.tuning.profile import HALF_NBYTES, QUARTER_NBYTES, Way
 
 Maker = Callable[[Problem, Topology], Plan]
 
@@ -42,6 +44,8 @@ MAKERS: dict[Kind, Maker] = {
     Kind.BARRIER: plan_barrier,
 }
 
+_ROUNDS = {Way.HALF: HALF_NBYTES, Way.QUARTER: QUARTER_NBYTES}
+
 _FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
 
 
@@ -57,6 +61,18 @@ def plan_alone(problem: Problem) -> Plan:
     return steps.plan("alone")
 
 
+def _on_this_machine(problem: Problem, topology: Topology) -> Topology:
+    """The topology as the makers are to see it for this call."""
+    way = topology.ways.way(problem.kind, deciding_nbytes(problem))
+    if way is Way.DIRECT:
+        return replace(topology, slots_nbytes=0)
+    # Between hosts a fold may be cut where rounds are, so rounds stay as they are.
+    round_nbytes = _ROUNDS.get(way)
+    if round_nbytes is None or len(topology.hosts) > 1 or topology.slot_nbytes <= round_nbytes:
+        return topology
+    return replace(topology, slot_nbytes=round_nbytes)
+
+
 def make_plan(problem: Problem, topology: Topology) -> Plan:
     """The steps of `problem.rank`; ValueError for a kind that is not collective."""
     maker = MAKERS.get(problem.kind)
@@ -64,6 +80,7 @@ def make_plan(problem: Problem, topology: Topology) -> Plan:
         raise ValueError(f"{problem.kind.label} is point to point and has no plan")
     if problem.size == 1 and problem.kind is not Kind.BARRIER:
         return plan_alone(problem)
+    topology = _on_this_machine(problem, topology)
     if len(topology.hosts) > 1 and problem.kind is not Kind.BARRIER:
         return plan_between(problem, topology)
     return maker(problem, topology)

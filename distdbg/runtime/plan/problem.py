@@ -19,6 +19,7 @@ from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.layout import Layout
 from distdbg.runtime.plan.link import Link
 from distdbg.runtime.plan.overrides import Override
+from distdbg.runtime.tuning.profile import Ways
 
 #: Two elements of the largest dtype, and one cache line: no slot can be smaller.
 MIN_SLOT_NBYTES = 64
@@ -50,9 +51,7 @@ class Problem:
 class Topology:
     """What a group can do, and the sizes at which one algorithm takes over from another.
 
-    All ranks of a group hold the same values. `slots_nbytes` was measured on two cores with
-    two and four ranks: copying twice through slots that stay in the cache beats one copy by the
-    kernel, which has to find and pin the pages of the other process, up to at least 64 MiB.
+    All ranks of a group hold the same values. `ways` says what of that goes otherwise on this machine.
     `split_nbytes` follows from the cost model and was not measured.
     """
 
@@ -74,6 +73,8 @@ class Topology:
     #: Messages that are folded or passed on are cut into pieces of this size, so that the work of one
     #: overlaps with the way of the next.
     piece_nbytes: int = 512 << 10
+    #: What the machine decides, between the sizes that go through the slots anyway and those that never do.
+    ways: Ways = field(default_factory=Ways)
     #: What messages between hosts cost, for choosing algorithms.
     link: Link = field(default_factory=Link)
     #: What DISTDBG_ALGO says; the first that fits a call decides.
@@ -87,6 +88,21 @@ class Topology:
             raise ValueError(
                 f"slot_nbytes is {self.slot_nbytes}; a plan needs at least {MIN_SLOT_NBYTES}"
             )
+
+
+def deciding_nbytes(problem: Problem) -> int:
+    """The size that all ranks of a legal call have alike, and choose by."""
+    match problem.kind:
+        case Kind.BROADCAST | Kind.SCATTER:
+            return problem.out_nbytes[0]
+        case Kind.ALL_REDUCE | Kind.REDUCE | Kind.GATHER:
+            return problem.in_nbytes[0]
+        case Kind.ALL_GATHER:
+            return max(problem.out_nbytes)
+        case Kind.REDUCE_SCATTER:
+            return sum(problem.in_nbytes)
+        case _:
+            return 0
 
 
 def uniform_problem(

@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from distdbg.errors import ConfigError
+from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_folders
 
 _LONGEST_NBYTES = 4096
 
@@ -30,10 +30,10 @@ def run_token(environ: Mapping[str, str] = os.environ) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     if name := environ.get("DISTDBG_TOKEN_FILE"):
         return read_token(Path(name))
-    for folder in _folders(environ):
+    for folder in state_folders(environ):
         path = folder / "token"
         try:
-            _make_private_folder(folder)
+            make_private_folder(folder)
             if not path.exists():
                 _create_token(path)
         except OSError:
@@ -41,7 +41,7 @@ def run_token(environ: Mapping[str, str] = os.environ) -> bytes:
         return read_token(path)
     raise ConfigError(
         "there is no private folder to keep the run's token in",
-        details=[f"tried {folder}" for folder in _folders(environ)],
+        details=[f"tried {folder}" for folder in state_folders(environ)],
         hint="set DISTDBG_TOKEN to the same secret text on all ranks",
     )
 
@@ -75,28 +75,6 @@ def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:
             f"token file {path} is empty", hint=f"remove it, or name another with {variable}"
         )
     return token
-
-
-def _folders(environ: Mapping[str, str]) -> list[Path]:
-    state = environ.get("XDG_STATE_HOME", "")
-    folders = [Path(tempfile.gettempdir()) / f"distdbg-{os.getuid()}"]
-    if os.path.isabs(state):
-        return [Path(state) / "distdbg", *folders]
-    # An empty HOME, as of some services, would be the root of the file system.
-    if environ.get("HOME") == "":
-        return folders
-    return [Path.home() / ".local" / "state" / "distdbg", *folders]
-
-
-def _make_private_folder(folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    # A name in a shared temporary folder can be taken by anybody: it must be ours, and no link.
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not a folder of uid {os.getuid()}")
-    if stat.S_IMODE(facts.st_mode) & 0o077:
-        folder.chmod(0o700)
 
 
 def _create_token(path: Path) -> None:

@@ -7,7 +7,6 @@ is touched. It has no record of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -31,7 +30,6 @@ from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.lives import Lives
@@ -105,7 +103,6 @@ class GpuControlGroup:
         self._tell_more = partial(tell_out_of_batches, group)
         self._members = group.members
         own = PrefixStore("gpu_ops/", store)
-        cores = len(os.sched_getaffinity(0))
         lives = Lives(self.name, group.ranks, group.members)
         self._come(own, lives, deadline_ns, look)
         self._between = Between(own, self.rank, [life.process for life in group.members])
@@ -115,7 +112,7 @@ class GpuControlGroup:
                 rank=self.rank,
                 size=self.size,
                 group_name=self.name,
-                patience=choose_patience(group.world.ranks_here or self.size, cores),
+                ranks_here=group.world.ranks_here or self.size,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=deadline_ns,
                 clock=self.clock,
