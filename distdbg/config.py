@@ -147,6 +147,13 @@ VARIABLES: tuple[Variable, ...] = (
         "Seconds after which ranks of a host that has fallen silent are lost to those of other hosts.",
     ),
     Variable(
+        "DISTDBG_KNOWN_CALLS",
+        "bool",
+        True,
+        "Whether a blocking call on small arrays that looks like one of before is carried out without the "
+        "Python code that checked that one; for comparing the two.",
+    ),
+    Variable(
         "DISTDBG_LINK",
         "str",
         None,

@@ -352,6 +352,8 @@ def _hint(
         return f"see where the arrays{where} get their dtype: all ranks need the same"
     if "op" in differing:
         return "use the same reduce op on all ranks"
+    if "factor" in differing:
+        return "use one factor on all ranks; to weigh ranks, multiply each one's array and reduce with SUM"
     if "root" in differing:
         return f"see where src or dst comes from{where}: all ranks must name the same global rank"
     if "dst" in differing:

@@ -14,7 +14,8 @@ gate. Compared are:
                   rank's own array then has a shape of its own, and only the counts can be alike
     input         the shape of the one array that a reduce_scatter cuts, unless it is the blocks of
                   the output's shape one after the other (then list and array forms mix)
-    op            PREMUL_SUM is no SUM, but its factor may differ: ranks weigh their parts by it
+    op            PREMUL_SUM is no SUM
+    factor        of PREMUL_SUM, as Python writes it
     root          where there is one
     dst, gather_dim   of functional collectives, which no array shows
 

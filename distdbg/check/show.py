@@ -25,6 +25,7 @@ ASPECTS = (
     "device",
     "order",
     "op",
+    "factor",
     "root",
     "dst",
     "gather_dim",
@@ -71,6 +72,8 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
         parts.append("row-major" if order is None else f"memory order {order}")
     if "op" in differing:
         parts.append(f"op {facts.get('op', 'none')}")
+    elif "factor" in differing:
+        parts.append(f"factor {facts.get('factor', 'none')}")
     if "root" in differing:
         parts.append(f"root {facts.get('root', 'none')}")
     if "dst" in differing:
@@ -143,6 +146,8 @@ def content_text(facts: Facts) -> str:
         parts.append(f"input {facts['input']}")
     if "op" in facts:
         parts.append(f"op {facts['op']}")
+    if "factor" in facts:
+        parts.append(f"factor {facts['factor']}")
     if "root" in facts:
         parts.append(f"root {facts['root']}")
     return " ".join(parts)

@@ -209,6 +209,11 @@ class Unwaited:
         self._ranges: list[Range] = []
         self._count = 0
 
+    @property
+    def in_flight(self) -> list[Started]:
+        """The list itself, which is never replaced, with ops that are over; if empty, none is in flight."""
+        return self._started
+
     # ------------------------------------------------------------------------------- begin
 
     def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:

@@ -11,6 +11,8 @@ input being exactly this rank's block of the output of all_gather and gather.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
 
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime.arguments import (
@@ -32,8 +34,12 @@ from distdbg.runtime.arguments import (
     show,
 )
 from distdbg.runtime.buffers import copy_of, input_of, output_of, overlaps
-from distdbg.runtime.call import Call, Kind, Variant
+from distdbg.runtime.call import MOST_WORDS, WORDS_SHIFT, Call, Kind, Variant
 from distdbg.runtime.reduce_op import ReduceOp
+
+_SUM = ReduceOp.SUM
+_PREMUL_SUM = ReduceOp.PREMUL_SUM.code
+_factor_numbers = count(1)
 
 
 def all_reduce(
@@ -44,6 +50,9 @@ def all_reduce(
     name: str | None = None,
 ) -> Call:
     """Reduce in place, or into `output`. PREMUL_SUM scales a copy of this rank's part and sums."""
+    if op is _SUM and output is None:  # most are; defined for every dtype
+        both = (array,)
+        return Call(Kind.ALL_REDUCE, both, both, op, -1, -1, 0, None, None, timeout_s, name)
     source, sum_op = reducible(name or "all_reduce", array, op)
     outputs = (array if output is None else output,)
     inputs = outputs if source is outputs[0] else (source,)
@@ -346,10 +355,27 @@ def barrier(timeout_s: float | None = None) -> Call:
 
 
 def _marked(call: Call, op: ReduceOp) -> Call:
-    """Say that `op` was PREMUL_SUM, where SUM is left of it: factors may differ, the op may not."""
+    """Say that `op` was PREMUL_SUM, where SUM is left of it, and with what factor."""
+    if op.code != _PREMUL_SUM:
+        return call
     if call.op is not op:
         call.add_extra(Variant.PREMUL_SUM)
+    # As text: NaN is like NaN, and 0.0 is not -0.0.
+    text = repr(op.factor)
+    call.agreed = {"factor": text}
+    number = _number_of(text)
+    if number <= MOST_WORDS:
+        call.add_extra(number << WORDS_SHIFT)
+    elif call.extra >= 0:
+        call.extra = ~call.extra  # a program that never repeats a factor
     return call
+
+
+@lru_cache(maxsize=4096)
+def _number_of(text: str) -> int:
+    """A number that no other factor of this process has, or ever had."""
+    del text
+    return next(_factor_numbers)
 
 
 def _is_even(splits: Sequence[int] | None) -> bool:

@@ -2,37 +2,48 @@
 
 Each function finds the group, makes a Call (`calls.py` checks it) and gives it to `group.run`.
 All return None, or a Work with async_op=True, and take `timeout=`, the limit of this op alone.
-`all_reduce` on the default group is the hot path: what it does is written out in place, since each
-further Python call costs as much as the op.
+Those of small programs' inner loops ask first whether native code knows the call (known_calls.py): then it is
+carried out at once. What follows is the way of all others (asynchronous ones among them), and of each call's
+first time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distdbg.native import NativeError
 from distdbg.runtime import arguments, calls
 from distdbg.runtime.arguments import Array
-from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.call import Call
 from distdbg.runtime.coalescing import limited, start_all
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.integers import to_ints
+from distdbg.runtime.known_calls import Likeness, known_collective, run_known
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.work import Work
-from distdbg.runtime.world import current_world
 
-_ALL_REDUCE = Kind.ALL_REDUCE
-_SUM = ReduceOp.SUM
 _PLAIN_BARRIER = calls.barrier()  # nobody writes to a Call, so one serves all
-_current_world = current_world.get
 
 
-def _run(group: ProcessGroup, call: Call, async_op: bool, timeout: Timeout) -> Work | None:
+def _run(
+    group: ProcessGroup,
+    call: Call,
+    async_op: bool,
+    timeout: Timeout,
+    likeness: Likeness = None,
+    arrays: Sequence[Array] = (),
+    op: ReduceOp | None = None,
+) -> Work | None:
+    """Without a likeness there is nothing to learn from the call."""
     if timeout is not None:
         call.timeout_s = seconds_or_none(timeout)
     if async_op:
         return group.run(call, True)
-    group.run(call)
+    if likeness is None:
+        group.run(call)
+    else:
+        run_known(group, call, likeness, arrays, op)
     return None
 
 
@@ -44,22 +55,19 @@ def all_reduce(
     timeout: Timeout = None,
 ) -> Work | None:
     """Reduce `tensor` over all ranks, in place on every rank."""
-    pg = _current_world().default if group is None else resolve(group, "all_reduce")
+    known: Likeness
+    try:
+        known = async_op or known_collective(
+            "all_reduce", group, async_op, timeout, op, None, tensor, None
+        )
+        if known is None:
+            return None
+    except NativeError as error:
+        known = error
+    pg = resolve(group, "all_reduce")
     if pg is None:
-        if group is None:
-            resolve(None, "all_reduce")  # raises
         return None
-    if op is _SUM:
-        array = (tensor,)  # one tuple for both: the engine sees at once that it is in place
-        call = Call(_ALL_REDUCE, array, array, op)
-    else:
-        call = calls.all_reduce(tensor, op)
-    if timeout is not None:
-        call.timeout_s = seconds_or_none(timeout)
-    if async_op:
-        return pg.run(call, True)
-    pg.run(call)
-    return None
+    return _run(pg, calls.all_reduce(tensor, op), async_op, timeout, known, (tensor,), op)
 
 
 def all_reduce_coalesced(
@@ -88,11 +96,21 @@ def broadcast(
     timeout: Timeout = None,
 ) -> Work | None:
     """Send the array of rank `src` to all ranks, in place."""
+    known: Likeness
+    try:
+        known = async_op or known_collective(
+            "broadcast", group, async_op, timeout, src, group_src, tensor, None
+        )
+        if known is None:
+            return None
+    except NativeError as error:
+        known = error
     pg = resolve(group, "broadcast")
     if pg is None:
         return None
     root = to_group_rank(pg, "broadcast", "src", src, group_src)
-    return _run(pg, calls.broadcast(pg.size(), tensor, root), async_op, timeout)
+    call = calls.broadcast(pg.size(), tensor, root)
+    return _run(pg, call, async_op, timeout, known, (tensor,))
 
 
 def reduce(
@@ -134,9 +152,17 @@ def all_gather_into_tensor(
     timeout: Timeout = None,
 ) -> Work | None:
     """Collect the arrays of all ranks in one array, one after the other."""
-    return _all_gather_single(
-        output_tensor, input_tensor, group, async_op, "all_gather_into_tensor", timeout
-    )
+    name = "all_gather_into_tensor"
+    known: Likeness
+    try:
+        known = async_op or known_collective(
+            name, group, async_op, timeout, None, None, output_tensor, input_tensor
+        )
+        if known is None:
+            return None
+    except NativeError as error:
+        known = error
+    return _all_gather_single(output_tensor, input_tensor, group, async_op, name, timeout, known)
 
 
 def all_gather_single(
@@ -166,13 +192,19 @@ def _all_gather_base(
 
 
 def _all_gather_single(
-    output: Array, array: Array, group: Group, async_op: bool, name: str, timeout: Timeout
+    output: Array,
+    array: Array,
+    group: Group,
+    async_op: bool,
+    name: str,
+    timeout: Timeout,
+    known: Likeness = None,
 ) -> Work | None:
     pg = resolve(group, name)
     if pg is None:
         return None
     call = calls.all_gather_single(pg.size(), pg.rank(), output, array, None, name)
-    return _run(pg, call, async_op, timeout)
+    return _run(pg, call, async_op, timeout, known, (output, array))
 
 
 def all_gather_coalesced(
@@ -256,9 +288,17 @@ def reduce_scatter_tensor(
     timeout: Timeout = None,
 ) -> Work | None:
     """Reduce `input` over all ranks; rank r gets part r of it."""
-    return _reduce_scatter_single(
-        output, input, op, group, async_op, "reduce_scatter_tensor", timeout
-    )
+    name = "reduce_scatter_tensor"
+    known: Likeness
+    try:
+        known = async_op or known_collective(
+            name, group, async_op, timeout, op, None, output, input
+        )
+        if known is None:
+            return None
+    except NativeError as error:
+        known = error
+    return _reduce_scatter_single(output, input, op, group, async_op, name, timeout, known)
 
 
 def reduce_scatter_single(
@@ -297,12 +337,13 @@ def _reduce_scatter_single(
     async_op: bool,
     name: str,
     timeout: Timeout,
+    known: Likeness = None,
 ) -> Work | None:
     pg = resolve(group, name)
     if pg is None:
         return None
     call = calls.reduce_scatter_single(pg.size(), output, array, op, None, name)
-    return _run(pg, call, async_op, timeout)
+    return _run(pg, call, async_op, timeout, known, (output, array), op)
 
 
 def all_to_all(
@@ -330,13 +371,23 @@ def all_to_all_single(
     timeout: Timeout = None,
 ) -> Work | None:
     """Exchange parts of one array, cut along its first dimension, evenly or by the splits."""
-    pg = resolve(group, "all_to_all_single")
+    name = "all_to_all_single"
+    known: Likeness
+    try:
+        known = async_op or known_collective(
+            name, group, async_op, timeout, output_split_sizes, input_split_sizes, output, input
+        )
+        if known is None:
+            return None
+    except NativeError as error:
+        known = error
+    pg = resolve(group, name)
     if pg is None:
         return None
     call = calls.all_to_all_single(
         pg.size(), pg.rank(), output, input, output_split_sizes, input_split_sizes
     )
-    return _run(pg, call, async_op, timeout)
+    return _run(pg, call, async_op, timeout, known, (output, input))
 
 
 def barrier(
@@ -346,19 +397,23 @@ def barrier(
     timeout: Timeout = None,
 ) -> Work | None:
     """Wait until all ranks of the group have called it."""
+    known: Likeness
+    try:
+        known = async_op or known_collective(
+            "barrier", group, async_op, timeout, device_ids, None, None, None
+        )
+        if known is None:
+            return None
+    except NativeError as error:
+        known = error
     if device_ids is not None:
         # It chooses a GPU for the wait in torch; host memory has nothing to choose.
         to_ints("barrier", "device_ids", device_ids)
-    pg = _current_world().default if group is None else None
+    pg = resolve(group, "barrier")
     if pg is None:
-        pg = resolve(group, "barrier")
-        if pg is None:
-            return None
-    if timeout is None and not async_op:
-        pg.run(_PLAIN_BARRIER)
         return None
     call = _PLAIN_BARRIER if timeout is None else calls.barrier()
-    return _run(pg, call, async_op, timeout)
+    return _run(pg, call, async_op, timeout, known)
 
 
 def _finish(work: Work, async_op: bool) -> Work | None:

@@ -28,6 +28,7 @@ from distdbg.runtime.world import World, current, current_world, not_initialized
 
 if TYPE_CHECKING:
     from distdbg.check.blocks import Blocks
+    from distdbg.native import KnownCalls
     from distdbg.runtime.coalescing import Collector
     from distdbg.runtime.lives import Life
     from distdbg.runtime.store import Store
@@ -92,6 +93,11 @@ class ProcessGroup(GroupMethods):
     """What all ranks know the group by, and no other group of the job is called."""
     group_desc: str = "undefined"
     """What the program calls it: `group_desc=` of the function that made it."""
+    known_calls: KnownCalls | Literal[False] | None = None
+    """Calls that native code carries out alone (known_calls.py); None: the group has to be looked at first;
+    False: it was, and each of its calls goes the Python way."""
+    known_engine: Engine | None = None
+    """The engine that carried them out last."""
     bound_device_id: object = None
     """The device that all its arrays are on: `device_id=` of the function that made it, or None."""
 
@@ -124,6 +130,12 @@ class ProcessGroup(GroupMethods):
         self.blocks: Blocks | None = None
         self.breakpoints = Breakpoints()
         self._engine: Engine | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        # Whatever has changed may be why its ops went the way they did.
+        if name != "known_calls":
+            object.__setattr__(self, "known_calls", None)
 
     @property
     def engine(self) -> Engine:
@@ -305,6 +317,9 @@ class ClosedEngine:
     def close(self) -> None:
         """Do nothing."""
 
+
+#: As it is here: whoever puts another in its place wants to see each op.
+PLAIN_RUN = ProcessGroup.run
 
 #: What `group=` takes: a group, None for the default one, or NON_GROUP_MEMBER.
 Group = ProcessGroup | NonGroupMember | int | None

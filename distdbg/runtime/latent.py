@@ -18,6 +18,8 @@ def begin_latent(world: World, rank: int) -> None:
     latent = Latent(rank, world.recorder)
     world.unwaited = Unwaited(latent)
     world.abandoned = Abandoned(latent, world.groups)
+    for group in world.groups.values():
+        group.known_calls = None  # what was known was not looked at for this
 
 
 def end_latent(

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 from distdbg.check.latent import place_above
 from distdbg.errors import UsageError, WrongTypeError
+from distdbg.native import NativeError
 from distdbg.runtime import calls
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import ANY_SOURCE
 from distdbg.runtime.coalescing import together
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.known_calls import Likeness, known_message, run_known
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.work import Work
 
@@ -24,10 +26,18 @@ def send(
     timeout: Timeout = None,
 ) -> None:
     """Send `tensor` to one rank; afterwards it may be changed."""
+    known: Likeness
+    try:
+        known = known_message("send", group, timeout, dst, group_dst, tag, tensor)
+        if known is None:
+            return
+    except NativeError as error:
+        known = error
     pg = resolve(group, "send")
     if pg is not None:
         peer = to_group_rank(pg, "send", "dst", dst, group_dst)
-        pg.run(calls.send(pg.size(), tensor, peer, tag, seconds_or_none(timeout)))
+        call = calls.send(pg.size(), tensor, peer, tag, seconds_or_none(timeout))
+        run_known(pg, call, known, (tensor,))
 
 
 def recv(
@@ -39,6 +49,13 @@ def recv(
     timeout: Timeout = None,
 ) -> int:
     """Receive into `tensor` from one rank, or from any; return the sender's global rank."""
+    known: Likeness
+    try:
+        known = known_message("recv", group, timeout, src, group_src, tag, tensor)
+        if type(known) is int:
+            return known
+    except NativeError as error:
+        known = error
     pg = resolve(group, "recv")
     if pg is None:
         return -1
@@ -47,7 +64,8 @@ def recv(
         latent = pg.world.unwaited.latent
         if latent.is_on:
             latent.note_dropped_source(place_above(2))
-    source = pg.run(calls.recv(pg.size(), tensor, peer, tag, seconds_or_none(timeout)))
+    call = calls.recv(pg.size(), tensor, peer, tag, seconds_or_none(timeout))
+    source = run_known(pg, call, known, (tensor,), None, pg.ranks[peer])
     source = peer if source < 0 else source
     return pg.ranks[source] if source >= 0 else -1
 

@@ -92,7 +92,7 @@ class ReduceOp(metaclass=_AlsoBareKinds):
         self.code = op.code
         self.factor = None
 
-    # As in torch, the factor plays no part: it may differ between ranks, the op may not.
+    # As in torch, the factor plays no part here; that ranks have one is compared when they meet.
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ReduceOp):
             return self.code == other.code

@@ -92,7 +92,10 @@ class Work:
         A positive `timeout` limits this wait alone: OpTimeout is raised and the op goes on.
         """
         try:
-            self.pending.wait(deadline_after(timeout, self._group.world.control))
+            if timeout is _NO_TIMEOUT:
+                self.pending.wait(NO_DEADLINE)
+            else:
+                self.pending.wait(deadline_after(timeout, self._group.world.control))
         except BaseException:
             self._forget()
             if self._future is not None and self.pending.done():

@@ -52,6 +52,7 @@ void bind_ops(nb::module_& module);
 void bind_tcp(nb::module_& module);
 void bind_ucx(nb::module_& module);
 void bind_group(nb::module_& module);
+void bind_known_calls(nb::module_& module);
 void bind_reducer(nb::module_& module);
 void bind_tap(nb::module_& module);
 void bind_shared_heap(nb::module_& module);

@@ -92,7 +92,6 @@ void bind_group(nb::module_& module) {
            })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
-      .def("how_changed", &GroupHandle::how_changed)
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
       .def("post_note", &GroupHandle::post_note)

@@ -126,6 +126,23 @@ class GroupHandle {
     return left_to_do();
   }
 
+  // The same of a call that is known (known_calls.hpp), with one frame of this package above it. False: nothing
+  // was done, and it has to go the Python way.
+  bool run_known(const CompiledPlan& known, std::span<const Region> in, std::span<const Region> out,
+                 std::int64_t limit_ns) {
+    const std::shared_ptr<Parts> p = parts_;
+    // A copy: whoever runs meanwhile may drop it from its cache.
+    const std::shared_ptr<const Plan> plan = known.plan;
+    Moment issued;
+    if (!p || !enter_known(*p, issued)) return false;
+    CallWords words;
+    RecordedOp recorded = begin(*p, *plan, started_ns_, 0, words, 1);
+    const ReleaseGil release;
+    p->group.run(*plan, describe(words), in, out, wait_until(*p, issued.job_ns + limit_ns), false,
+                 recorded);
+    return true;
+  }
+
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
                    nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
@@ -140,32 +157,35 @@ class GroupHandle {
     const RecordedOp recorded = begin(*p, plan, issued.now_ns, flag_async, words);
     Describe known;
     if (p->group.checks(check_order)) look_at_call(handles, words, known);
+    const bool is_plain = !in.is_stand_in() && !out.is_stand_in();
     const ReleaseGil release;
-    return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
-                            known.site, known.flags, p->group.level() >= level_detail);
+    OpPointer op =
+        p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
+                         known.site, known.flags, p->group.level() >= level_detail);
+    op->is_plain = is_plain;
+    return op;
   }
   // Whether somebody else wrote to the arrays of an op that has ended well, up to now: "early", before it
   // started, "late", after it ended, or "". Must be asked before the program has them back.
-  const char* how_changed(const Op& op, nb::sequence outputs) const {
+  const char* how_changed(const Op& op) const {
     if (op.has_changed_early) return "early";
     // A later op of the group may have written to them, and those run in order.
     if (!op.is_sampled || !parts_ || parts_->group.issued() != op.issued) return "";
-    std::vector<Region> regions;
-    for (nb::handle each : outputs) {
-      const auto& view = nb::cast<const View&>(each);
-      regions.push_back({view.data(), view.nbytes()});
-    }
-    return sample(regions) == op.ended_sample ? "" : "late";
+    return sample(op.outputs) == op.ended_sample ? "" : "late";
   }
 
-  // An op that has ended can be asked also after close().
-  void wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
-    if (op->done()) return op->rethrow();
-    const std::shared_ptr<Parts> p = parts();
-    const std::shared_ptr<RecorderHandle> recorder = recorder_;
-    const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
-    const ReleaseGil release;
-    p->runner.wait(*op, wait_until(*p, deadline_ns));
+  // An op that has ended can be asked also after close(). Returns how_changed.
+  const char* wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
+    if (op->done()) {
+      op->rethrow();
+    } else {
+      const std::shared_ptr<Parts> p = parts();
+      const std::shared_ptr<RecorderHandle> recorder = recorder_;
+      const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
+      const ReleaseGil release;
+      p->runner.wait(*op, wait_until(*p, deadline_ns));
+    }
+    return how_changed(*op);
   }
 
   // A send or recv that goes on when this returns.
@@ -177,10 +197,14 @@ class GroupHandle {
     const Moment issued = enter(*p);
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), issued.now_ns);
+    const bool is_plain = view.finish.is_none();
     const ReleaseGil release;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
-    return is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
-                   : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
+    MessagePointer message =
+        is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
+                : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
+    message->is_plain = is_plain;
+    return message;
   }
   // As PointToPoint::send_note. Not recorded.
   MessagePointer post_note(bool is_send, const View& view, int peer, std::int64_t tag) {
@@ -202,17 +226,18 @@ class GroupHandle {
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), started_ns_);
-    MessagePointer message;
-    try {
-      const ReleaseGil release;
-      message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false, call)
-                        : p->messages.recv(region, dtype, peer, tag, deadline_ns, false, call);
-      p->messages.wait(message, wait_until(*p, deadline_ns), true);
-    } catch (...) {
-      last_message_ = message;
-      throw;
-    }
-    return message->source;
+    return carry(*p, is_send, region, dtype, peer, tag, deadline_ns, call);
+  }
+  // The same of a message that is known, as run_known.
+  bool transfer_known(bool is_send, Region region, int dtype, int peer, std::int64_t tag,
+                      std::int64_t limit_ns, const std::shared_ptr<Form>& known) {
+    const std::shared_ptr<Parts> p = parts_;
+    const std::shared_ptr<Form> form = known;
+    Moment issued;
+    if (!p || !enter_known(*p, issued)) return false;
+    const MessageCall call = message_call(form.get(), started_ns_, 1);
+    carry(*p, is_send, region, dtype, peer, tag, issued.job_ns + limit_ns, call);
+    return true;
   }
   MessagePointer last_message() const { return last_message_; }
 
@@ -293,6 +318,15 @@ class GroupHandle {
     return std::tuple(c.fault, c.rank, c.noticed_by, c.seq, std::string(c.text));
   }
 
+  // What a call that went well led to, for known_calls.hpp; no plan: it is not kept.
+  CompiledPlan plan_of(std::uint64_t code, const CallHandles& handles, std::int64_t extra) {
+    return plans_.look_up(code, handles, extra);
+  }
+  std::shared_ptr<Form> form_of(bool is_send, const View& view) {
+    return message_form(is_send, view);
+  }
+  bool has_recorder() const { return recorder_ != nullptr; }
+
   static constexpr int finish_stand_ins = 1, tell_suspicions = 2;
 
  private:
@@ -311,6 +345,31 @@ class GroupHandle {
     if (now % 2 != 0) return;  // being written; the next op will see
     seen_generation_ = now;
     throw Error(Fault::breakpoint, "other breakpoints are armed");
+  }
+
+  // As enter(); false where that would throw, or the op is not a plain one.
+  bool enter_known(const Parts& p, Moment& issued) {
+    if (is_forked() || p.group.options() != 0 || !p.runner.is_idle()) return false;
+    if (recorder_) recorder_->look_at_context();
+    issued = p.group.control().moment();
+    if (break_generation_->load(std::memory_order_acquire) != seen_generation_) return false;
+    started_ns_ = issued.now_ns;
+    return true;
+  }
+
+  int carry(Parts& p, bool is_send, Region region, int dtype, int peer, std::int64_t tag,
+            std::int64_t deadline_ns, const MessageCall& call) {
+    MessagePointer message;
+    try {
+      const ReleaseGil release;
+      message = is_send ? p.messages.send(region, dtype, peer, tag, deadline_ns, false, call)
+                        : p.messages.recv(region, dtype, peer, tag, deadline_ns, false, call);
+      p.messages.wait(message, wait_until(p, deadline_ns), true);
+    } catch (...) {
+      last_message_ = message;
+      throw;
+    }
+    return message->source;
   }
 
   static Wait wait_until(const Parts& p, std::int64_t deadline_ns) {
@@ -351,7 +410,7 @@ class GroupHandle {
   }
 
   RecordedOp begin(Parts& p, const Plan& plan, std::int64_t issued_ns, std::uint8_t flags,
-                   CallWords& words) {
+                   CallWords& words, int frames = frames_above_user) {
     words.facts = &plan.words;
     RecordedOp recorded;
     recorded.seq = p.group.issue();
@@ -360,7 +419,7 @@ class GroupHandle {
     facts.group = record_group_;
     facts.seq = recorded.seq;
     facts.issued_ns = issued_ns;
-    facts.site = recorder_->sites->here(frames_above_user);
+    facts.site = recorder_->sites->here(frames);
     facts.flags = flags;
     words.recorder = recorder_->recorder.get();
     words.site = facts.site;
@@ -368,13 +427,14 @@ class GroupHandle {
     return recorder_->recorder->begin(facts, plan.form, &words.previous);
   }
 
-  MessageCall message_call(Form* form, std::int64_t issued_ns) const {
+  MessageCall message_call(Form* form, std::int64_t issued_ns,
+                           int frames = frames_above_user) const {
     MessageCall call;
     if (form == nullptr) return call;
     call.form = form;
     call.group = record_group_;
     call.issued_ns = issued_ns;
-    call.site = recorder_->sites->here(frames_above_user);
+    call.site = recorder_->sites->here(frames);
     return call;
   }
 

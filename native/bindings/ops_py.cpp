@@ -31,7 +31,8 @@ void bind_ops(nb::module_& module) {
   nb::class_<Op>(module, "Op", "An asynchronous collective.")
       .def_prop_ro("done", [](const Op& op) { return op.done(); })
       .def_prop_ro("number", [](const Op& op) { return op.number; })
-      .def_prop_ro("site", [](const Op& op) { return op.site; });
+      .def_prop_ro("site", [](const Op& op) { return op.site; })
+      .def_prop_ro("is_plain", [](const Op& op) { return op.is_plain; });
   nb::class_<Message, Op>(module, "Message", "A send or recv.")
       .def_prop_ro("source", [](const Message& m) { return m.source; })
       .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })

@@ -109,13 +109,7 @@ class Plans {
                            std::int64_t extra) {
     if (extra < 0)
       return last_ = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
-    key_.clear();
-    key_.push_back(code);
-    key_.push_back(static_cast<std::uint64_t>(extra));
-    add(handles.inputs);
-    if (!handles.outputs.is(handles.inputs)) add(handles.outputs);
-    const std::string_view key(reinterpret_cast<const char*>(key_.data()),
-                               key_.size() * sizeof(std::uint64_t));
+    const std::string_view key = key_of(code, handles, extra);
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     const std::string kept_key(key);  // `make` is Python and may come back here
@@ -125,8 +119,23 @@ class Plans {
     return plans_.insert_or_assign(kept_key, std::move(made)).first->second;
   }
 
+  // Without making one.
+  CompiledPlan look_up(std::uint64_t code, const CallHandles& handles, std::int64_t extra) {
+    if (extra < 0) return {};
+    const auto found = plans_.find(key_of(code, handles, extra));
+    return found != plans_.end() ? found->second : CompiledPlan{};
+  }
+
  private:
   static constexpr std::size_t most = 1024;
+  std::string_view key_of(std::uint64_t code, const CallHandles& handles, std::int64_t extra) {
+    key_.clear();
+    key_.push_back(code);
+    key_.push_back(static_cast<std::uint64_t>(extra));
+    add(handles.inputs);
+    if (!handles.outputs.is(handles.inputs)) add(handles.outputs);
+    return {reinterpret_cast<const char*>(key_.data()), key_.size() * sizeof(std::uint64_t)};
+  }
   void add(nb::handle views) {
     const std::size_t count = nb::len(views);
     key_.push_back(count);

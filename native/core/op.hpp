@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "clock.hpp"
 #include "error.hpp"
 #include "record.hpp"
+#include "region.hpp"
 
 namespace distdbg {
 
@@ -16,6 +18,7 @@ struct Op {
   std::int64_t deadline_ns = no_deadline;  // job time, as of when it was issued
   std::int64_t submitted_ns = 0;           // of the monotonic clock; of a collective
   int source = -1;                         // of a finished recv
+  std::int64_t ended_ns = 0;               // of the monotonic clock, where it was just asked
   std::exception_ptr error;                // written before `is_done`
   std::atomic<bool> is_done{false};
   // Of ops that have no Group::run to record their end.
@@ -23,13 +26,15 @@ struct Op {
   RecordedOp recorded;
   std::uint64_t number = 0;  // of the entry
   std::uint32_t site = 0;    // where it was called, for the recorder
+  bool is_plain = false;     // for the submitter: nothing is left to do when it has gone well
 
-  // Of an op whose arrays are sampled (see buffer_guard.hpp): its number in its group, what its
-  // outputs were when it ended, and whether what it reads in place changed before it started. Written
+  // Of an op whose arrays are sampled (see buffer_guard.hpp): its number in its group, its outputs and what
+  // they were when it ended, and whether what it reads in place changed before it started. Written
   // before `is_done`.
   bool is_sampled = false;
   bool has_changed_early = false;
   std::uint64_t issued = 0;
+  std::vector<Region> outputs;
   std::uint64_t ended_sample = 0;
 
   // What the other side of a mismatched message had, for the error's text.
@@ -56,7 +61,7 @@ struct Op {
     } catch (const std::exception&) {
       status = status_of(Fault::system);
     }
-    recorder->ended(recorded, status, source);
+    recorder->ended(recorded, status, source, ended_ns);
   }
 };
 

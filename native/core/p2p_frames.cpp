@@ -140,7 +140,10 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   sends.erase(found);
   if (message->recorder != nullptr) message->recorder->started(message->recorded);
   switch (frame.status) {
-    case Status::taken: complete(message); break;
+    case Status::taken:
+      message->ended_ns = message->recorded.started_ns;
+      complete(message);
+      break;
     case Status::push: {
       Frame data{};
       data.type = FrameType::data;
@@ -263,6 +266,7 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
   if (is_self || offer.payload_nbytes == offer.nbytes) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
+    recv->ended_ns = recv->recorded.started_ns;
   } else if (group_.shares_memory_with(peer) ||
              (group_.can_read(peer) && (recv->is_async || offer.status != Status::push))) {
     try {

@@ -365,8 +365,8 @@ void Recorder::started(RecordedOp& op) {
     publish(entry->started, pack(static_cast<std::uint64_t>(op.started_ns - op.issued_ns)));
 }
 
-void Recorder::ended(RecordedOp& op, std::uint32_t status, int source) {
-  end_at(op, status, source, now_ns());
+void Recorder::ended(RecordedOp& op, std::uint32_t status, int source, std::int64_t now) {
+  end_at(op, status, source, now != 0 ? now : now_ns());
 }
 
 void Recorder::ended_after(RecordedOp& op, std::int64_t ran_ns, int source) {

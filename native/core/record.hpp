@@ -137,7 +137,8 @@ class Recorder {
   // Fault + 1.
   RecordedOp begin(const OpFacts& facts, Form& form, PreviousOp* previous = nullptr);
   void started(RecordedOp& op);
-  void ended(RecordedOp& op, std::uint32_t status, int source = -1);
+  // `now`: of a caller that has just asked the clock; 0: it has not.
+  void ended(RecordedOp& op, std::uint32_t status, int source = -1, std::int64_t now = 0);
   // It has ended well, and its device has measured how long it took: it started so long ago.
   void ended_after(RecordedOp& op, std::int64_t ran_ns, int source);
   // It turned out that another thread's op came first.

@@ -159,7 +159,10 @@ bool Runner::run_front(std::unique_lock<std::mutex>& lock, const Pace& pace) {
   } catch (...) {
     error = block_error_ = std::current_exception();
   }
-  if (has_ended && entry.op->is_sampled) entry.op->ended_sample = sample(entry.outputs);
+  if (has_ended && entry.op->is_sampled) {
+    entry.op->ended_sample = sample(entry.outputs);
+    entry.op->outputs = std::move(entry.outputs);
+  }
   lock.lock();
   being_written_.clear();
   is_running_ = false;

@@ -458,3 +458,33 @@ def test_a_signal_stops_a_rank_that_has_no_handler_for_it(ranks: Ranks) -> None:
         [["at SIGUSR1 (DISTDBG_BREAK 1)"], 0, True]
     ]
     assert ranks(is_sent_a_signal, 1, has_handler=True, env=env) == [[[], 1, False]]
+
+
+def stops_at_a_known_call() -> list[Any]:
+    dist.init_process_group()
+    whys = answer()
+    x = np.ones(2, np.float32)
+    for _ in range(4):
+        dist.all_reduce(x)
+    group = current().default
+    assert group is not None
+    calls = group.known_calls
+    assert calls
+    dist.barrier()
+    if dist.get_rank() == 0:
+        arm("kind=all_reduce")
+    dist.barrier()
+    before = calls.hits
+    dist.all_reduce(x)
+    in_between = calls.hits
+    dist.barrier()
+    if dist.get_rank() == 0:
+        arm("")
+    dist.barrier()
+    for _ in range(3):
+        dist.all_reduce(x)
+    return [len(whys), in_between == before, calls.hits > in_between]
+
+
+def test_a_call_that_native_code_knows_stops_too(ranks: Ranks) -> None:
+    assert ranks(stops_at_a_known_call, 2) == [[1, True, True]] * 2

@@ -21,14 +21,18 @@ class EndsAsTheWaitGivesUp:
     """The part of a native group and of an engine that a pending op uses."""
 
     def __init__(self) -> None:
-        self.handle = SimpleNamespace(done=False)
+        self.handle = SimpleNamespace(done=False, is_plain=False)
         self.group = self
         self.compares_order = False
 
-    def wait_op(self, op: Any, deadline_ns: int) -> None:
+    def wait_op(self, op: Any, deadline_ns: int) -> str:
         if not op.done:
             op.done = True  # the other ranks came right after the deadline was noticed
             raise NativeError("timeout")
+        return ""
+
+    def forget(self, pending: CpuPending) -> None:
+        pass
 
     def fail(self, *facts: object) -> NoReturn:
         raise OpTimeout("all_reduce #1 waited 0.0 s")
@@ -78,9 +82,10 @@ def test_a_wait_that_gives_up_names_the_missing_rank_and_the_op_goes_on() -> Non
 class EndsWhileTheWordsAreFound(EndsAsTheWaitGivesUp):
     """Its op ends after the wait has given up, before the error of the wait is raised."""
 
-    def wait_op(self, op: Any, deadline_ns: int) -> None:
+    def wait_op(self, op: Any, deadline_ns: int) -> str:
         if not op.done:
             raise NativeError("timeout")
+        return ""
 
     def fail(self, *facts: object) -> NoReturn:
         self.handle.done = True

@@ -20,7 +20,7 @@ from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspici
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
-from distdbg.native import Control, Message, NativeError, Op, Recorder, View
+from distdbg.native import Control, KnownCalls, Message, NativeError, Op, Recorder, View
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends import staging
@@ -70,6 +70,8 @@ class CpuEngine:
     """Implements Engine; see distdbg/runtime/engine.py."""
 
     records_itself = True
+    #: For known_calls.py; of this class alone, since another one may carry out ops otherwise.
+    knows_calls = True
 
     def __init__(
         self,
@@ -150,12 +152,18 @@ class CpuEngine:
         # Bound once: making a bound method costs as much as a look-up in a large table.
         self._native_run = self.group.run
         self._native_transfer = self.group.transfer
+        self._native_submit = self.group.submit
         self._plan_maker = Planner(rank, size, self._names, topology).make
         #: Called with each suspicion, after it was logged.
         self.on_suspicion: Callable[[Suspicion], None] | None = None
         options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)
+        #: Of calls that need none of what is below; None: all do.
+        self.known_calls: KnownCalls | None = None
+        if options == 0 and read_setting("DISTDBG_KNOWN_CALLS"):
+            self.known_calls = KnownCalls(self.group)
+            self.known_calls.limit_ns = self._timeout_ns
         self._is_closed = False
 
     @property
@@ -217,29 +225,24 @@ class CpuEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
-        try:
-            return self._submit(call)
-        except UsageError:
-            if not staging.is_for_device(call):
-                raise
-            return staging.submit(self, call, self.on_gpu)
-
-    def _submit(self, call: Call) -> Pending:
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         started_ns = _monotonic_ns()
-        op = call.op
-        views: Sequence[View]
         handle: Op | Message
+        views: Sequence[View]
+        inputs: tuple[View, ...]
+        outputs: tuple[View, ...]
         try:
             if call.kind >= _SEND:
-                is_send = call.kind is _SEND
-                view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
-                handle = self.group.post(is_send, view, call.peer, call.tag, limit_ns)
-                views = [view]
+                handle, views = self._post(call, limit_ns)
             else:
-                inputs, outputs = self._views(call)
-                views = [*inputs, *outputs]
-                handle = self.group.submit(
+                if call.kind is _ALL_REDUCE and call.inputs is call.outputs:
+                    inputs = outputs = (as_output(call.outputs[0]),)
+                    views = outputs
+                else:
+                    inputs, outputs = self._views(call)
+                    views = [*inputs, *outputs]
+                op = call.op
+                handle = self._native_submit(
                     call.kind | (op.code << 8 if op is not None else 0) | (call.root + 1) << 16,
                     inputs,
                     outputs,
@@ -248,6 +251,10 @@ class CpuEngine:
                     self._plan_maker,
                     call.extra,
                 )
+        except UsageError:
+            if not staging.is_for_device(call):
+                raise
+            return staging.submit(self, call, self.on_gpu)
         except NativeError as error:
             if error.fault == _BREAK:
                 return self._other_rules().submit(call)
@@ -263,9 +270,24 @@ class CpuEngine:
         self._in_flight.append(pending)
         return pending
 
+    def _post(self, call: Call, limit_ns: int) -> tuple[Message, Sequence[View]]:
+        is_send = call.kind is _SEND
+        view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
+        return self.group.post(is_send, view, call.peer, call.tag, limit_ns), (view,)
+
+    def forget(self, pending: CpuPending) -> None:
+        """An op has ended that was waited for: most often it is the last that was started."""
+        in_flight = self._in_flight
+        if in_flight and in_flight[-1] is pending:
+            last = in_flight.pop()
+            if last is not pending:  # of another thread, started this moment
+                in_flight.append(last)
+
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = _to_ns(timeout_s)
+        if self.known_calls is not None:
+            self.known_calls.limit_ns = self._timeout_ns
         if self.on_gpu is not None:
             self.on_gpu.set_timeout(timeout_s)
 
@@ -394,6 +416,11 @@ class CpuEngine:
         return self._on_other_rules(self)
 
     # ------------------------------------------------------------------------ errors
+
+    def fail_known(self, call: Call, error: NativeError) -> NoReturn:
+        """Raise the error of an op that native code carried out alone."""
+        message = self.group.last_message if call.kind >= _SEND else None
+        self.fail(call, error, self.group.started_ns, message)
 
     def fail(
         self,

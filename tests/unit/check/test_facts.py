@@ -61,11 +61,14 @@ def test_a_transposed_view_is_an_array_of_its_shape() -> None:
     assert all_reduce(zeros(2, 3).T) == all_reduce(zeros(3, 2))
 
 
-def test_premul_sum_is_no_sum_and_its_factor_may_differ() -> None:
+def test_premul_sum_is_no_sum_and_has_one_factor() -> None:
     half = all_reduce(zeros(4), make_premul_sum(0.5))
-    assert half == all_reduce(zeros(4), make_premul_sum(2.0))
+    assert half == all_reduce(zeros(4), make_premul_sum(0.5))
+    assert half != all_reduce(zeros(4), make_premul_sum(2.0))
     assert half != all_reduce(zeros(4))
-    assert half["op"] == "PREMUL_SUM"
+    assert (half["op"], half["factor"]) == ("PREMUL_SUM", "0.5")
+    nan = all_reduce(zeros(4), make_premul_sum(float("nan")))
+    assert nan == all_reduce(zeros(4), make_premul_sum(float("nan")))
     assert all_reduce(zeros(4), ReduceOp.AVG) != all_reduce(zeros(4))
 
 

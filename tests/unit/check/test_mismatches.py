@@ -134,9 +134,39 @@ def test_premul_sum_against_sum() -> None:
 
     # Both before and after the other was seen: plans are kept.
     def again(rank: int) -> None:
-        dist.all_reduce(np.ones(3), dist.make_premul_sum(0.5 + rank))
+        dist.all_reduce(np.ones(3), dist.make_premul_sum(0.5))
         dist.all_reduce(np.ones(3))
         differ(rank)
 
     all_say(errors_of(differ), "op SUM on ranks 0,2, op PREMUL_SUM on rank 1")
     all_say(errors_of(again), "op SUM on ranks 0,2, op PREMUL_SUM on rank 1")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_factors_that_differ_are_named(times: int) -> None:
+    def differ(rank: int) -> None:
+        for turn in range(times):  # each after another factor of the same array
+            factor = 0.1 if turn < times - 1 else 2.5 if rank == 1 else 0.5
+            dist.all_reduce(np.ones(3), dist.make_premul_sum(factor))
+
+    def differ_scattered(rank: int) -> None:
+        op = dist.make_premul_sum(1.0 + rank // 2)
+        dist.reduce_scatter_tensor(np.ones(1), np.ones(3), op)
+
+    def differ_in_a_block(rank: int) -> None:
+        op = dist.make_premul_sum(1.0 + rank // 2)
+        dist.all_reduce_coalesced([np.ones(1), np.ones(3)], op)
+
+    all_say(errors_of(differ), "factor 0.5 on ranks 0,2, factor 2.5 on rank 1")
+    all_say(errors_of(differ_scattered), "factor 1.0 on ranks 0-1, factor 2.0 on rank 2")
+    all_say(errors_of(differ_in_a_block), "op PREMUL_SUM factor 1.0")
+
+
+def test_a_program_may_use_any_number_of_factors() -> None:
+    def weigh() -> float:
+        x = np.ones(1)
+        for turn in range(20):
+            dist.all_reduce(x, dist.make_premul_sum(0.5 + turn % 2 / 1e9))
+        return float(x[0])
+
+    assert dist.run_threads(weigh, 2) == [pytest.approx(1.0)] * 2

@@ -20,6 +20,7 @@ class EndsMeanwhile:
     """A handle that is seen to have ended when it is asked for the second time."""
 
     number = 0
+    is_plain = False
 
     def __init__(self) -> None:
         self.asked = 0
@@ -34,16 +35,20 @@ def test_a_wait_that_gives_up_as_the_op_ends_is_not_the_outcome_of_the_op() -> N
     handle = EndsMeanwhile()
     waits = iter([NativeError("no time left"), None])
 
-    def wait_op(of: Any, deadline_ns: int) -> None:
+    def wait_op(of: Any, deadline_ns: int) -> str:
         error = next(waits)
         if error is not None:
             raise error
+        return ""
 
     def fail(*arguments: Any) -> None:
         raise OpTimeout("this wait is over")
 
     engine: Any = SimpleNamespace(
-        group=SimpleNamespace(wait_op=wait_op), fail=fail, compares_order=False
+        group=SimpleNamespace(wait_op=wait_op),
+        fail=fail,
+        compares_order=False,
+        forget=lambda pending: None,
     )
     pending = CpuPending(engine, Call(Kind.BARRIER, (), ()), handle, (), 0)  # type: ignore[arg-type]
 
@@ -55,8 +60,9 @@ def test_a_wait_that_gives_up_as_the_op_ends_is_not_the_outcome_of_the_op() -> N
 
 
 def pending_of(engine: Any, *views: Any) -> CpuPending:
-    handle: Any = SimpleNamespace(number=0, done=True)
+    handle: Any = SimpleNamespace(number=0, done=True, is_plain=False)
     engine.compares_order = False
+    engine.forget = lambda pending: None
     return CpuPending(engine, Call(Kind.BARRIER, (), ()), handle, views, 0)
 
 
@@ -65,7 +71,7 @@ def test_an_op_that_two_threads_wait_for_fails_once() -> None:
     asked = threading.local()
     made: list[OpTimeout] = []
 
-    def wait_op(of: Any, deadline_ns: int) -> None:
+    def wait_op(of: Any, deadline_ns: int) -> str:
         if not hasattr(asked, "once"):
             asked.once = True
             both_know.wait(10)
@@ -88,8 +94,9 @@ def test_results_are_carried_back_once_and_before_any_wait_returns() -> None:
     both_know = threading.Barrier(2)
     carried: list[threading.Thread] = []
 
-    def wait_op(of: Any, deadline_ns: int) -> None:
+    def wait_op(of: Any, deadline_ns: int) -> str:
         both_know.wait(10)
+        return ""
 
     both_carry = threading.Barrier(2)
 

@@ -1,0 +1,347 @@
+// Known calls as Python sees them, and what a look is made of; see known_calls.hpp.
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "attributes.hpp"
+#include "known_calls.hpp"
+
+namespace distdbg {
+
+namespace {
+
+// The beginning of an array object of NumPy: PyArrayObject_fields of its C API.
+struct NumpyArray {
+  PyObject head;
+  char* data;
+  int dimension_count;
+  Py_ssize_t* dimensions;
+  Py_ssize_t* strides;
+  PyObject* base;
+  PyObject* dtype;
+  int flags;
+};
+constexpr int c_contiguous = 0x1;
+constexpr int writable = 0x400;
+constexpr int read_flags = c_contiguous | writable | 0x100 /* aligned */ | 0x2000 /* copied back */;
+
+// Larger ones take longer than all of Python's part, and how they travel is for plan/ to say each time.
+constexpr std::uint64_t most_nbytes = 256 * 1024;
+
+const NumpyArray& fields_of(PyObject* array) { return *reinterpret_cast<NumpyArray*>(array); }
+
+nb::object ask(PyObject* of, const char* name) { return owned(PyObject_GetAttrString(of, name)); }
+
+PyTypeObject* numpy_array_type() {
+  static PyObject* const type =
+      nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+}  // namespace
+
+bool ArrayReader::has_known_layout(PyObject* array) {
+  layout_ = Layout::other;
+  const nb::object type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(array)));
+  if (nb::cast<std::size_t>(type.attr("__basicsize__")) < sizeof(NumpyArray)) return false;
+  const NumpyArray& fields = fields_of(array);
+  const nb::object interface = ask(array, "__array_interface__");
+  const nb::tuple shape = nb::borrow<nb::tuple>(ask(array, "shape"));
+  const auto address = nb::cast<std::uintptr_t>(interface["data"][0]);
+  if (reinterpret_cast<std::uintptr_t>(fields.data) != address ||
+      ask(array, "dtype").ptr() != fields.dtype ||
+      nb::cast<int>(ask(array, "flags").attr("num")) != fields.flags ||
+      static_cast<std::size_t>(fields.dimension_count) != shape.size())
+    return false;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (nb::cast<Py_ssize_t>(shape[i]) != fields.dimensions[i]) return false;
+  layout_ = Layout::known;
+  return true;
+}
+
+std::uint64_t ArrayReader::item_nbytes(PyObject* dtype) {
+  for (const Item& item : items_)
+    if (item.dtype.ptr() == dtype) return item.nbytes;
+  if (items_.size() >= 64) items_.clear();
+  const auto nbytes = nb::cast<std::uint64_t>(ask(dtype, "itemsize"));
+  items_.push_back({nb::borrow(dtype), nbytes});
+  return nbytes;
+}
+
+bool ArrayReader::read_numpy(PyObject* array, Likeness& look, Memory& memory) {
+  if (layout_ != Layout::known && (layout_ == Layout::other || !has_known_layout(array)))
+      [[unlikely]]
+    return false;
+  const NumpyArray& fields = fields_of(array);
+  if ((fields.flags & c_contiguous) == 0) return false;
+  const auto count = static_cast<std::uint32_t>(fields.dimension_count);
+  if (!look.add(fields.dtype) ||
+      !look.add(std::uint64_t{count} << 32 | static_cast<std::uint32_t>(fields.flags & read_flags)))
+    return false;
+  memory.nbytes = item_nbytes(fields.dtype);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto extent = static_cast<std::uint64_t>(fields.dimensions[i]);
+    // No product overflows: the array is there, or one of its extents is 0.
+    memory.nbytes *= extent;
+    if (!look.add(extent)) return false;
+  }
+  memory.data = reinterpret_cast<std::byte*>(fields.data);
+  return memory.nbytes <= most_nbytes;
+}
+
+void ArrayReader::add_torch_dtype(nb::handle dtype) {
+  for (const nb::object& each : torch_dtypes_)
+    if (each.is(dtype)) return;
+  torch_dtypes_.push_back(nb::borrow(dtype));
+}
+
+bool ArrayReader::read(nb::handle array, Likeness& look, Memory& memory) {
+  if (Py_TYPE(array.ptr()) == numpy_array_type()) return read_numpy(array.ptr(), look, memory);
+  if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) != tensor_.ptr()) return false;
+  static PyObject* const dtype = intern("dtype");
+  static PyObject* const requires_grad = intern("requires_grad");
+  static PyObject* const numpy = intern("numpy");
+  const nb::object kind = get(array, dtype);
+  const auto is_same = [&](const nb::object& each) { return each.is(kind); };
+  if (std::ranges::none_of(torch_dtypes_, is_same)) return false;
+  if (!get(array, requires_grad).is(nb::handle(Py_False))) return false;
+  PyObject* arguments[] = {array.ptr()};
+  PyObject* const made = PyObject_VectorcallMethod(numpy, arguments, 1, nullptr);
+  if (made == nullptr) {  // on a device, sparse, conjugated: nothing to be known
+    PyErr_Clear();
+    return false;
+  }
+  memory.kept = nb::steal(made);
+  return look.add(tensor_.ptr()) && read_numpy(made, look, memory);
+}
+
+namespace {
+
+// PyContextVar_Get, which the stable ABI leaves out.
+int get_context(PyObject* variable, PyObject** value) {
+  using Get = int (*)(PyObject*, PyObject*, PyObject**);
+  static const Get get = reinterpret_cast<Get>(::dlsym(RTLD_DEFAULT, "PyContextVar_Get"));
+  if (get != nullptr) return get(variable, nullptr, value);
+  static PyObject* const name = intern("get");
+  PyObject* arguments[] = {variable};
+  *value = PyObject_VectorcallMethod(name, arguments, 1, nullptr);
+  return *value != nullptr ? 0 : -1;
+}
+
+// A rank or tag, by its value; False: it is neither an int nor None.
+bool add_number(nb::handle number, Likeness& look) {
+  if (number.is_none()) return look.add(std::uint64_t{0}) && look.add(std::uint64_t{0});
+  if (!PyLong_CheckExact(number.ptr())) return false;
+  const long long value = PyLong_AsLongLong(number.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  return look.add(std::uint64_t{1}) && look.add(static_cast<std::uint64_t>(value));
+}
+
+// Which bytes of `output` an overlapping `input` begins at; all others are alike.
+std::uint64_t relation(const Memory& output, const Memory& input) {
+  const auto out = reinterpret_cast<std::uintptr_t>(output.data);
+  const auto in = reinterpret_cast<std::uintptr_t>(input.data);
+  const bool is_apart = in + input.nbytes <= out || out + output.nbytes <= in ||
+                        input.nbytes == 0 || output.nbytes == 0;
+  return is_apart ? ~std::uint64_t{0} : in - out;
+}
+
+// The functions of the public API call this first, with their own arguments.
+class KnownCaller {
+ public:
+  // `run`: of a group that nobody watches.
+  KnownCaller(nb::object current_world, nb::object group_type, nb::object run, nb::object op_type,
+              nb::object profiler_facts)
+      : current_world_(std::move(current_world)),
+        group_type_(std::move(group_type)),
+        op_type_(std::move(op_type)),
+        run_(std::move(run)),
+        profiler_facts_(std::move(profiler_facts)) {}
+
+  // None: it was carried out. bytes: nobody knows it yet; `learn` may, when it has gone well. False: it has to
+  // go the Python way.
+  nb::object collective(nb::handle function, nb::handle group, nb::handle async_op,
+                        nb::handle timeout, nb::handle chosen, nb::handle also_chosen,
+                        nb::handle output, nb::handle input) {
+    nb::object holder;
+    KnownCalls* const calls = calls_of(group, async_op, timeout, holder);
+    if (calls == nullptr) return no();
+    Likeness look;
+    look.add(function.ptr());
+    // A rank, or a reduce op: a member of an enum, of which there is one each.
+    if (PyLong_CheckExact(chosen.ptr()) || chosen.is_none()) {
+      if (!add_number(chosen, look)) return no();
+    } else {
+      if (reinterpret_cast<PyObject*>(Py_TYPE(chosen.ptr())) != op_type_.ptr()) return no();
+      look.add(std::uint64_t{2});
+      look.add(chosen.ptr());
+    }
+    if (!add_number(also_chosen, look)) return no();
+    Memory out;
+    Memory in;
+    if (!output.is_none() && !reader_.read(output, look, out)) return no();
+    if (!input.is_none()) {
+      if (!reader_.read(input, look, in) || !look.add(relation(out, in))) return no();
+    }
+    const KnownCalls::Known* const known = calls->find(look.bytes());
+    if (known == nullptr) return to_bytes(look);
+    if (!known->is_possible) return no();
+    const Region out_region{out.data, out.nbytes};
+    const Region in_region{in.data, in.nbytes};
+    const std::span<const Region> none;
+    const std::span<const Region> outputs(&out_region, 1);
+    const std::span<const Region> inputs(&in_region, 1);
+    if (!calls->group().run_known(known->compiled,
+                                  output.is_none()  ? none
+                                  : input.is_none() ? outputs
+                                                    : inputs,
+                                  output.is_none() ? none : outputs, calls->limit_ns))
+      return no();
+    ++calls->hits;
+    return nb::none();
+  }
+
+  // The same of a message. The global rank that a recv came from: it was carried out.
+  nb::object message(nb::handle function, nb::handle group, nb::handle timeout, nb::handle peer,
+                     nb::handle group_peer, nb::handle tag, nb::handle array) {
+    nb::object holder;
+    KnownCalls* const calls = calls_of(group, nb::handle(Py_False), timeout, holder);
+    if (calls == nullptr) return no();
+    Likeness look;
+    look.add(function.ptr());
+    Memory memory;
+    if (!add_number(peer, look) || !add_number(group_peer, look) || !add_number(tag, look) ||
+        !reader_.read(array, look, memory))
+      return no();
+    const KnownCalls::Known* const known = calls->find(look.bytes());
+    if (known == nullptr) return to_bytes(look);
+    if (!known->is_possible) return no();
+    const nb::object result = known->result;
+    const bool is_send = result.is_none();
+    if (!calls->group().transfer_known(is_send, {memory.data, memory.nbytes}, known->dtype,
+                                       known->peer, known->tag, calls->limit_ns, known->form))
+      return no();
+    ++calls->hits;
+    return result;
+  }
+
+  // Tensors are of this type from now on.
+  void meet_torch(nb::object type) { reader_.set_tensor(std::move(type)); }
+  bool has_met_torch() const { return reader_.has_tensor(); }
+  void add_torch_dtype(nb::handle dtype) { reader_.add_torch_dtype(dtype); }
+
+  // Whether native code sees of the caller's array the memory that the Python way found.
+  bool sees(nb::handle array, const View& view) {
+    Likeness look;
+    Memory memory;
+    return reader_.read(array, look, memory) && memory.data == view.data() &&
+           memory.nbytes == view.nbytes() && !view.is_stand_in && view.finish.is_none();
+  }
+
+ private:
+  static nb::object no() { return nb::borrow(Py_False); }
+  static nb::object to_bytes(const Likeness& look) {
+    const std::string_view bytes = look.bytes();
+    return nb::bytes(bytes.data(), bytes.size());
+  }
+
+  // Null: what of a call like this nobody can know.
+  KnownCalls* calls_of(nb::handle group, nb::handle async_op, nb::handle timeout,
+                       nb::object& holder) {
+    if (async_op.ptr() != Py_False || !timeout.is_none()) return nullptr;
+    static PyObject* const default_name = intern("default");
+    static PyObject* const calls_name = intern("known_calls");
+    static PyObject* const run_name = intern("run");
+    static PyObject* const profiler_name = intern("profiler");
+    static PyObject* const enabled_name = intern("_is_profiler_enabled");
+    nb::object world_default;
+    if (group.is_none()) {
+      PyObject* world = nullptr;
+      if (get_context(current_world_.ptr(), &world) != 0) throw nb::python_error();
+      if (world == nullptr) return nullptr;
+      const nb::object held = nb::steal(world);
+      world_default = get(held, default_name);
+      group = world_default;
+    }
+    if (reinterpret_cast<PyObject*>(Py_TYPE(group.ptr())) != group_type_.ptr()) return nullptr;
+    holder = get(group, calls_name);
+    static PyObject* const calls_type = nb::type<KnownCalls>().ptr();
+    if (reinterpret_cast<PyObject*>(Py_TYPE(holder.ptr())) != calls_type) return nullptr;
+    auto& calls = *nb::inst_ptr<KnownCalls>(holder);
+    if (!get(group_type_, run_name).is(run_)) return nullptr;  // somebody wants to see each op
+    if (calls.unwaited.is_valid() && PyList_Size(calls.unwaited.ptr()) != 0) return nullptr;
+    PyObject* const profiler = PyDict_GetItemWithError(profiler_facts_.ptr(), profiler_name);
+    if (profiler != nullptr && profiler != Py_None &&
+        !get(profiler, enabled_name).is(nb::handle(Py_False)))
+      return nullptr;
+    return &calls;
+  }
+
+  nb::object current_world_;
+  nb::object group_type_;
+  nb::object op_type_;
+  nb::object run_;
+  nb::object profiler_facts_;  // the namespace of torch_profiler.py
+  ArrayReader reader_;
+};
+
+}  // namespace
+
+void bind_known_calls(nb::module_& module) {
+  nb::class_<KnownCalls>(module, "KnownCalls", "What calls of a group looked like, and became.")
+      .def("__init__",
+           [](KnownCalls* self, const nb::typed<nb::object, GroupHandle>& group) {
+             new (self) KnownCalls(group);
+           })
+      .def_rw("limit_ns", &KnownCalls::limit_ns)
+      .def_prop_ro("count", &KnownCalls::count)
+      .def_ro("hits", &KnownCalls::hits)
+      .def("watch", [](KnownCalls& self, const nb::list& unwaited) { self.unwaited = unwaited; })
+      .def("forget", &KnownCalls::forget)
+      .def("learn_collective",
+           [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, std::uint64_t code,
+              const nb::tuple& inputs, const nb::tuple& outputs, std::int64_t extra) {
+             KnownCalls::Known known;
+             for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
+             known.compiled = self.group().plan_of(code, {{}, inputs, outputs}, extra);
+             known.is_possible = known.compiled.plan != nullptr;
+             self.keep(look, std::move(known));
+           })
+      .def(
+          "learn_message",
+          [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, const View& view,
+             int peer, std::int64_t tag, nb::object result) {
+            KnownCalls::Known known;
+            for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
+            known.form = self.group().form_of(result.is_none(), view);
+            known.dtype = view.dtype_code();
+            known.peer = peer;
+            known.tag = tag;
+            known.result = std::move(result);
+            known.is_possible = true;
+            self.keep(look, std::move(known));
+          },
+          nb::arg("look"), nb::arg("kept"), nb::arg("view"), nb::arg("peer"), nb::arg("tag"),
+          nb::arg("result").none())
+      .def("learn_impossible", [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept) {
+        KnownCalls::Known known;
+        for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
+        self.keep(look, std::move(known));
+      });
+  nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>())
+      .def("collective", &KnownCaller::collective, nb::arg().none(), nb::arg().none(),
+           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
+           nb::arg().none())
+      .def("message", &KnownCaller::message, nb::arg().none(), nb::arg().none(), nb::arg().none(),
+           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none())
+      .def("meet_torch", &KnownCaller::meet_torch)
+      .def_prop_ro("has_met_torch", &KnownCaller::has_met_torch)
+      .def("add_torch_dtype", &KnownCaller::add_torch_dtype)
+      .def("sees", &KnownCaller::sees);
+}
+
+}  // namespace distdbg
