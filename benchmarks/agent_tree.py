@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.table import align
 from distdbg.agent.tree.node import Node
-from distdbg.agent.tree.rows import RankRow
 from distdbg.agent.tree.shape import FAN_IN, parent
+from distdbg.agent.tree.status_rows import RankRow
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -19,8 +19,8 @@ from distdbg.record.entries import KIND_LABELS
 from distdbg.record.folders import record_name
 from distdbg.record.format import HEADER_NBYTES, OP_NBYTES, STATE_NBYTES, Exit, Section, pack
 from distdbg.record.forms import write_form
+from distdbg.record.observations import Sighting, write_sighting
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import Sighting, write_sighting
 from distdbg.testing.record_builder import RecordBuilder
 
 if TYPE_CHECKING:

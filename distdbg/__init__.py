@@ -42,7 +42,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "distdbg.check.log_levels": ("DebugLevel",),
     "distdbg.check.monitored_barrier": ("monitored_barrier",),
-    "distdbg.check.same": ("assert_same",),
+    "distdbg.check.assert_same": ("assert_same",),
     "distdbg.debugger.breakpoint": ("breakpoint",),
     "distdbg.errors": (
         "BufferChangedError", "CollectiveError", "ConfigError", "DebuggerQuit", "DistBackendError",

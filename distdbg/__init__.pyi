@@ -4,6 +4,9 @@ from distdbg import device_mesh as device_mesh
 from distdbg import distributed_c10d as distributed_c10d
 from distdbg import functional as functional
 from distdbg import multiprocessing as multiprocessing
+from distdbg.check.assert_same import (
+    assert_same as assert_same,
+)
 from distdbg.check.latent import (
     LatentWarning as LatentWarning,
 )
@@ -21,9 +24,6 @@ from distdbg.check.log_levels import (
 )
 from distdbg.check.monitored_barrier import (
     monitored_barrier as monitored_barrier,
-)
-from distdbg.check.same import (
-    assert_same as assert_same,
 )
 from distdbg.debugger.breakpoint import breakpoint as breakpoint
 from distdbg.errors import (

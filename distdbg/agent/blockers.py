@@ -8,7 +8,7 @@ from typing import Final
 
 from distdbg.agent.processes import command_name, read_main_thread, read_stat
 from distdbg.record.ends import signal_name
-from distdbg.record.sightings import UNREAD
+from distdbg.record.observations import UNREAD
 
 #: Threads whose children are looked at, and children.
 _MOST_THREADS: Final = 64

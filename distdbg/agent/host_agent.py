@@ -25,8 +25,8 @@ from distdbg.agent.api import ApiServer
 from distdbg.agent.closer_look import CloserLook
 from distdbg.agent.judging.watch import Watch
 from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
-from distdbg.agent.lives import Life
 from distdbg.agent.methods import Methods
+from distdbg.agent.process_ends import Life
 from distdbg.agent.roster import Roster
 from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from distdbg.agent.feed.asking import Asking
+from distdbg.agent.feed.connections import Door
 from distdbg.agent.feed.details import op_detail, rank_detail, stacks_of
 from distdbg.agent.feed.diagnosed import diagnosed
-from distdbg.agent.feed.doors import Door
 from distdbg.agent.feed.final import final_rows, final_verdict
 from distdbg.agent.feed.first_frame import FirstFrame
 from distdbg.agent.feed.links import Links, opened

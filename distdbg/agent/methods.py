@@ -20,11 +20,11 @@ from distdbg import __version__
 from distdbg.agent import protocol
 from distdbg.agent.arguments import ranks_of, text_of
 from distdbg.agent.board.methods import Board
-from distdbg.agent.breakpoints import Breakpoints
+from distdbg.agent.breakpoint_orders import Breakpoints
 from distdbg.agent.findings import Findings
 from distdbg.agent.merge import merge
+from distdbg.agent.op_json import plain_group, plain_op
 from distdbg.agent.pipes import ClientPipes
-from distdbg.agent.plain import plain_group, plain_op
 from distdbg.agent.processes import read_parent
 from distdbg.agent.protocol import PROTOCOL, Request
 from distdbg.agent.races import Races

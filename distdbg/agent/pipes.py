@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.agent import protocol
 from distdbg.agent.protocol import Request
-from distdbg.agent.splices import MOST_SPLICES, Splices
+from distdbg.agent.proxy import MOST_SPLICES, Splices
 from distdbg.agent.tree.pipe_ends import Answered, Came, PipeMail
 from distdbg.agent.tree.pipes import Key, NoWay, Target
 from distdbg.control import sockets

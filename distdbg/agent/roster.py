@@ -13,25 +13,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from distdbg.agent.lives import Life, Outcome
+from distdbg.agent.process_ends import Life, Outcome
 from distdbg.agent.processes import (
     find_tracer,
     has_stopped_itself,
     read_main_thread,
     read_stat,
 )
-from distdbg.agent.seat import Seat, show_site
 from distdbg.agent.status import RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
+from distdbg.agent.watched_rank import Seat, show_site
 from distdbg.errors import RecordError
 from distdbg.launch.ended import Ended
 from distdbg.launch.memory import OomWatch
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Pulse
+from distdbg.record.observations import STOPPED_ITSELF
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import STOPPED_ITSELF
-from distdbg.record.whereabouts import read_boot_id, read_exit_text
+from distdbg.record.rank_words import read_boot_id, read_exit_text
 
 #: A rank that has not moved for so long is asked where it is.
 _UNMOVED_NS: Final = 250_000_000

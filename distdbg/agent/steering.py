@@ -21,9 +21,9 @@ from distdbg.agent.other_hosts import OtherHosts
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.clock_words import write_offset
-from distdbg.agent.tree.keeps import Keep
 from distdbg.agent.tree.orders import Do
 from distdbg.agent.tree.pipes import Key, NoWay, Target
+from distdbg.agent.tree.tail_sampling import Keep
 from distdbg.control.holds import OTHER_HOST, USER, Hold, hold_of
 from distdbg.control.page import ControlPage, read_page
 from distdbg.control.state import ControlState

@@ -25,8 +25,7 @@ from typing import Final
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
-from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import (
+from distdbg.record.observations import (
     CHILD_END,
     DEAD_CHILD,
     FILE_LOCK,
@@ -35,6 +34,7 @@ from distdbg.record.sightings import (
     NO_OTHER_THREAD,
     OTHER_THREAD,
 )
+from distdbg.record.rank_state import RankState
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3

@@ -28,8 +28,8 @@ def doing(group: ProcessGroup, group_rank: int) -> str | None:
         return None
     rank = group.ranks[group_rank]
     try:
-        since_ns = import_module("distdbg.record.whereabouts").last_end_of(folder, rank)
-        ask = import_module("distdbg.record.sightings").phrase_of_rank
+        since_ns = import_module("distdbg.record.rank_words").last_end_of(folder, rank)
+        ask = import_module("distdbg.record.observations").phrase_of_rank
         phrase = ask(folder, rank, since_ns)
     except Exception:  # noqa: BLE001 - as below
         return None
@@ -52,7 +52,7 @@ def recorded(group: ProcessGroup, group_rank: int) -> str | None:
     if folder is None:
         return None
     try:
-        ask = import_module("distdbg.record.whereabouts").where_is
+        ask = import_module("distdbg.record.rank_words").where_is
         place = ask(folder, group.ranks[group_rank])
     except Exception:  # noqa: BLE001 - a record that cannot be read must not hide the timeout
         return None
@@ -74,7 +74,7 @@ def _ask(group: ProcessGroup, group_rank: int, name: str, function: str) -> int 
     if folder is None:
         return None
     try:
-        ask = getattr(import_module("distdbg.record.whereabouts"), function)
+        ask = getattr(import_module("distdbg.record.rank_words"), function)
         count = ask(folder, group.ranks[group_rank], name)
     except Exception:  # noqa: BLE001 - as above
         return None

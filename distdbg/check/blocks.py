@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from distdbg.check.facts import signature
 from distdbg.check.show import content_text
+from distdbg.check.signature import signature
 from distdbg.runtime.backends.compile import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.buffers import input_of
 from distdbg.runtime.call import GOES_ON, PLACE_SHIFT, Call, Kind, Part

@@ -4,7 +4,7 @@ Pure functions of plain facts. Ranks are the numbers that users know (global ran
 `names`. The text is the same on every rank, up to the line about "this rank", and bounded, whatever
 the ranks called and however many they are.
 
-A description is JSON: `facts` (check/facts.py) and `function`, `sends` and `expects` of an all_to_all;
+A description is JSON: `facts` (check/signature.py) and `function`, `sends` and `expects` of an all_to_all;
 and what the record knows: `call_site` and `previous`, the op before on this group ('barrier #41 at
 /home/me/train.py:80 (step)'), both with whole paths, and `comm`, a name of the user's own.
 """

@@ -12,7 +12,7 @@ of the others, members or not, in the store of group n:
     heard          how many have read it
     reason         the creation whose difference ends this one: this group's own name, or an earlier one;
                    set once, before `all_here`, so that a rank that sees the end also sees why
-    all_here       what members wait for (runtime/meeting.py), set once: "differ" ends that wait as
+    all_here       what members wait for (runtime/group_join.py), set once: "differ" ends that wait as
                    well, but not after all members have come, since some of them went on then
 
 When all ranks have compared, the last one removes the keys. So agreement costs three requests to the store,

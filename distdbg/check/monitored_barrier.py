@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from distdbg.check.absent import host_of, recorded, where_are
-from distdbg.check.gone import find_gone
 from distdbg.check.logs import get_logger
+from distdbg.check.lost_members import find_gone
 from distdbg.check.tree import children_of, depth_of, find_missing
 from distdbg.errors import (
     DistError,
@@ -40,9 +40,9 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
-from distdbg.runtime.aside import aside
 from distdbg.runtime.group import Group, ProcessGroup, resolve
 from distdbg.runtime.options import Timeout, seconds_or_none
+from distdbg.runtime.recorded_waits import aside
 
 _log = get_logger("check")
 

@@ -173,8 +173,8 @@ def _earlier(session: Session) -> Iterator[Diagnosed]:
 
 def _print_json(jobs: Sequence[Job]) -> None:
     """The document of one job, its last start; several jobs are in a list of 'sessions'."""
-    from distdbg.render.plain import to_plain
     from distdbg.render.source_line import source_of
+    from distdbg.render.verdict_json import to_plain
 
     folder = _own_folder()
     documents = [to_plain(*job.last, source_of(job.last[0], folder)) for job in jobs]

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.breakpoints import let_go, without_rule
+from distdbg.agent.breakpoint_orders import let_go, without_rule
 from distdbg.agent.client import AgentError
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
 from distdbg.cli.table import print_table

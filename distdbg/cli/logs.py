@@ -15,10 +15,10 @@ from typing import Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import UsageError, format_ranks
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
-from distdbg.launch.std import Std
 from distdbg.record.folders import is_held
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks

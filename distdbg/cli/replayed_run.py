@@ -50,10 +50,10 @@ def open_replay(path: Path, *, attempt: int | None = None) -> Feed:
 
 def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
     """What the ranks of one start of the job printed, by time, equal lines once; the last of very many."""
+    from distdbg.launch.output_streams import Std
     from distdbg.launch.outputs.kept import find_kept
     from distdbg.launch.outputs.merged import Merger
     from distdbg.launch.outputs.timed import TimedFile
-    from distdbg.launch.std import Std
     from distdbg.tui.snapshot import LogRow
 
     zone_ns = time.localtime().tm_gmtoff * 10**9

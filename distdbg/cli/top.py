@@ -209,7 +209,7 @@ def open_feed(choice: Choice) -> Feed:
 
 def _open_any(text: str | None) -> Feed:
     """A live job where there is one of this name, else what is left of one that is over."""
-    from distdbg.agent.feed.doors import RunDoor, WayDoor, newest_run
+    from distdbg.agent.feed.connections import RunDoor, WayDoor, newest_run
     from distdbg.agent.live_feed import LiveFeed
     from distdbg.agent.live_runs import agents_of, choose_run, find_live_runs
     from distdbg.record.host import host_name
@@ -253,7 +253,7 @@ def _run_in(path: Path) -> str:
 
 def _is_held(path: Path) -> bool:
     """Whether it is the folder of a run, not of one start of it, that is not over."""
-    from distdbg.agent.feed.doors import is_folder_over
+    from distdbg.agent.feed.connections import is_folder_over
 
     return path.is_dir() and attempt_number(path) is None and is_folder_over(path) is False
 

@@ -19,10 +19,10 @@ from distdbg import config
 from distdbg.check.tracing import TracingEngine, untraced
 from distdbg.control.breakpoints import On, Rule, parse_rules, rules_from_page
 from distdbg.debugger.breaking import BreakingEngine
-from distdbg.debugger.facts import OpFacts
 from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
 from distdbg.debugger.on_signal import SignalStop
+from distdbg.debugger.op_facts import OpFacts
 from distdbg.debugger.stopping import Stop, is_at_prompt, stop_or_quit
 from distdbg.errors import (
     DistError,
@@ -70,7 +70,7 @@ class Armed:
 
 
 class Breaker:
-    """Implements Stops; see distdbg/runtime/stops.py."""
+    """Implements Stops; see distdbg/runtime/debugger_seam.py."""
 
     def __init__(self, world: World, rank: int, stop: Stop | None = None) -> None:
         self._world = world

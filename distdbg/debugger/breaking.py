@@ -15,7 +15,7 @@ from distdbg.runtime.waits import op_number
 
 if TYPE_CHECKING:
     from distdbg.debugger.breaker import Breaker
-    from distdbg.debugger.facts import OpFacts
+    from distdbg.debugger.op_facts import OpFacts
     from distdbg.runtime.group import ProcessGroup
 
 

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 
-from distdbg.check.gone import find_gone
 from distdbg.check.logs import get_logger
+from distdbg.check.lost_members import find_gone
 from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.outcome import LIMIT_S
 from distdbg.debugger.session import Outcome, served
@@ -45,8 +45,8 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
-from distdbg.runtime.aside import aside
 from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.recorded_waits import aside
 from distdbg.runtime.world import World, current
 
 #: How often who waits looks: soon at first, then less and less often.

@@ -13,7 +13,7 @@ from typing import Any
 
 from distdbg.record.format import Aside
 from distdbg.record.printable import shorten
-from distdbg.runtime.aside import aside
+from distdbg.runtime.recorded_waits import aside
 from distdbg.runtime.world import World
 
 #: How long the name of a stop may be in the record.

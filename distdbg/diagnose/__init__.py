@@ -16,7 +16,7 @@ How ops of different ranks belong together
     messages.py                 which messages in flight have met
     unmatched.py tags_of_others.py tag_used_twice.py   messages that never met, and which side is wrong
     comparing.py legality.py    which calls differ, and whether that is an error
-    slip.py                     a rank that skipped calls or made extra ones
+    shifted_calls.py                     a rank that skipped calls or made extra ones
     last_moment.py              the session as it was before the first op failed
     waits.py graph.py           who waits for whom; deadlocks
     chains.py                   the ranks at the ends of chains of waits
@@ -39,4 +39,15 @@ Queries: `distdbg query` and `distdbg diff`
     diff.py                     differences between two runs
 
 Nothing here needs more than the standard library.
+
+alike         whether two texts tell of the same mistake
+as_of         the session as it was at an earlier moment
+counting      totals of the ops of one kind on one group, from the counters of many ranks
+debugged      ranks at the prompt of a debugger
+divergence    where the calls of two ranks on a group diverge, when one of them made fewer
+doing         what a rank that others wait for is doing
+happened      happened-before order of ops, by vector clocks over collectives and messages
+headline      the first word of a report
+stops         what stopped a job from outside, and when
+tags_relayed  A rank that hands messages on with the tags that they came with, and once with another one
 """

@@ -15,8 +15,8 @@ from typing import Final
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.wording import say_s, short_site
+from distdbg.record.observations import FILE_LOCK, WAITING_FOR_LOCK, waits_for_lock
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import FILE_LOCK, WAITING_FOR_LOCK, waits_for_lock
 from distdbg.record.thresholds import Level, level_of, limit_ns
 
 #: Earlier ops are not looked at for the longest gap.

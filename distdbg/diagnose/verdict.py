@@ -27,10 +27,10 @@ from distdbg.diagnose.find import (
     handled,
     latent,
     leaks,
-    lost,
     message_race,
     mismatch,
     missing,
+    missing_records,
     nan_source,
     no_gradient,
     not_joined,
@@ -72,7 +72,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
     leaks.find,
     message_race.find,
     suspicion.find,
-    lost.find,
+    missing_records.find,
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
 WAIT_FINDERS: Final[tuple[Finder, ...]] = (

@@ -7,4 +7,18 @@
     torch_fr/  dumps as torch's flight recorder writes them
 
 All of it is read from records and findings; nothing here asks a rank, and only `agent` and `cli` import it.
+
+findings  what the diagnosis says of a start of a job, within bounded memory
+formats   the table of formats that a finished or living run can be written in
+http      A small HTTP server for scrapers
+metrics   metrics for Prometheus
+otel      A run for OpenTelemetry
+output    files and folders that are there whole or not at all
+reading   A run as the formats need it
+tables    A run as one table, a row for each op, mark, span and finding of each rank
+torch_fr  dumps as torch's flight recorder writes them, so that torch's own analyzer can look at a run of
+          ours
+trace     perfetto's TrackEvent protobuf and Chrome's JSON
+window    cuts what a rank did to a time
+wire      protobuf's wire format
 """

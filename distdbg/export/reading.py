@@ -34,8 +34,8 @@ from distdbg.export.window import cut_to_window
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Header, State
 from distdbg.record.folders import is_live
+from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
-from distdbg.record.whereabouts import read_boot_id
 
 #: What `counted` has from `RankLog.lost`, in words: of one, and of more.
 _NO_ROOM: Final = "the records had no room for more"

@@ -17,12 +17,12 @@ from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.console import LOOK_S, Console
 from distdbg.launch.decide import Action, Decision, Situation, decide
-from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.events import EventLog
-from distdbg.launch.meeting import C10D, STATIC
+from distdbg.launch.final_report import Telling
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.ports import HeldPort
+from distdbg.launch.rank_activity import what_ranks_do
 from distdbg.launch.rendezvous.notes import Note, Notes
 from distdbg.launch.rendezvous.registry import make_rendezvous
 from distdbg.launch.rendezvous.round import (
@@ -33,12 +33,12 @@ from distdbg.launch.rendezvous.round import (
     Round,
 )
 from distdbg.launch.rendezvous.settings import Settings
+from distdbg.launch.rendezvous_settings import C10D, STATIC
 from distdbg.launch.report import Outcome, exit_code
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.stopped_ranks import StoppedRanks
-from distdbg.launch.telling import Telling
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distdbg.errors import RecordError
 from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.sightings import Sighting, others_of, phrase_of, read_sightings
+from distdbg.record.observations import Sighting, others_of, phrase_of, read_sightings
 
 
 def read_last_seen(

@@ -9,7 +9,7 @@ from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED
 from distdbg.launch.report_details import thread_error
 from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.sightings import DEAD_CHILD, OTHER_THREAD
+from distdbg.record.observations import DEAD_CHILD, OTHER_THREAD
 
 
 def known_of_late(

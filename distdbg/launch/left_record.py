@@ -16,8 +16,8 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Finding
 from distdbg.record.format import Exit
 from distdbg.record.known_marks import THREAD_ERROR
+from distdbg.record.rank_words import Clock, describe, read_boot_id
 from distdbg.record.reader import RecordFile
-from distdbg.record.whereabouts import Clock, describe, read_boot_id
 
 #: How far back in a record the last finding is looked for.
 _MOST_NOTES: Final = 64

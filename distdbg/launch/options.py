@@ -1,6 +1,6 @@
 """The options of `distdbg run`: its flags, checked and converted.
 
-Pure: environment and host are arguments. Where the launchers meet is in meeting.py.
+Pure: environment and host are arguments. Where the launchers meet is in rendezvous_settings.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from distdbg import config
 from distdbg.errors import ConfigError, UsageError
 from distdbg.launch.endpoint import parse_endpoint
 from distdbg.launch.exports import Exports, read_exports
-from distdbg.launch.meeting import C10D, LOCAL, STATIC, read_meeting
 from distdbg.launch.nproc import count_ranks
 from distdbg.launch.numa import NumaBinding
-from distdbg.launch.std import Std, parse_std
+from distdbg.launch.output_streams import Std, parse_std
+from distdbg.launch.rendezvous_settings import C10D, LOCAL, STATIC, read_meeting
 
 _EVENT_HANDLERS = ("null", "console")
 _SHUTDOWN_TIMEOUT_S = 30

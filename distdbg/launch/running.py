@@ -13,10 +13,10 @@ from distdbg.errors import RecordError
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.first_failure import SETTLE_S, find_ended_well, name_failure
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.rendezvous.notes import Notes
 from distdbg.launch.rendezvous.round import Round
-from distdbg.launch.std import Std
 from distdbg.record.crash_file import write_crash
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from distdbg import config
 from distdbg.diagnose import headline
 from distdbg.errors import DistError
-from distdbg.launch.doing import Doing, what_ranks_do
+from distdbg.launch.rank_activity import Doing, what_ranks_do
 from distdbg.launch.report_layout import lay_out, wants_colour, width_of
 from distdbg.record.folders import list_runs, record_name, user_folder
 from distdbg.record.header import read_opening

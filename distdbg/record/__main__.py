@@ -18,11 +18,11 @@ from pathlib import Path
 
 from distdbg.errors import RecordError
 from distdbg.record.folders import LATEST, SUFFIX, attempts, is_live, list_runs, user_folder
-from distdbg.record.plain import to_plain
 from distdbg.record.printable import printable
+from distdbg.record.rank_words import Clock, read_boot_id
 from distdbg.record.reader import read_record
+from distdbg.record.record_json import to_plain
 from distdbg.record.text import render
-from distdbg.record.whereabouts import Clock, read_boot_id
 
 
 def main(argv: Sequence[str], *, prog: str = "python -m distdbg.record") -> int:

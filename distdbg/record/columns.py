@@ -22,7 +22,7 @@ from distdbg.record.format import OP, OP_NBYTES, PACK_SALT, EventType
 from distdbg.record.forms import Form
 from distdbg.record.parse import Parsing
 from distdbg.record.references import Damaged, References
-from distdbg.record.rows import Rows, to_array
+from distdbg.record.ring_copy import Rows, to_array
 
 #: A time that is not set, or damaged.
 UNSET: Final = -(2**63)

@@ -44,7 +44,7 @@ from distdbg.record.parse import Parsing
 from distdbg.record.recent import RecentOp, find_seq, read_notes, read_one, read_recent
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import Issued, find_entries, find_entry, find_issued, survey
-from distdbg.record.rows import read_rows
+from distdbg.record.ring_copy import read_rows
 from distdbg.record.slices import Slice, read_slice
 from distdbg.record.source import Readable, Source
 from distdbg.record.waits import WAITS_NBYTES, read_waits

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, Section, unpack
 from distdbg.record.header import Table
 from distdbg.record.ring import find_entry, is_op_whole
-from distdbg.record.rows import WORDS, to_array
+from distdbg.record.ring_copy import WORDS, to_array
 from distdbg.record.source import Source
 
 _ROW: Final = struct.Struct("<QqQ8xQQIIiBBBx24x8xQQQQ")

@@ -18,7 +18,7 @@ from distdbg.record.format import OP, OP_NBYTES, Section, pack
 from distdbg.record.header import Table
 from distdbg.record.recent import RecentOp, to_op
 from distdbg.record.ring import is_op_whole
-from distdbg.record.rows import WORDS, to_array
+from distdbg.record.ring_copy import WORDS, to_array
 from distdbg.record.source import Source
 
 #: The outcome of an op that ended well and came from nobody in particular.

@@ -26,7 +26,7 @@ from distdbg.record.entries import (
 )
 from distdbg.record.format import Exit
 from distdbg.record.printable import printable
-from distdbg.record.whereabouts import Clock
+from distdbg.record.rank_words import Clock
 
 _LEVELS = ("off", "info", "detail")
 

@@ -4,7 +4,7 @@ Forms
 
     short.py                    at most 12 lines for a log, a launcher's report, a raised error
     text.py                     what a terminal shows; the only one that imports rich
-    plain.py schema.py          the JSON of `distdbg analyze --json`, and what its keys mean
+    verdict_json.py schema.py          the JSON of `distdbg analyze --json`, and what its keys mean
     html.py                     one file with a timeline, graphs and tables: svg, page_data, page/
 
 What they show, without a form
@@ -17,4 +17,13 @@ What they show, without a form
     words.py                    ranks, sites, times and waits as a reader wants them
 
 All that comes from a program is escaped here: files may come from anywhere.
+
+gone            where a rank that is gone was
+left_values     what the variables around a call held on each rank, where its error file says so
+loop_exits      what skips a call in its source, or ends the loop that it stands in
+notes           what is worth saying of the source around the lines of a stack, by what was found
+parting_values  variables that differ between ranks just as their calls do
+set_at          where a variable that differs between ranks gets its value, and what skips that
+source_hint     hints that only the source gives
+told_stacks     the stacks that explain a finding, with their source
 """

@@ -14,8 +14,8 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
 from distdbg.render.aggregate import Lane
-from distdbg.render.plain import state_of
 from distdbg.render.story import status_text
+from distdbg.render.verdict_json import state_of
 from distdbg.render.words import iso_text, safe, site_text
 
 MOST_OPS: Final = 20_000

@@ -10,8 +10,8 @@ from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.libraries import is_library
+from distdbg.record.observations import threads_in
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import threads_in
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.story import state_text

@@ -10,8 +10,8 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Activity, Session
 from distdbg.record.entries import Mark, SpanBegin, SpanEnd
 from distdbg.record.format import Exit, Status
+from distdbg.record.observations import IN_LOCK, waits_for_lock
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import IN_LOCK, waits_for_lock
 from distdbg.render.words import seconds_text, site_text
 
 _EXITS: Final = {

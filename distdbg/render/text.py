@@ -27,11 +27,11 @@ from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
 from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
-from distdbg.render.plain import lacks_of
 from distdbg.render.printed import printed_last
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import Step, ago_text, story_of
 from distdbg.render.told_stacks import ToldStack, tell_stacks
+from distdbg.render.verdict_json import lacks_of
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (
     facts_of,

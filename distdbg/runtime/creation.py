@@ -11,18 +11,18 @@ from datetime import timedelta
 from functools import partial
 
 from distdbg import config
-from distdbg.check.gone import find_gone
 from distdbg.check.levels import apply_level
 from distdbg.check.logs import get_logger
+from distdbg.check.lost_members import find_gone
 from distdbg.check.membership import Creation
 from distdbg.errors import UsageError, format_ranks
 from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
+from distdbg.runtime.debugger_seam import on_other_rules
 from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.lives import Life, Lives
-from distdbg.runtime.meeting import meet
+from distdbg.runtime.group_join import meet
+from distdbg.runtime.member_liveness import Life, Lives
 from distdbg.runtime.options import seconds_or_none
-from distdbg.runtime.stops import on_other_rules
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, NewType, overload
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import torch_profiler
 from distdbg.runtime.call import Call
+from distdbg.runtime.debugger_seam import Breakpoints
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.group_methods import GroupMethods
 from distdbg.runtime.integers import to_int
 from distdbg.runtime.options import seconds_or_none
-from distdbg.runtime.stops import Breakpoints
 from distdbg.runtime.work import Work
 from distdbg.runtime.world import World, current, current_world, not_initialized
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distdbg.check.blocks import Blocks
     from distdbg.native import KnownCalls
     from distdbg.runtime.coalescing import Collector
-    from distdbg.runtime.lives import Life
+    from distdbg.runtime.member_liveness import Life
     from distdbg.runtime.store import Store
 
 

@@ -23,19 +23,19 @@ from distdbg.runtime.backends.registry import (
     check_available,
     is_over_mpi,
 )
+from distdbg.runtime.control_page import follow_launcher, unfollow_control
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
-from distdbg.runtime.departure import LINGER_S, ExitNote, tell_launcher_of_errors
-from distdbg.runtime.following import follow_launcher, unfollow_control
+from distdbg.runtime.debugger_seam import check_stops, end_stops, hold_on_error, start_stops
+from distdbg.runtime.exit_reason import LINGER_S, ExitNote, tell_launcher_of_errors
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.group_join import part
 from distdbg.runtime.integers import to_ints, to_place
 from distdbg.runtime.latent import begin_latent, end_latent
-from distdbg.runtime.lives import Life, Lives
-from distdbg.runtime.meeting import part
+from distdbg.runtime.member_liveness import Life, Lives
 from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.stack_signal import install_stack_signal, remove_stack_signal
-from distdbg.runtime.stops import check_stops, end_stops, hold_on_error, start_stops
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.torch_profiler import look_for_torch
 from distdbg.runtime.world import World, current

@@ -17,8 +17,8 @@ from distdbg.record import folders
 from distdbg.record.format import Exit
 from distdbg.record.holes import give_back
 from distdbg.record.writing import make_recorder, write_exit
-from distdbg.runtime.following import follow_control, unfollow_control
-from distdbg.runtime.lives import Lives
+from distdbg.runtime.control_page import follow_control, unfollow_control
+from distdbg.runtime.member_liveness import Lives
 from distdbg.runtime.trace_context import API, TraceContext, names_traces
 from distdbg.runtime.uncaught import know_run
 

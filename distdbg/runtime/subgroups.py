@@ -17,7 +17,6 @@ from distdbg.check.membership import Creation
 from distdbg.check.sites import call_site
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.record.format import Aside
-from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import (
     Backend,
     BackendConfig,
@@ -28,8 +27,9 @@ from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
 from distdbg.runtime.integers import to_int, to_ints, to_lists
-from distdbg.runtime.lives import Lives
+from distdbg.runtime.member_liveness import Lives
 from distdbg.runtime.objects import broadcast_object_list
+from distdbg.runtime.recorded_waits import aside
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World, current
 

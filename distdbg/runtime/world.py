@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from distdbg.check.log_levels import DebugLevel
     from distdbg.check.unwaited import Unwaited
     from distdbg.native import Control, Form, Recorder
-    from distdbg.runtime.departure import ExitNote
+    from distdbg.runtime.debugger_seam import Stops
+    from distdbg.runtime.exit_reason import ExitNote
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
     from distdbg.runtime.stack_signal import StackSignal
-    from distdbg.runtime.stops import Stops
     from distdbg.runtime.watcher import Watcher
 
 

@@ -10,6 +10,14 @@ reduce_op.py  torch's reduce ops as ours
 Importing this package costs nothing and imports no torch. `register()` makes "distdbg" known to torch; it
 runs by itself when torch is imported before or after this package is installed (entry point
 `torch.backends`, which TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches off).
+
+data_parallel  distributedDataParallel for torch modules, over a distdbg group
+functional     functional collectives in autograd's graph
+hook           installs the tap when a program imports torch.distributed; costs next to nothing where none
+               does
+job            one process of a torch job, watched
+tap            the ops of torch's groups, seen and checked where torch dispatches them
+world          A World of ours beside torch's groups
 """
 
 from __future__ import annotations

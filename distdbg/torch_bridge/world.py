@@ -17,13 +17,13 @@ from distdbg.check.membership import Creation
 from distdbg.check.sites import call_site
 from distdbg.errors import DistError
 from distdbg.record.format import Aside
-from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.creation import create_group
 from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.group_join import meet, part
 from distdbg.runtime.init import destroy_process_group, init_process_group
-from distdbg.runtime.lives import Lives
-from distdbg.runtime.meeting import meet, part
+from distdbg.runtime.member_liveness import Lives
+from distdbg.runtime.recorded_waits import aside
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World, current, set_watching, use
 from distdbg.torch_bridge.store import TorchStore

@@ -18,4 +18,26 @@
 
 A feed is asked by the clock of the app, a few times a second; it never calls back. Nothing here imports the
 agent: `agent/live_feed.py` is a feed, and `cli/top.py` puts both together.
+
+attach      A debugger on a rank, in the terminal of the dashboard, which steps aside until the debugger
+            is left
+awaited     which ranks have not called the op that others wait in, from their rows alone
+details     what Enter opens
+gate        who may come in to a dashboard that is served to a browser
+headline    the headline over every view
+leaving     signals that end a dashboard leave the terminal as it was
+page_keys   which keys there are now
+parts       which ranks are the cause, and which its victims
+picture     A screenshot of the dashboard as SVG
+replayed    what a feed of the past can do beside `Feed`
+sheet       lines of text under a cursor, for what is no table: a verdict, a stack, a drawn graph
+sorting     sorts the table that is looked at
+targets     what the cursor can select and Enter opens
+tones       the style of a tone or another part of a widget, from its CSS, for what draws its own lines
+verdict     reads the verdict of a snapshot
+wait_graph  who waits for whom, drawn
+web         `distdbg top --web`
+web_driver  the driver of a dashboard whose terminal is a browser
+web_server  the server behind `distdbg top --web`
+wrapped     how a line that is longer than the screen is wide becomes several rows
 """

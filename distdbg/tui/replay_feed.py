@@ -28,8 +28,8 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
 from distdbg.errors import DistError, UsageError
 from distdbg.record.rank_state import RankState
-from distdbg.render.plain import to_plain
 from distdbg.render.short import short_lines
+from distdbg.render.verdict_json import to_plain
 from distdbg.tui.feed import Action, Topic
 from distdbg.tui.replay.bars import Bars
 from distdbg.tui.replay.details import op_detail, rank_detail, stacks_at

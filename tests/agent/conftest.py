@@ -18,8 +18,8 @@ import pytest
 
 from distdbg.agent.client import AgentClient
 from distdbg.errors import DistNetworkError
+from distdbg.record.observations import read_sightings
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import read_sightings
 from distdbg.testing.fork_server import ForkedRank, ForkServer, fork_servers
 
 ROOT = Path(__file__).resolve().parents[2]

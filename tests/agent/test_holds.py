@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distdbg.agent.client import AgentClient
-from distdbg.agent.feed.doors import RunDoor
+from distdbg.agent.feed.connections import RunDoor
 from distdbg.agent.live_feed import LiveFeed
 from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.main import main

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from distdbg.agent import protocol
-from distdbg.agent.feed.doors import RunDoor, newest_run
+from distdbg.agent.feed.connections import RunDoor, newest_run
 from distdbg.agent.live_feed import LiveFeed
 from distdbg.agent.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.errors import DistError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent.client import AgentClient, AgentError
-from distdbg.agent.splices import MOST_WAITING_NBYTES
+from distdbg.agent.proxy import MOST_WAITING_NBYTES
 from distdbg.control import sockets
 from distdbg.errors import UsageError
 from tests.agent.conftest import Job

@@ -16,8 +16,8 @@ from distdbg.diagnose.load.torch_dumps import read_torch_dumps
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError
 from distdbg.render.html import to_html
-from distdbg.render.plain import to_plain
 from distdbg.render.text import print_verdict
+from distdbg.render.verdict_json import to_plain
 from distdbg.testing.torch_dump_builder import TorchDumpBuilder, to_json
 from tests.fuzz import harness
 

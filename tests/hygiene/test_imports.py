@@ -71,7 +71,7 @@ def test_an_observer_needs_neither_the_extension_nor_arrays() -> None:
 
 
 def test_reading_a_record_needs_neither_the_extension_nor_arrays() -> None:
-    loaded = modules_after("from distdbg.record import folders, reader, whereabouts")
+    loaded = modules_after("from distdbg.record import folders, rank_words, reader")
     assert not loaded_of(loaded, HEAVY | NATIVE | OBSERVER_LIBRARIES | {"distdbg.runtime"})
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent.client import AgentClient
-from distdbg.agent.feed.doors import RunDoor, newest_run
+from distdbg.agent.feed.connections import RunDoor, newest_run
 from distdbg.agent.live_feed import LiveFeed
 from distdbg.agent.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.record.rank_state import RankState

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from distdbg.record.observations import read_sightings
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import read_sightings
 from distdbg.record.thresholds import limit_ns
 from distdbg.testing.jobs import RunningJob
 

@@ -16,7 +16,7 @@ import pytest
 from distdbg.agent.client import AgentClient
 from distdbg.record.folders import agent_socket, attempt_folder
 from distdbg.record.host import host_name
-from distdbg.record.sightings import read_sightings
+from distdbg.record.observations import read_sightings
 from distdbg.testing.jobs import Done, RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]

@@ -14,12 +14,12 @@ import pytest
 
 import distdbg
 from distdbg.launch.evidence import Evidence, gather
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.choices import OutputChoices
 from distdbg.launch.outputs.folders import make_logs_folder
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.root_cause import Part, find_root_cause
-from distdbg.launch.std import Std
 from distdbg.record.ends import RankEnd
 
 pytestmark = pytest.mark.ranks

@@ -18,8 +18,8 @@ import pytest
 
 from distdbg.record.entries import Op
 from distdbg.record.folders import is_live
+from distdbg.record.rank_words import where_is
 from distdbg.record.reader import read_record
-from distdbg.record.whereabouts import where_is
 
 PROGRAM = Path(__file__).parent / "record_kill_program.py"
 STEPS: tuple[str, ...] = runpy.run_path(str(PROGRAM))["STEPS"]

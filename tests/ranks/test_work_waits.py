@@ -19,8 +19,8 @@ import distdbg as dist
 from distdbg.errors import DistError, OpTimeout
 from distdbg.record.entries import WorkWait
 from distdbg.record.folders import record_name
+from distdbg.record.rank_words import where_is
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.record.whereabouts import where_is
 from distdbg.runtime.world import current
 
 

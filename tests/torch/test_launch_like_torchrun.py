@@ -20,8 +20,8 @@ from torch.distributed.run import config_from_args, get_args_parser
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.flags import parse
 from distdbg.launch.options import Machine, read_options
+from distdbg.launch.output_streams import parse_std
 from distdbg.launch.rendezvous.round import NodeFacts
-from distdbg.launch.std import parse_std
 
 if TYPE_CHECKING:
     from warm_python import WarmPython

@@ -4,7 +4,7 @@
     counts     ops by group and kind, since the groups were made
     bars       the newest ops of each rank, for a timeline
     one_op     one op on all ranks
-    closely    one rank, with its newest ops
+    one_rank   one rank, with its newest ops
     kept_log   what the ranks have printed
     methods    the methods of the API
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.agent.board.clock import HostClock
-from distdbg.agent.plain import list_members
+from distdbg.agent.op_json import list_members
 from distdbg.agent.tail import TailedRecord
 from distdbg.errors import UsageError
 from distdbg.record.entries import Group, label_of_kind

@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
-from distdbg.launch.std import Std
 
 MOST_LINES: Final = 2000
 _KEPT: Final = 5000

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from distdbg.agent.arguments import number_of, ranks_of, text_of
 from distdbg.agent.board.bars import MOST_BARS, read_places, tell_bars
 from distdbg.agent.board.clock import HostClock, read_clock
-from distdbg.agent.board.closely import MOST_HISTORY, tell_history, tell_rank
 from distdbg.agent.board.counts import count_ops, plain_counted
 from distdbg.agent.board.kept_log import MOST_LINES, KeptLog
 from distdbg.agent.board.one_op import find_named, tell_op
+from distdbg.agent.board.one_rank import MOST_HISTORY, tell_history, tell_rank
 from distdbg.agent.gpus import Gpus
 from distdbg.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from distdbg.agent.roster import Roster
-    from distdbg.agent.seat import Seat
     from distdbg.agent.tail import TailedRecord
+    from distdbg.agent.watched_rank import Seat
 
 Plain = dict[str, Any]
 

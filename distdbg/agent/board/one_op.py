@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from distdbg.agent.board.clock import HostClock
-from distdbg.agent.plain import list_members
-from distdbg.agent.seat import name_op, show_site
+from distdbg.agent.op_json import list_members
 from distdbg.agent.tail import TailedRecord
+from distdbg.agent.watched_rank import name_op, show_site
 from distdbg.record.entries import KIND_LABELS, Group, Op, Progress
 from distdbg.record.form_text import show_form
 from distdbg.record.format import Flag

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from distdbg.agent.board.clock import HostClock
 from distdbg.agent.feed.bars import BarStore
-from distdbg.agent.feed.links import Links, is_refusal, is_unknown
-from distdbg.agent.feed.rows import (
+from distdbg.agent.feed.dashboard_rows import (
     Usage,
     abort_text,
     breakpoint_rows,
@@ -33,6 +32,7 @@ from distdbg.agent.feed.rows import (
     wait_rows,
     with_gpus,
 )
+from distdbg.agent.feed.links import Links, is_refusal, is_unknown
 from distdbg.errors import DistError
 from distdbg.record.printable import printable
 from distdbg.tui.feed import Topic

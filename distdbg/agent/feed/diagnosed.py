@@ -19,7 +19,7 @@ def diagnosed(folder: Path | None) -> Words | None:
         return None
     from distdbg.diagnose.load.run_folder import load_run
     from distdbg.diagnose.verdict import diagnose
-    from distdbg.render.plain import to_plain
+    from distdbg.render.verdict_json import to_plain
 
     try:
         session = load_run(folder)

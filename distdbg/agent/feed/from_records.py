@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.agent.board.methods import Board
-from distdbg.agent.plain import plain_group, plain_op
+from distdbg.agent.op_json import plain_group, plain_op
 from distdbg.agent.roster import Roster
 from distdbg.control.page import read_page
 from distdbg.errors import DistNetworkError, RecordError, UsageError

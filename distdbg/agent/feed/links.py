@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from distdbg.agent.client import AgentClient
-from distdbg.agent.feed.doors import Asked, Door
+from distdbg.agent.feed.connections import Asked, Door
 from distdbg.errors import DistError, DistNetworkError, UsageError
 
 #: How long a host that did not answer is left alone.

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from distdbg.agent.judging.patience import patient_state
-from distdbg.agent.seat import Seat
+from distdbg.agent.judging.stuck_thresholds import patient_state
+from distdbg.agent.watched_rank import Seat
 from distdbg.errors import RecordError
 from distdbg.record.entries import Frame, Group, Op
 from distdbg.record.format import Flag

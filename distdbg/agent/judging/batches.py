@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
 from distdbg.record.batches import HINT, UNKNOWN
 from distdbg.record.ran_out import look, say
-from distdbg.render.plain import to_plain
 from distdbg.render.short import short_lines
+from distdbg.render.verdict_json import to_plain
 
 if TYPE_CHECKING:
     from distdbg.agent.judging.judge import Judged

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.agent.judging.live_session import Facts, Heard, make_session
-from distdbg.agent.judging.news import Case
+from distdbg.agent.judging.reports import Case
 from distdbg.agent.policy import find_hopeless, find_proof
 from distdbg.diagnose.finding import Edge, Kind, Verdict
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
-from distdbg.render.plain import to_plain
 from distdbg.render.short import short_lines
+from distdbg.render.verdict_json import to_plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from distdbg.record.entries import Frame
 from distdbg.record.format import Exit
 from distdbg.record.forms import Form, read_form
 from distdbg.record.rank_state import RankState
-from distdbg.record.whereabouts import read_exit_text
+from distdbg.record.rank_words import read_exit_text
 
 _MOST_FOUND: Final = 64
 _MOST_NS: Final = 1 << 62

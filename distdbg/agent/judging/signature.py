@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.agent.judging.patience import patient_state
-from distdbg.agent.seat import Seat
+from distdbg.agent.judging.stuck_thresholds import patient_state
+from distdbg.agent.watched_rank import Seat
 from distdbg.record.rank_state import RankState
 
 Signature = tuple[object, ...]

@@ -18,16 +18,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.judging.account import Account, AccountMaker, latent_of, without_ops
-from distdbg.agent.judging.blamed import (
-    Sightings,
-    take_blamed,
-    targets_of,
-    withdraw_verdict,
-    write_verdict,
-)
-from distdbg.agent.judging.dates import Dates, last_good
-from distdbg.agent.judging.doubt import Doubt
-from distdbg.agent.judging.looks import fresh_ns, is_held_back, pause_ns
+from distdbg.agent.judging.confirmation import Doubt
+from distdbg.agent.judging.error_times import Dates, last_good
+from distdbg.agent.judging.pacing import fresh_ns, is_held_back, pause_ns
 from distdbg.agent.judging.signature import (
     Signature,
     find_prompts,
@@ -35,14 +28,21 @@ from distdbg.agent.judging.signature import (
     has_ended_well,
     is_of_interest,
 )
-from distdbg.agent.seat import Seat
+from distdbg.agent.judging.verdict_files import (
+    Sightings,
+    take_blamed,
+    targets_of,
+    withdraw_verdict,
+    write_verdict,
+)
+from distdbg.agent.watched_rank import Seat
 from distdbg.errors import RecordError
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.judging.judge import Judged
-    from distdbg.agent.judging.news import Case
+    from distdbg.agent.judging.reports import Case
     from distdbg.agent.roster import Roster
     from distdbg.agent.steering import Steering
 
@@ -358,7 +358,7 @@ class Watch:
     # ------------------------------------------------------------------------------- what follows
 
     def _accept(self, judged: Judged, now_ns: int) -> None:
-        from distdbg.agent.judging.news import News
+        from distdbg.agent.judging.reports import News
 
         if self._news is None:
             self._news = News()
@@ -459,7 +459,7 @@ class Watch:
 
 def _load() -> None:
     """Import what judging takes, before there is any hurry."""
-    from distdbg.agent.judging import judge, news  # noqa: F401
+    from distdbg.agent.judging import judge, reports  # noqa: F401
 
 
 def _has_reason(account: Account) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from distdbg.errors import format_ranks
-from distdbg.export.metrics.facts import Blamed
+from distdbg.export.metrics.samples import Blamed
 
 _NOTE: Final = "note"
 #: Notes of these kinds are of what ranks wait in now.

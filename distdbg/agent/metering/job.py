@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from distdbg.agent.client import AgentClient
 from distdbg.errors import DistError
-from distdbg.export.metrics.facts import HistogramFacts
+from distdbg.export.metrics.samples import HistogramFacts
 from distdbg.export.metrics.totals import Histograms, JobHistograms
 from distdbg.record.folders import agent_socket
 

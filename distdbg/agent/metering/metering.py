@@ -25,8 +25,8 @@ from distdbg.agent.metering.ranks import RankReader
 from distdbg.agent.processes import read_stat
 from distdbg.errors import DistNetworkError
 from distdbg.export.metrics.collect import collect
-from distdbg.export.metrics.facts import AgentFacts, Exemplars, HostFacts, JobFacts
 from distdbg.export.metrics.model import Metrics
+from distdbg.export.metrics.samples import AgentFacts, Exemplars, HostFacts, JobFacts
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.rank_state import RankState
 

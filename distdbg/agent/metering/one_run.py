@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Final
 
 from distdbg import __version__
-from distdbg.agent.feed.doors import is_folder_over
+from distdbg.agent.feed.connections import is_folder_over
 from distdbg.agent.feed.final import final_verdict
-from distdbg.agent.lives import Life
 from distdbg.agent.metering.findings import FindingCounts
 from distdbg.agent.metering.ranks import RankReader
+from distdbg.agent.process_ends import Life
 from distdbg.agent.processes import read_stat
 from distdbg.agent.roster import Roster
 from distdbg.control.page import read_page
 from distdbg.errors import RecordError
 from distdbg.export.metrics.collect import collect
-from distdbg.export.metrics.facts import AgentFacts, HostFacts, JobFacts
 from distdbg.export.metrics.model import Metrics
+from distdbg.export.metrics.samples import AgentFacts, HostFacts, JobFacts
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import SUFFIX, attempt_number, attempts

@@ -10,14 +10,14 @@ from distdbg.agent.findings import read_words
 from distdbg.agent.metering.checks import SUSPICION, check_of
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.metrics.facts import OpCount, RankFacts
+from distdbg.export.metrics.samples import OpCount, RankFacts
 from distdbg.record.entries import Group, Op, label_of_kind
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.roster import Roster
-    from distdbg.agent.seat import Seat
     from distdbg.agent.tail import TailedRecord
+    from distdbg.agent.watched_rank import Seat
 
 #: Groups that a rank may make before it is read again. A record has 512 counters, and those of closed groups
 #: give way to others.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from distdbg.agent.feed.doors import is_folder_over
+from distdbg.agent.feed.connections import is_folder_over
 from distdbg.agent.metering.one_run import RunMeter
 from distdbg.agent.metering.targets import Neighbours
 from distdbg.errors import DistError

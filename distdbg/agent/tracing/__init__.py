@@ -11,7 +11,7 @@
     row.py        an op as far as its words tell
     follower.py   one record: what is new in it, at a cost that does not depend on how fast the rank is
     groups.py     the groups of a record
-    likes.py      ops that differ in numbers and times alone: the spans of one by those of another
+    span_templates.py      ops that differ in numbers and times alone: the spans of one by those of another
     roots.py      roots of what failed without the rank that sends them otherwise
     queues.py     what waits to be sent: bounded, with counts of what had no room
     sender.py     one thread that sends, and what it does while nobody takes it
@@ -21,4 +21,6 @@
 
 Two threads of the agent's process, neither of which touches what the loop has: they read the records by
 themselves. Nothing waits for a collector: neither the job, nor the loop, nor the follower.
+
+session  what OpenTelemetry's HTTP exporters send with
 """

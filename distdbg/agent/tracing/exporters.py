@@ -21,8 +21,8 @@ from distdbg.agent.tracing.sender import Exporter
 from distdbg.agent.tracing.settings import Protocol, Signal
 from distdbg.errors import UsageError
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import LogData, SpanData
+from distdbg.export.otel.recorded_ops import RankFacts
 
 Owned = tuple[RankFacts | None, SpanData | LogData]
 """With whose it is; None: the agent's."""

@@ -18,13 +18,13 @@ from typing import Final
 
 from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.groups import Groups
-from distdbg.agent.tracing.likes import Likes, Sort, sort_of
 from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
+from distdbg.agent.tracing.span_templates import Likes, Sort, sort_of
 from distdbg.agent.tracing.tail import Key
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.recorded_ops import GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, Verdict, is_remarkable
 from distdbg.record.entries import Event, Op, label_of_kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.agent.tail import TailedRecord
-from distdbg.export.otel.facts import GroupFacts
+from distdbg.export.otel.recorded_ops import GroupFacts
 
 
 class Groups:

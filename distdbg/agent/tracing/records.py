@@ -21,11 +21,11 @@ from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.roots import tell_roots
 from distdbg.agent.tracing.row import Sampled, Shared
 from distdbg.agent.tracing.tail import Tail
-from distdbg.agent.tree.keeps import Keep
+from distdbg.agent.tree.tail_sampling import Keep
 from distdbg.errors import RecordError
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import log_of_error
 from distdbg.export.otel.model import LogData, SpanData
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sampling import Budget, Sampler
 from distdbg.record.entries import SOURCE_DROPPED
 

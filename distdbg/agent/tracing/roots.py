@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from distdbg.agent.tracing.follower import Follower
 from distdbg.errors import RecordError
-from distdbg.export.otel.facts import GroupFacts, facts_of
 from distdbg.export.otel.model import SpanData
+from distdbg.export.otel.recorded_ops import GroupFacts, facts_of
 from distdbg.record.entries import Op
 
 

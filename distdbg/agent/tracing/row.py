@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.tail import Tail
-from distdbg.export.otel.facts import Context, GroupFacts
 from distdbg.export.otel.model import SpanData
+from distdbg.export.otel.recorded_ops import Context, GroupFacts
 from distdbg.export.otel.sampling import Budget, Sampler, Verdict
 
 Emit = Callable[[SpanData], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final
 
-from distdbg.agent.tree.keeps import Keep
+from distdbg.agent.tree.tail_sampling import Keep
 
 Key = tuple[str, int]
 """The name of a group and the number of a collective there; of other ops '' and their trace."""

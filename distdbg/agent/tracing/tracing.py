@@ -34,9 +34,8 @@ from distdbg.agent.tracing.queues import (
 from distdbg.agent.tracing.records import HostRecords
 from distdbg.agent.tracing.sender import Exporter, Sender
 from distdbg.agent.tracing.settings import Settings, Signal, read_settings
-from distdbg.agent.tree.keeps import Keep
+from distdbg.agent.tree.tail_sampling import Keep
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import (
     find_op,
     log_of_end,
@@ -45,6 +44,7 @@ from distdbg.export.otel.found import (
     span_of_finding,
 )
 from distdbg.export.otel.model import LogData, SpanData
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sampling import read_sampler
 from distdbg.record.ends import RankEnd
 

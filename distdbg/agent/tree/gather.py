@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.agent.tree.rows import (
+from distdbg.agent.tree.status_rows import (
     HOST_SCHEMA,
     LOST,
     RANK_SCHEMA,

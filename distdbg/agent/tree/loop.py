@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from distdbg.agent.tree.ascent import Ascent
 from distdbg.agent.tree.finding import Address, Directory
 from distdbg.agent.tree.handshake import Handshake
 from distdbg.agent.tree.links import NEEDS_TLS, Link, LinkLost, connect, hurry, listen, secure
 from distdbg.agent.tree.messages import BadMessage
+from distdbg.agent.tree.parent_choice import Ascent
 from distdbg.agent.tree.pipe_ends import PipeEnd, PipeEnds
 from distdbg.agent.tree.pipes import Key
 from distdbg.agent.tree.shape import ancestors

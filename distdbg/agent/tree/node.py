@@ -22,7 +22,6 @@ from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Accounts, Told, Vouch
 from distdbg.agent.tree.clock import HERE, Exchanges, Offset
 from distdbg.agent.tree.gather import OWN, Gathering
-from distdbg.agent.tree.keeps import Keeps
 from distdbg.agent.tree.messages import (
     BadMessage,
     pack_message,
@@ -33,7 +32,7 @@ from distdbg.agent.tree.messages import (
 from distdbg.agent.tree.orders import Do, Order, OrderLog
 from distdbg.agent.tree.pipes import NoWay, Pipes, Target
 from distdbg.agent.tree.remembered import Ask, Child
-from distdbg.agent.tree.rows import (
+from distdbg.agent.tree.status_rows import (
     HOST_SCHEMA,
     LEFT,
     RANK_SCHEMA,
@@ -42,6 +41,7 @@ from distdbg.agent.tree.rows import (
     read_rows,
     to_row,
 )
+from distdbg.agent.tree.tail_sampling import Keeps
 from distdbg.agent.tree.updates import LEAST_PERIOD_NS, Pace
 
 _S: Final = 1_000_000_000

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.finding import own_address, store_folder, store_opener
-from distdbg.agent.tree.keeps import Keep
 from distdbg.agent.tree.loop import Loop
 from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.orders import Do, Order
 from distdbg.agent.tree.pipe_ends import Came, PipeMail
 from distdbg.agent.tree.pipes import Key, NoWay, Target
-from distdbg.agent.tree.rows import LOST, is_in
 from distdbg.agent.tree.shape import FAN_IN
+from distdbg.agent.tree.status_rows import LOST, is_in
+from distdbg.agent.tree.tail_sampling import Keep
 from distdbg.agent.tree.view import View, make_view
 
 if TYPE_CHECKING:

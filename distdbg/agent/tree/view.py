@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distdbg.agent.status import RankStatus
-from distdbg.agent.tree.rows import LOST, HostRow, RankRow, to_status
+from distdbg.agent.tree.status_rows import LOST, HostRow, RankRow, to_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdbg.check.facts import signature
 from distdbg.check.foreign.array_facts import ArrayFacts
+from distdbg.check.signature import signature
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype

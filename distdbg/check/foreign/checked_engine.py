@@ -13,7 +13,7 @@ Levels
     DETAIL  the op starts when all ranks have agreed, so a difference leaves no trace. Async ops are
             started by a thread of the group, after their agreements and in order.
 
-Hanging backends. The caller never waits inside the backend: a thread does (hands.py), and the caller
+Hanging backends. The caller never waits inside the backend: a thread does (worker_threads.py), and the caller
 looks after the peers and the deadline. Only a backend that is bound to the caller's thread
 (traits.py) is called there; then another thread looks, and aborts it. An engine that never blocks
 without looking around (`run_watched`, and `wait_watched` of what it starts) is called by the caller as well,
@@ -31,10 +31,10 @@ from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.block import Block
 from distdbg.check.foreign.checked_pending import CheckedPending, Watch, as_started, is_usable_after
 from distdbg.check.foreign.control import ControlGroup
-from distdbg.check.foreign.hands import Hands
 from distdbg.check.foreign.lane import Lane
 from distdbg.check.foreign.messages import Messages
 from distdbg.check.foreign.traits import Traits
+from distdbg.check.foreign.worker_threads import Hands
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.control import GRACE_NS, ControlGroup
-from distdbg.check.foreign.hands import SLICE_S
+from distdbg.check.foreign.worker_threads import SLICE_S
 from distdbg.errors import (
     CollectiveError,
     DistError,

@@ -12,8 +12,8 @@ from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_site
 from distdbg.record.libraries import is_library
+from distdbg.record.observations import crashed_child_in
 from distdbg.record.printed_stack import own_frame
-from distdbg.record.sightings import crashed_child_in
 
 _KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
 _LOST: Final = "what that process had to make is lost, and the rank waits for it"

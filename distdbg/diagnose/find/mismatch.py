@@ -34,7 +34,7 @@ from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.slip import Slip, find_slip
+from distdbg.diagnose.shifted_calls import Slip, find_slip
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import Shape

@@ -27,8 +27,7 @@ from distdbg.diagnose.session import Activity, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
 from distdbg.record.format import Status
 from distdbg.record.libraries import is_library
-from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import (
+from distdbg.record.observations import (
     CHILD_END,
     FILE_LOCK,
     NO_OTHER_THREAD,
@@ -38,6 +37,7 @@ from distdbg.record.sightings import (
     lock_holder_in,
     waits_for_lock,
 )
+from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import measure_of
 
 _IS: Final = {

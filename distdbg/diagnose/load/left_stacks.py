@@ -19,8 +19,8 @@ from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.crash_file import read_crash
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.format import Exit
+from distdbg.record.observations import dead_child_in
 from distdbg.record.printed_stack import own_frame, read_stack
-from distdbg.record.sightings import dead_child_in
 
 _CRASHES: Final = ("signal",)
 _STDERR: Final = "stderr.log"

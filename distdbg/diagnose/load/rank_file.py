@@ -15,8 +15,8 @@ from distdbg.diagnose.session import Progress, RankLog, WorkWait
 from distdbg.record.columns import UNSET, Columns, OpColumns
 from distdbg.record.entries import KIND_LABELS, Context, Finding, Header, State
 from distdbg.record.format import Aside, Flag, Status
+from distdbg.record.rank_words import read_exit_text
 from distdbg.record.reader import RecordFile
-from distdbg.record.whereabouts import read_exit_text
 
 _KNOWN: Final = {*range(len(KIND_LABELS)), *Aside}
 _KINDS: Final = bytes(kind if kind in _KNOWN else OTHER_KIND for kind in range(256))

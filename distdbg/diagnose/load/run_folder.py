@@ -37,9 +37,9 @@ from distdbg.errors import RecordError, UsageError, format_ranks
 from distdbg.record.ends import RankEnd
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
 from distdbg.record.format import MAGIC
+from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
 from distdbg.record.stop_order import read_stop_order
-from distdbg.record.whereabouts import read_boot_id
 
 AnyPath = str | os.PathLike[str]
 

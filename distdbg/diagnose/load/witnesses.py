@@ -10,7 +10,7 @@ from distdbg.diagnose.load.rank_file import RankFile
 from distdbg.diagnose.session import Activity
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.entries import Frame
-from distdbg.record.sightings import Sighting, read_sightings
+from distdbg.record.observations import Sighting, read_sightings
 
 
 def read_all_ends(folders: Iterable[Path]) -> dict[int, list[RankEnd]]:

@@ -11,13 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from distdbg.diagnose.finding import Kind as FindingKind
 from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
 from distdbg.export.metrics.buckets import CLASSIC_SERIES, bucket_of
-from distdbg.export.metrics.facts import (
-    AgentFacts,
-    Exemplars,
-    HostFacts,
-    JobFacts,
-    RankFacts,
-)
 from distdbg.export.metrics.families import (
     BY_NAME,
     FAMILIES,
@@ -28,6 +21,13 @@ from distdbg.export.metrics.families import (
     MetricType,
 )
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics, Sample, Samples
+from distdbg.export.metrics.samples import (
+    AgentFacts,
+    Exemplars,
+    HostFacts,
+    JobFacts,
+    RankFacts,
+)
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.rank_state import RankState
 

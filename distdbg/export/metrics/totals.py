@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.bandwidth import bus_factor
 from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
-from distdbg.export.metrics.facts import HistogramFacts, HostFacts, OpCount, RankFacts
 from distdbg.export.metrics.families import (
     CHECKS,
     LOST,
@@ -40,6 +39,7 @@ from distdbg.export.metrics.families import (
     OTHER_DTYPE,
     OTHER_GROUP,
 )
+from distdbg.export.metrics.samples import HistogramFacts, HostFacts, OpCount, RankFacts
 from distdbg.record.format import BUCKET_COUNT
 
 #: Rows of a rank that were not there at the last look and are remembered, should they come again.

@@ -3,7 +3,7 @@
     ids.py         trace and span ids that all hosts derive alike
     attributes.py  the table of attributes, from which the reference is made
     model.py       spans and log records as plain values
-    facts.py       an op as this package needs it, from what a record says
+    recorded_ops.py       an op as this package needs it, from what a record says
     ops.py         spans of collectives, messages and asides
     matching.py    which send a recv took, by numbers that both sides know
     regions.py     spans of `span()` blocks, and marks
@@ -13,4 +13,14 @@
     sdk.py         the same values as opentelemetry-sdk's; all that imports it
 
 Everything but `sdk` is pure and imports no OpenTelemetry.
+
+contexts      in which span of the program's own each thread of a rank is
+metric_names  what the families of metrics are called in OpenTelemetry
+of_log        the spans of a rank that was read for an export
+post          sends the lines of `file` to a collector instead
+protobuf      spans as OTLP's protobuf, several times as fast as the SDK's encoder makes it of its own
+              objects
+sdk_logs      log records as opentelemetry-sdk's, for its exporters
+sdk_metrics   metrics as opentelemetry-sdk's, for its exporters
+templates     spans of ops as JSON, fast
 """

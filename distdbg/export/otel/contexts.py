@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from distdbg.export.otel.facts import Context
+from distdbg.export.otel.recorded_ops import Context
 from distdbg.record import entries
 
 _MOST_THREADS: Final = 256

@@ -19,10 +19,10 @@ from typing import Any, Final, Protocol
 import distdbg
 from distdbg.export.findings import find_findings
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import spans_of_findings
 from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
 from distdbg.export.otel.of_log import LogSpans, rank_facts
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.reading import Opened
 
 #: Of one line; a reader takes a line as a whole. An op has up to three spans.

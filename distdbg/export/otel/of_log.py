@@ -18,11 +18,11 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import Context, GroupFacts, OpFacts, RankFacts, count_message
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.recorded_ops import Context, GroupFacts, OpFacts, RankFacts, count_message
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.templates import (
     Template,

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import Context, OpFacts, RankFacts
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
 from distdbg.export.otel.model import Link, SpanData, SpanEvent, SpanKind, Value
+from distdbg.export.otel.recorded_ops import Context, OpFacts, RankFacts
 from distdbg.record.format import Aside, Status
 from distdbg.record.forms import Listing
 

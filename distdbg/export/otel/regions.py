@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.ids import Numbering, span_id
 from distdbg.export.otel.model import SpanData, Value
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sampling import Sampler
 from distdbg.record.entries import Event, Mark, SpanBegin, SpanEnd
 

@@ -22,8 +22,8 @@ from opentelemetry.trace import (
 from distdbg import __version__
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel import model
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import SpanData, Value
+from distdbg.export.otel.recorded_ops import RankFacts
 
 SCOPE: Final = InstrumentationScope("distdbg", __version__)
 _SDK_VERSION: Final = version("opentelemetry-sdk")

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from distdbg.export.otel.facts import Context, OpFacts
 from distdbg.export.otel.ids import hex_ids
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.recorded_ops import Context, OpFacts
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import OpFacts, RankFacts, each_op
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.recorded_ops import OpFacts, RankFacts, each_op
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, Sampler, is_remarkable
 from distdbg.record.columns import Columns

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from distdbg.export.findings import find_findings
 from distdbg.export.reading import Opened
 from distdbg.export.tables.columns import ABSENT, COLUMNS, Column, Rank, Unit, Value
-from distdbg.export.tables.rows import Distinct, Part, finding_part, parts
+from distdbg.export.tables.rank_columns import Distinct, Part, finding_part, parts
 from distdbg.record.printable import printable
 
 if TYPE_CHECKING:

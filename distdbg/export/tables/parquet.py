@@ -21,7 +21,7 @@ from distdbg.errors import UsageError
 from distdbg.export.findings import find_findings
 from distdbg.export.reading import Opened
 from distdbg.export.tables.columns import ABSENT, COLUMNS, Column, Rank, Unit, Value
-from distdbg.export.tables.rows import Distinct, Part, finding_part, parts
+from distdbg.export.tables.rank_columns import Distinct, Part, finding_part, parts
 
 if TYPE_CHECKING:
     from distdbg.export.tables.columns import Numbers

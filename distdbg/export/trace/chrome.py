@@ -26,7 +26,6 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.export.findings import find_findings
 from distdbg.export.trace.arrivals import Arrivals
 from distdbg.export.trace.counts import Series, count
-from distdbg.export.trace.facts import facts_of, find_combos, kind_of, name_of
 from distdbg.export.trace.lanes import OPEN
 from distdbg.export.trace.moments import (
     Moment,
@@ -37,6 +36,7 @@ from distdbg.export.trace.moments import (
     values_of,
 )
 from distdbg.export.trace.pids import choose_pids
+from distdbg.export.trace.shared_arguments import facts_of, find_combos, kind_of, name_of
 from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
 from distdbg.record.format import Flag
 

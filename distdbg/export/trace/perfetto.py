@@ -26,7 +26,6 @@ from distdbg.export.findings import find_findings
 from distdbg.export.trace import packets
 from distdbg.export.trace.arrivals import Arrivals
 from distdbg.export.trace.counts import Series, count
-from distdbg.export.trace.facts import Combos, facts_of, find_combos, kind_of, name_of
 from distdbg.export.trace.lanes import OPEN
 from distdbg.export.trace.moments import (
     Moment,
@@ -39,7 +38,8 @@ from distdbg.export.trace.moments import (
 )
 from distdbg.export.trace.packets import EventType, Interned, Table
 from distdbg.export.trace.pids import choose_pids
-from distdbg.export.trace.rows import Blobs, Fixed, join, width_of
+from distdbg.export.trace.protobuf_columns import Blobs, Fixed, join, width_of
+from distdbg.export.trace.shared_arguments import Combos, facts_of, find_combos, kind_of, name_of
 from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
 
 if TYPE_CHECKING:

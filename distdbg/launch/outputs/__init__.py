@@ -15,4 +15,7 @@
 
 A stream that is teed is written by its rank to a file, and read there. So a console that nobody reads
 never makes a rank wait, and what a rank printed before it died is there however it died.
+
+losses    files that a launcher could not write
+tee_pipe  the pipe into which a rank prints what is kept and shown
 """

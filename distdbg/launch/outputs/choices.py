@@ -7,7 +7,7 @@ from enum import StrEnum
 from string import Template
 from typing import TYPE_CHECKING, Self
 
-from distdbg.launch.std import Std
+from distdbg.launch.output_streams import Std
 
 if TYPE_CHECKING:
     from distdbg.launch.options import RunOptions

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import ConfigError
-from distdbg.launch.std import Std
+from distdbg.launch.output_streams import Std
 from distdbg.record.folders import LOGS, attempt_folder, attempts, make_inner
 
 LOG_NAMES: Final[Mapping[Std, str]] = {Std.OUT: "stdout.log", Std.ERR: "stderr.log"}

@@ -13,8 +13,8 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.folders import ELSEWHERE, LOG_NAMES
-from distdbg.launch.std import Std
 from distdbg.record.folders import LOGS, attempts
 from distdbg.record.line_times import LineTimes, read_line_times
 

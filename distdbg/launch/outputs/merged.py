@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from distdbg.launch.std import Std
+from distdbg.launch.output_streams import Std
 
 
 class Line(NamedTuple):

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distdbg.errors import ConfigError
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.alike import Alike
 from distdbg.launch.outputs.choices import OutputChoices, Place
 from distdbg.launch.outputs.folders import (
@@ -35,7 +36,6 @@ from distdbg.launch.outputs.pipe_tail import PipeTail
 from distdbg.launch.outputs.sinks import Console, LineFile, Sink
 from distdbg.launch.outputs.tail import Tail
 from distdbg.launch.outputs.tee_pipe import TeePipe
-from distdbg.launch.std import Std
 from distdbg.record.folders import attempt_folder
 from distdbg.record.line_times import LOOK_NS, LineTimesWriter
 

@@ -31,7 +31,7 @@ from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
-from distdbg.runtime.lives import Life, Lives
+from distdbg.runtime.member_liveness import Life, Lives
 from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import (
@@ -43,7 +43,7 @@ from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.gpu.beside_host import OnGpu
-    from distdbg.runtime.stops import Through
+    from distdbg.runtime.debugger_seam import Through
     from distdbg.runtime.store import Store
 
 _log = get_logger("runtime")

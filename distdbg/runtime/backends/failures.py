@@ -25,7 +25,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Group, Message, NativeError
 from distdbg.record.durations import duration_text
-from distdbg.record.whereabouts import NO_OP_YET
+from distdbg.record.rank_words import NO_OP_YET
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 

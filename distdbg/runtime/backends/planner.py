@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdbg.check.explain import describe
-from distdbg.check.facts import fingerprint, signature
 from distdbg.check.options import HAVE_EQUAL_OUTPUTS
+from distdbg.check.signature import fingerprint, signature
 from distdbg.native import Form, Plan, View
 from distdbg.record.forms import write_form
 from distdbg.runtime.backends import compile as compiling

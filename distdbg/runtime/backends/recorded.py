@@ -22,7 +22,7 @@ from distdbg.runtime.engine import Engine, Pending, await_end
 from distdbg.runtime.waits import waiting_for
 
 if TYPE_CHECKING:
-    from distdbg.runtime.stops import Through
+    from distdbg.runtime.debugger_seam import Through
 
 _MOST_FORMS = 1024
 NO_DEADLINE = 2**63 - 1

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distdbg.errors import BackendMissingError, UnknownBackendError, UsageError, WrongTypeError
+from distdbg.runtime.debugger_seam import on_other_rules
 from distdbg.runtime.engine import Engine
-from distdbg.runtime.stops import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -327,12 +327,12 @@ def _make_host(
 ) -> Engine:
     plugin = Backend.plugins.get(name)
     if plugin is None and name == Backend.UCC and group.size() > 1:
-        from distdbg.check.foreign.beside import put_beside
+        from distdbg.check.foreign.wrapping import put_beside
         from distdbg.runtime.backends.ucc.engine import make_engine as make_ucc_engine
 
         return put_beside(partial(make_ucc_engine, group, store), group, store)
     if plugin is None and name == Backend.MPI:
-        from distdbg.check.foreign.beside import put_beside
+        from distdbg.check.foreign.wrapping import put_beside
         from distdbg.runtime.backends.mpi.engine import make_engine as make_mpi_engine
 
         return put_beside(partial(make_mpi_engine, group, store), group, store)
@@ -364,7 +364,7 @@ def _make_host(
         )
         engine.on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
         return engine
-    from distdbg.check.foreign.beside import put_beside
+    from distdbg.check.foreign.wrapping import put_beside
 
     return put_beside(partial(_make_foreign, plugin, group, store, pg_options), group, store)
 

@@ -43,7 +43,7 @@ from distdbg.runtime.tuning.profile import Profile, Ways
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
-    from distdbg.runtime.lives import Lives
+    from distdbg.runtime.member_liveness import Lives
     from distdbg.runtime.net.between import Between
     from distdbg.runtime.store import Store
 

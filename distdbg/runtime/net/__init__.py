@@ -1,1 +1,9 @@
-"""Ways between hosts: which addresses this process has, and the hub that other hosts reach it through."""
+"""Ways between hosts: which addresses this process has, and the hub that other hosts reach it through.
+
+address     which address other hosts reach this process at
+between     A rank's ways to the ranks of other hosts, in one group; none where all are on one host
+hosts       which ranks of a group share memory
+hub         the hub of this process
+interfaces  the addresses of this machine's network interfaces, as far as others may reach them
+ucx         whether ranks of several hosts exchange data by UCX, and opening it
+"""

@@ -1,11 +1,13 @@
 """Data parallel training: what is built on the collectives, for any framework.
 
-join.py         Join: ranks with different numbers of batches
-batches.py      batches: a loop whose steps, and whose end, are in the record
-sampler.py      DistributedSampler: which samples a rank takes
-permutation.py  the order that torch.randperm gives for a seed, without torch; pure
-gradient_reducer.py  GradientReducer: averages of gradients, for arrays without autograd
-tree.py         nested dicts and lists of arrays; pure
+join              Join: ranks with different numbers of batches
+batches           batches: a loop whose steps, and whose end, are in the record
+sampler           DistributedSampler: which samples a rank takes
+permutation       the order that torch.randperm gives for a seed, without torch; pure
+gradient_reducer  GradientReducer: averages of gradients, for arrays without autograd
+tree              nested dicts and lists of arrays; pure
+hooks             other ways than one all_reduce to make a bucket the average of all ranks
+reducer           the gradient reducer of data parallel training, for arrays of any library
 reducer/        what it and DistributedDataParallel (torch_bridge/data_parallel) are made of
 hooks/          comm hooks: other ways to reduce a bucket
 """

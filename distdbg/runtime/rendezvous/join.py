@@ -15,10 +15,10 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError, UsageError
 from distdbg.runtime.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
-from distdbg.runtime.rendezvous.meeting import AtAddress, Meeting, find_place, plan_meeting
 from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
 from distdbg.runtime.rendezvous.reach import Reached, add_hidden, add_refused, reach
+from distdbg.runtime.rendezvous.resolve import AtAddress, Meeting, find_place, plan_meeting
 from distdbg.runtime.rendezvous.verdict import Member, died_before_the_store
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous import spot
-from distdbg.runtime.rendezvous.meeting import AtAddress, AtFile, AtSpot, Meeting
+from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtSpot, Meeting
 from distdbg.runtime.world import current
 
 if TYPE_CHECKING:

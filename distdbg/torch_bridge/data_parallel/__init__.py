@@ -7,7 +7,7 @@ forwards.py which outputs of forward passes were reached by a backward pass
 owed.py     what another backward pass has to bring before an optimizer steps
 states.py   parameters and buffers of rank 0 to all ranks
 joining.py  what a rank does in the passes of others when it has no batch left
-facts.py    what a model and its reducer are, as torch's _get_ddp_logging_data() has it
+logging_data.py    what a model and its reducer are, as torch's _get_ddp_logging_data() has it
 absent.py   what is there where torch is not installed
 """
 

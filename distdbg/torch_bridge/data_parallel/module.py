@@ -49,13 +49,13 @@ from distdbg.torch_bridge.data_parallel.autograd import (
     gradient_hook,
     preserve_versions,
 )
-from distdbg.torch_bridge.data_parallel.facts import construction_facts, runtime_facts
 from distdbg.torch_bridge.data_parallel.forwards import Forwards
 from distdbg.torch_bridge.data_parallel.joining import (
     DataParallelJoinHook,
     agree_on_sync,
     find_common_rank,
 )
+from distdbg.torch_bridge.data_parallel.logging_data import construction_facts, runtime_facts
 from distdbg.torch_bridge.data_parallel.model import (
     check_hook,
     described,

@@ -1,12 +1,14 @@
 """What torch's training wrappers know of an op, told to the record beside it.
 
-naming.py    gives the ops of a block such a name
-model.py     one DistributedDataParallel: its buckets, how far they are, who got no gradient
-ddp.py       the patches of DDP
-fsdp.py      the patches of FSDP2
-meshes.py    which group serves which dimension of a DeviceMesh
-batches.py   marks of a DataLoader's batches, and of its end
-passes.py    spans of forward, backward and optimizer; steps
+naming    gives the ops of a block such a name
+model     one DistributedDataParallel: its buckets, how far they are, who got no gradient
+ddp       the patches of DDP
+fsdp      the patches of FSDP2
+meshes    which group serves which dimension of a DeviceMesh
+batches   marks of a DataLoader's batches, and of its end
+passes    spans of forward, backward and optimizer; steps
+patching  applies the patches, once in a process; what cannot be patched is left alone, with a line in the
+          log
 
 Nothing here sends anything or waits. What a version of torch does not have is left alone: the ops are
 recorded all the same, without a name.

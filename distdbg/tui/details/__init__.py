@@ -2,6 +2,14 @@
 
 `page_of` is the only way from a target to its page. A view or a detail says what its cursor is on
 (`Page.target`), and the frame opens it.
+
+finding     its evidence, who waits for whom, the cause and its victims
+group       each member's progress against the median
+kind        all ops of one kind on one group
+op          one op on all ranks
+rank        its facts, groups, ops in flight, last ops, and recorded stack
+some_ranks  those of a host, of a node in the graph of waits, of a stack
+text        A text in full
 """
 
 from __future__ import annotations

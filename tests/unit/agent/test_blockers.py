@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent.blockers import _children, awaited_child, dead_child, lock_holder, read_locks
-from distdbg.record.sightings import UNREAD
+from distdbg.record.observations import UNREAD
 
 LOCKS = """\
 1: FLOCK  ADVISORY  WRITE 812 fe:00:4711 0 EOF

@@ -14,17 +14,17 @@ from distdbg.agent.closer_look import find_suspects
 from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.judge import judge_accounts
 from distdbg.agent.judging.live_session import Facts, Heard
-from distdbg.agent.plain import plain_op
+from distdbg.agent.op_json import plain_op
 from distdbg.agent.processes import read_stat
 from distdbg.agent.roster import Roster
-from distdbg.agent.seat import Seat
 from distdbg.agent.status import RankStatus
+from distdbg.agent.watched_rank import Seat
 from distdbg.control.holds import start_ticks
 from distdbg.diagnose.finding import Kind
 from distdbg.record.ends import RankEnd
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState
-from distdbg.record.whereabouts import read_boot_id
+from distdbg.record.rank_words import read_boot_id
 from distdbg.testing.record_builder import RecordBuilder
 
 HOST = "n14"

@@ -10,9 +10,7 @@ import pytest
 
 from distdbg.agent.board.clock import HostClock
 from distdbg.agent.feed.asking import shown
-from distdbg.agent.feed.details import _facts, op_detail
-from distdbg.agent.feed.final import final_rows
-from distdbg.agent.feed.rows import (
+from distdbg.agent.feed.dashboard_rows import (
     Usage,
     _group_row,
     breakpoint_rows,
@@ -23,6 +21,8 @@ from distdbg.agent.feed.rows import (
     wait_rows,
     with_gpus,
 )
+from distdbg.agent.feed.details import _facts, op_detail
+from distdbg.agent.feed.final import final_rows
 from distdbg.record.rank_state import RankState
 from distdbg.tui.snapshot import RankRow
 

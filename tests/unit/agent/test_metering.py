@@ -13,7 +13,7 @@ from distdbg.agent.metering.job import plain_histograms, read_histograms
 from distdbg.agent.metering.targets import read_targets
 from distdbg.export.http.sd import Target
 from distdbg.export.metrics import families
-from distdbg.export.metrics.facts import HistogramFacts
+from distdbg.export.metrics.samples import HistogramFacts
 
 
 @pytest.mark.parametrize(("type_", "check"), [*CHECKS.items(), ("DistStoreError", OTHER)])

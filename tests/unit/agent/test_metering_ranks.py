@@ -9,7 +9,7 @@ from pathlib import Path
 from distdbg.agent.metering.ranks import RankReader
 from distdbg.agent.roster import Roster
 from distdbg.export.metrics import families
-from distdbg.export.metrics.facts import RankFacts
+from distdbg.export.metrics.samples import RankFacts
 from distdbg.testing.record_builder import RecordBuilder
 
 HOST = "n01"

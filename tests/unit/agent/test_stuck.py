@@ -11,8 +11,8 @@ from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.stuck import Judgement, Look, judge
 from distdbg.diagnose.find.stuck import advice_of_reason
+from distdbg.record.observations import NO_OTHER_THREAD, UNREAD
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import NO_OTHER_THREAD, UNREAD
 
 OWN = "/env/distdbg"
 S = 10**9

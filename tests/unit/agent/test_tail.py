@@ -9,8 +9,8 @@ import pytest
 
 from distdbg.agent.findings import Findings
 from distdbg.agent.roster import Roster
-from distdbg.agent.seat import Seat, name_op, show_site
 from distdbg.agent.tail import Tail
+from distdbg.agent.watched_rank import Seat, name_op, show_site
 from distdbg.errors import RecordError
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState

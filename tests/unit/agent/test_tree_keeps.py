@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.agent.tree.keeps import Keep
 from distdbg.agent.tree.messages import BadMessage, pack_message
 from distdbg.agent.tree.node import Node
+from distdbg.agent.tree.tail_sampling import Keep
 
 _S = 1_000_000_000
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from distdbg.agent.judging.judge import Judged
-from distdbg.agent.judging.news import GRACE_NS, Case
+from distdbg.agent.judging.reports import GRACE_NS, Case
 from distdbg.agent.judging.watch import Watch
-from distdbg.agent.seat import Seat
+from distdbg.agent.watched_rank import Seat
 from distdbg.diagnose.find.latent import KINDS
 from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.diagnose.session import Session

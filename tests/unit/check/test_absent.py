@@ -27,7 +27,7 @@ def group(**facts: Any) -> Any:
 
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = ModuleType("distdbg.record.whereabouts")
+    module = ModuleType("distdbg.record.rank_words")
     module.where_is = (  # type: ignore[attr-defined]
         lambda folder, rank: f"in {folder} as {rank}" if rank != 6 else None
     )

@@ -23,10 +23,10 @@ from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Mark, SpanBegin, SpanEnd
 from distdbg.record.folders import record_name
 from distdbg.record.format import OP, Aside, EventType, Exit, Flag, Section, Status, pack
+from distdbg.record.observations import Sighting, write_sighting
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import Sighting, write_sighting
+from distdbg.record.rank_words import read_boot_id
 from distdbg.record.stop_order import write_stop_order
-from distdbg.record.whereabouts import read_boot_id
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import STEP, build_short, build_wrapped
 

@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.diagnose.legality import Pair, facts_of, split_pairs
-from distdbg.diagnose.slip import Slip, find_slip
+from distdbg.diagnose.shifted_calls import Slip, find_slip
 from distdbg.diagnose.wording import fit, say_ranks, say_s, say_site, short_site, verb
 from distdbg.record.entries import Frame
 from distdbg.record.forms import Form, Listing

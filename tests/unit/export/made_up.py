@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.export.metrics.facts import AgentFacts, HostFacts, JobFacts, OpCount, RankFacts
 from distdbg.export.metrics.families import LOST
+from distdbg.export.metrics.samples import AgentFacts, HostFacts, JobFacts, OpCount, RankFacts
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.format import BUCKET_COUNT
 from distdbg.record.rank_state import RankState

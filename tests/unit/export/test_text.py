@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from distdbg.export.metrics.bounds import KINDS, most_series
 from distdbg.export.metrics.client import describe, to_client
 from distdbg.export.metrics.collect import collect
-from distdbg.export.metrics.facts import Blamed, Exemplars, HostFacts
 from distdbg.export.metrics.families import FAMILIES, MetricType, Scope
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics
+from distdbg.export.metrics.samples import Blamed, Exemplars, HostFacts
 from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.printable import printable

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.export.metrics.bounds import clean, group_label
-from distdbg.export.metrics.facts import HistogramFacts, OpCount
 from distdbg.export.metrics.families import OTHER_DTYPE, OTHER_GROUP
+from distdbg.export.metrics.samples import HistogramFacts, OpCount
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.format import BUCKET_COUNT
 from tests.unit.export.made_up import buckets, count, host, rank

@@ -15,7 +15,7 @@ from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.export.trace.arrivals import SEND, Arrivals
 from distdbg.export.trace.counts import count
 from distdbg.export.trace.lanes import OPEN, find_lanes, find_nested_lanes
-from distdbg.export.trace.rows import Blobs, Fixed, join, width_of
+from distdbg.export.trace.protobuf_columns import Blobs, Fixed, join, width_of
 from distdbg.export.trace.slices import SOMEBODY, RankSlices, mix, to_slices, wait_words
 from distdbg.export.wire import varint
 from distdbg.record.format import Flag

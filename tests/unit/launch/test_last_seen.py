@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.launch.memory_limit import name_limit
+from distdbg.record.observations import Sighting
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import Sighting
 
 
 def sighting(state: str, pid: int = 9) -> Sighting:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.merged import Folded, Line, Merger
-from distdbg.launch.std import Std
 
 SECOND = 10**9
 

@@ -11,7 +11,7 @@ from distdbg.errors import ConfigError, DistError, UsageError
 from distdbg.launch.flags import parse
 from distdbg.launch.numa import NumaBinding
 from distdbg.launch.options import Machine, RunOptions, ScriptForm, read_options
-from distdbg.launch.std import Std
+from distdbg.launch.output_streams import Std
 
 MACHINE = Machine(cpus=6, gpus=0)
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from distdbg.errors import ConfigError
 from distdbg.launch.options import RunOptions
+from distdbg.launch.output_streams import Std
 from distdbg.launch.outputs.choices import OutputChoices, Place
 from distdbg.launch.outputs.folders import make_logs_folder
 from distdbg.launch.outputs.lines import MOST_LINE_NBYTES, Lines
 from distdbg.launch.outputs.outputs import Outputs
-from distdbg.launch.std import Std
 
 ALL = (Std.ALL,) * 4
 

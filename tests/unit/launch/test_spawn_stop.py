@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.launch import spawn_stop
-from distdbg.launch.doing import Doing
+from distdbg.launch.rank_activity import Doing
 
 if TYPE_CHECKING:
     import pytest

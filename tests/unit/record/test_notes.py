@@ -8,10 +8,10 @@ import pytest
 
 from distdbg.record.entries import Context, Finding, Mark, Op, SpanBegin, SpanEnd
 from distdbg.record.format import OP, Section
-from distdbg.record.plain import to_plain
+from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
+from distdbg.record.record_json import to_plain
 from distdbg.record.text import render
-from distdbg.record.whereabouts import Clock
 from distdbg.testing.record_builder import RecordBuilder
 
 TRACE = 0x4BF92F3577B34DA6A3CE929D0E0E4736

@@ -13,11 +13,11 @@ from distdbg.record.__main__ import main
 from distdbg.record.entries import Op
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.record.format import COUNTER, Aside, Section, Status
-from distdbg.record.plain import to_plain
 from distdbg.record.printable import printable
+from distdbg.record.rank_words import Clock
 from distdbg.record.reader import read_record
+from distdbg.record.record_json import to_plain
 from distdbg.record.text import format_duration, format_nbytes, quantile_ns, render
-from distdbg.record.whereabouts import Clock
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import build_short, build_wrapped
 

@@ -11,7 +11,7 @@ import pytest
 from distdbg.errors import UsageError
 from distdbg.record.format import Exit
 from distdbg.record.libraries import is_library
-from distdbg.record.whereabouts import read_exit_text
+from distdbg.record.rank_words import read_exit_text
 from distdbg.record.writing import write_exit
 
 STDLIB = sysconfig.get_path("stdlib")

@@ -16,9 +16,9 @@ import pytest
 from distdbg.errors import RecordError
 from distdbg.record.entries import Finding, Frame, Mark, Op, SpanBegin, SpanEnd
 from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Flag, Section, Status, checksum
+from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.text import render
-from distdbg.record.whereabouts import Clock
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import build_short, build_wrapped
 

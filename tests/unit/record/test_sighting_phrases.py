@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import (
+from distdbg.record.observations import (
     FILE_LOCK,
     Sighting,
     lock_holder_in,
@@ -15,6 +14,7 @@ from distdbg.record.sightings import (
     phrase_of_rank,
     write_sighting,
 )
+from distdbg.record.rank_state import RankState
 
 
 def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: int) -> Sighting:

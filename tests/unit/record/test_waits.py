@@ -8,9 +8,9 @@ import pytest
 
 from distdbg.record.entries import Frame
 from distdbg.record.format import HEADER_NBYTES, STATE, WAIT_COUNT, WAIT_NBYTES
+from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.text import render
-from distdbg.record.whereabouts import Clock
 from distdbg.testing.record_builder import RecordBuilder
 
 SITE = [("/home/ada/train.py", 80, "step")]

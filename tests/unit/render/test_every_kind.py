@@ -10,10 +10,10 @@ from rich.console import Console
 
 from distdbg.diagnose.verdict import diagnose
 from distdbg.render.html import to_html
-from distdbg.render.plain import to_plain
 from distdbg.render.schema import faults
 from distdbg.render.short import MOST_LINES, short_lines
 from distdbg.render.text import print_verdict
+from distdbg.render.verdict_json import to_plain
 from distdbg.testing.planted import FAULTS, plant
 
 

@@ -12,8 +12,8 @@ from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
+from distdbg.record.observations import IN_LOCK
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import IN_LOCK
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
 from distdbg.testing.session_builder import SessionBuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.errors import ConfigError, UsageError
-from distdbg.runtime.rendezvous.meeting import (
+from distdbg.runtime.rendezvous.resolve import (
     AtAddress,
     AtFile,
     AtSpot,

@@ -24,8 +24,8 @@ from distdbg.record.entries import (
     label_of_kind,
 )
 from distdbg.record.format import Exit
+from distdbg.record.rank_words import where_is
 from distdbg.record.reader import read_record
-from distdbg.record.whereabouts import where_is
 
 
 @pytest.fixture

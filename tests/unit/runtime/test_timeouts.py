@@ -16,7 +16,7 @@ import pytest
 import distdbg as dist
 from distdbg import config
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
-from distdbg.record.whereabouts import where_is
+from distdbg.record.rank_words import where_is
 from distdbg.runtime.call import Call
 from distdbg.runtime.group import ProcessGroup
 from distdbg.testing.store_ranks import REFERENCE, run_store_ranks

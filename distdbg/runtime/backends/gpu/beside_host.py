@@ -19,9 +19,9 @@ from distdbg.runtime.backends.gpu.mixed import Issued
 from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Call
+from distdbg.runtime.debugger_seam import on_other_rules
 from distdbg.runtime.device_arrays import is_on_device
 from distdbg.runtime.engine import Engine, Pending
-from distdbg.runtime.stops import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup

@@ -16,11 +16,11 @@ import numpy as np
 
 from distdbg.check.absent import doing, where_is
 from distdbg.check.explain import describe
-from distdbg.check.facts import fingerprint
 from distdbg.check.foreign.array_facts import key_of
 from distdbg.check.foreign.call_facts import call_facts
 from distdbg.check.foreign.table import MOST_WORDS
 from distdbg.check.out_of_batches import tell_out_of_batches
+from distdbg.check.signature import fingerprint
 from distdbg.config import read_setting
 from distdbg.errors import DistStoreError, OpTimeout, RendezvousError
 from distdbg.native import Form, Group, NativeError, Plan, View
@@ -32,7 +32,7 @@ from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.lives import Lives
+from distdbg.runtime.member_liveness import Lives
 from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.foreign.hands import Hands
+from distdbg.check.foreign.worker_threads import Hands
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError, format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.mpi.failures import to_error

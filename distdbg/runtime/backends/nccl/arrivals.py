@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistStoreError, OpTimeout, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.runtime.lives import Lives
+from distdbg.runtime.member_liveness import Lives
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdbg.check.foreign.beside import put_beside
+from distdbg.check.foreign.wrapping import put_beside
 from distdbg.errors import format_ranks
 from distdbg.runtime.backends.by_device import ByDevice
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.making import make_engine
 from distdbg.runtime.backends.nccl.queued import QueuedEngine
-from distdbg.runtime.stops import on_other_rules
+from distdbg.runtime.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.engine import Engine

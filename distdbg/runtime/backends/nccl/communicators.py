@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.check.foreign.hands import Hands
+from distdbg.check.foreign.worker_threads import Hands
 from distdbg.errors import (
     DistBackendError,
     DistError,

@@ -1,7 +1,7 @@
 """Comm hooks: other ways than one all_reduce to make a bucket the average of all ranks.
 
 later.py         Later: what a hook returns, done by whoever waits for it
-plain.py         allreduce, fp16 and bf16, noop
+allreduce.py         allreduce, fp16 and bf16, noop
 power_sgd.py     low-rank matrices in place of gradients
 quantization.py  one byte for each number
 kinds.py         the enumerations by which torch names them
@@ -13,6 +13,12 @@ So all ranks issue their ops in one order.
 
 from __future__ import annotations
 
+from distdbg.runtime.parallel.hooks.allreduce import (
+    allreduce_hook,
+    bf16_compress_hook,
+    fp16_compress_hook,
+    noop_hook,
+)
 from distdbg.runtime.parallel.hooks.kinds import (
     BuiltinCommHookType,
     DDPCommHookType,
@@ -20,12 +26,6 @@ from distdbg.runtime.parallel.hooks.kinds import (
     register_ddp_comm_hook,
 )
 from distdbg.runtime.parallel.hooks.later import Later
-from distdbg.runtime.parallel.hooks.plain import (
-    allreduce_hook,
-    bf16_compress_hook,
-    fp16_compress_hook,
-    noop_hook,
-)
 from distdbg.runtime.parallel.hooks.power_sgd import (
     PowerSGDState,
     batched_powerSGD_hook,

@@ -7,13 +7,13 @@ from enum import Enum, member
 from functools import partial
 from typing import Any, Protocol
 
-from distdbg.runtime.parallel.hooks.later import Later
-from distdbg.runtime.parallel.hooks.plain import (
+from distdbg.runtime.parallel.hooks.allreduce import (
     allreduce_hook,
     bf16_compress_hook,
     fp16_compress_hook,
     noop_hook,
 )
+from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.hooks.power_sgd import (
     PowerSGDState,
     batched_powerSGD_hook,

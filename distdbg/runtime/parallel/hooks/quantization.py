@@ -16,8 +16,8 @@ import numpy.typing as npt
 from distdbg.runtime.collectives import all_gather_into_tensor
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.group import Group
+from distdbg.runtime.parallel.hooks.allreduce import assign, cast, group_of
 from distdbg.runtime.parallel.hooks.later import Later
-from distdbg.runtime.parallel.hooks.plain import assign, cast, group_of
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 from distdbg.runtime.torch_arrays import is_tensor
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from distdbg.check.assert_same import assert_same
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.logs import get_logger
-from distdbg.check.same import assert_same
 from distdbg.errors import CollectiveError, DistError, DivergedError
 from distdbg.record.writing import write_error
 from distdbg.runtime.buffers import as_input

@@ -12,4 +12,12 @@
 
 All begin with a gate that compares and hands on no bytes. What a SEND reads is not written again by
 the plan, so partial results live in scratch memory.
+
+all_gather      plans of all_gather between hosts
+all_to_all      plans of all_to_all between hosts
+broadcast       plans of broadcast between hosts
+gather          plans of gather and scatter between hosts
+mirror          plans of one host for groups over several
+reduce          plans of reduce between hosts
+reduce_scatter  plans of reduce_scatter between hosts
 """

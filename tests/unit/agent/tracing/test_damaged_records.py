@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from distdbg.agent.tracing.records import HostRecords
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import SpanData
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 from distdbg.record.format import OP, OP_NBYTES, Section, checksum

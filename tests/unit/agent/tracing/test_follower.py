@@ -9,8 +9,8 @@ import pytest
 
 from distdbg.agent.tracing.records import HostRecords
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import LogData, SpanData
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.record.format import Status
 from distdbg.testing.record_builder import RecordBuilder

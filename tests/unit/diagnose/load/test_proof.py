@@ -11,7 +11,7 @@ import pytest
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.load.proof import read_proofs
 from distdbg.diagnose.verdict import diagnose
-from distdbg.render.plain import to_plain
+from distdbg.render.verdict_json import to_plain
 from distdbg.testing.session_builder import SessionBuilder
 
 

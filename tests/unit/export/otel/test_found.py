@@ -7,7 +7,6 @@ import json
 import pytest
 
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts
 from distdbg.export.otel.found import (
     find_op,
     key_of_finding,
@@ -19,6 +18,7 @@ from distdbg.export.otel.found import (
 from distdbg.export.otel.ids import root_span_id, span_id
 from distdbg.export.otel.model import LogLevel
 from distdbg.export.otel.ops import OpSpans
+from distdbg.export.otel.recorded_ops import GroupFacts, OpFacts, RankFacts
 from distdbg.record.ends import RankEnd
 
 FINDING = {

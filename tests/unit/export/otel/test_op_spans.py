@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import Context, GroupFacts, OpFacts, RankFacts, facts_of
 from distdbg.export.otel.ids import low_half, root_span_id
 from distdbg.export.otel.model import SpanData, SpanKind
 from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.recorded_ops import Context, GroupFacts, OpFacts, RankFacts, facts_of
 from distdbg.export.otel.whole import spans_of
 from distdbg.record.entries import Frame, Op
 from distdbg.record.format import Status

@@ -5,9 +5,9 @@ from __future__ import annotations
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import Link, SpanData, SpanEvent, SpanKind
 from distdbg.export.otel.protobuf import to_request, to_resource
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 
 RANKS = [RankFacts(run="r", rank=rank, world_size=2, host="n1", pid=7 + rank) for rank in range(2)]

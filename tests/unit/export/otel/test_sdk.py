@@ -9,10 +9,10 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from distdbg.export.metrics.families import BY_NAME, FAMILIES
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics, Sample, Samples
 from distdbg.export.otel.attributes import ATTRIBUTES
-from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.ids import root_span_id
 from distdbg.export.otel.metric_names import metric_name
 from distdbg.export.otel.model import Link, LogData, LogLevel, SpanData, SpanEvent, SpanKind
+from distdbg.export.otel.recorded_ops import RankFacts
 from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank, to_sdk_all
 from distdbg.export.otel.sdk_logs import to_sdk_log
 from distdbg.export.otel.sdk_metrics import to_sdk_metrics

@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from distdbg.agent.judging.blamed import Sightings
-from distdbg.agent.seat import Seat
+from distdbg.agent.judging.verdict_files import Sightings
+from distdbg.agent.watched_rank import Seat
+from distdbg.record.observations import read_sightings
 from distdbg.record.rank_state import RankState
-from distdbg.record.sightings import read_sightings
 
 SAVE = "train.py:91 (save)"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.agent.findings import read_words
-from distdbg.agent.seat import Seat
 from distdbg.agent.tail import TailedRecord
+from distdbg.agent.watched_rank import Seat
 from distdbg.errors import RecordError
 
 #: Of one record at once: more have come between two looks only where it is full of errors.

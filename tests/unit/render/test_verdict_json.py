@@ -9,8 +9,8 @@ import pytest
 import render_examples as examples
 
 from distdbg.diagnose.finding import Severity
-from distdbg.render.plain import to_plain
 from distdbg.render.schema import OBJECTS, faults
+from distdbg.render.verdict_json import to_plain
 
 
 @pytest.mark.parametrize("example", [examples.missing_rank, examples.deadlock, examples.healthy])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdbg.diagnose.find import lost
+from distdbg.diagnose.find import missing_records as lost
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session

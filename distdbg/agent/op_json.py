@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdbg.agent.seat import name_op, ranks_of, show_site
+from distdbg.agent.watched_rank import name_op, ranks_of, show_site
 from distdbg.record.entries import Group, Op
 
 

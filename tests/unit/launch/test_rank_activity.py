@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.launch.doing import Doing, fold, name_hang, name_waits, what_ranks_do
+from distdbg.launch.rank_activity import Doing, fold, name_hang, name_waits, what_ranks_do
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import limit_ns
 

@@ -27,7 +27,7 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.record.durations import duration_text
-from distdbg.runtime.lives import Lives
+from distdbg.runtime.member_liveness import Lives
 from distdbg.runtime.store import Store
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from distdbg.agent.tree import finding
-from distdbg.agent.tree.ascent import PATIENCE_NS, RETURN_NS, Ascent
 from distdbg.agent.tree.finding import Address, own_address, read_address, store_folder
+from distdbg.agent.tree.parent_choice import PATIENCE_NS, RETURN_NS, Ascent
 from distdbg.agent.tree.shape import FAN_IN, ancestors, children, parent
 from distdbg.runtime.store import names
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.seat import Seat, name_op
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.tail import Standing
+from distdbg.agent.watched_rank import Seat, name_op
 from distdbg.record.entries import KIND_LABELS, Frame, Group, Op, WorkWait
 from distdbg.record.rank_state import RankState
 

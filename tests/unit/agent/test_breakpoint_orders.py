@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.breakpoints import IDS_PER_HOST, Breakpoints, let_go, without_rule
+from distdbg.agent.breakpoint_orders import IDS_PER_HOST, Breakpoints, let_go, without_rule
 from distdbg.control import sockets
 from distdbg.control.breakpoints import parse_rules
 from distdbg.errors import UsageError

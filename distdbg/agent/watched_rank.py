@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from distdbg.agent.lives import Life
+from distdbg.agent.process_ends import Life
 from distdbg.agent.processes import ProcessStat
 from distdbg.agent.stacks import RankStacks, find_site
 from distdbg.agent.status import RankStatus

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdbg.agent.judging.news import CALM_NS, GRACE_NS, SETTLE_NS, STALL_NS, Case, News
+from distdbg.agent.judging.reports import CALM_NS, GRACE_NS, SETTLE_NS, STALL_NS, Case, News
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.record.rank_state import RankState
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from distdbg.agent.board.clock import HostClock
 from distdbg.agent.board.one_op import plain_arrival
-from distdbg.agent.plain import plain_group
-from distdbg.agent.seat import Seat, show_site
+from distdbg.agent.op_json import plain_group
 from distdbg.agent.tail import TailedRecord
+from distdbg.agent.watched_rank import Seat, show_site
 from distdbg.record.entries import Op
 
 MOST_HISTORY: Final = 200

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distdbg.check.facts import fingerprint, signature
+from distdbg.check.signature import fingerprint, signature
 from distdbg.runtime import calls
 from distdbg.runtime.backends.compile import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.buffers import as_input

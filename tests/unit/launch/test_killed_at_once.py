@@ -6,8 +6,8 @@ import pytest
 
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
+from distdbg.launch.killed_at_once import struck_at_once
 from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.struck import struck_at_once
 from distdbg.record.ends import RankEnd
 from tests.unit.launch.report_facts import ended
 

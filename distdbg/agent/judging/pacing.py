@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from distdbg.agent.judging.news import Case
+    from distdbg.agent.judging.reports import Case
     from distdbg.agent.steering import Steering
 
 _S: Final = 1_000_000_000

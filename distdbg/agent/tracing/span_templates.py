@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from distdbg.agent.tracing.row import Row
-from distdbg.export.otel.facts import OpFacts
+from distdbg.export.otel.recorded_ops import OpFacts
 from distdbg.record.slices import ENDED_WELL, Slice
 
 _MOST: Final = 256

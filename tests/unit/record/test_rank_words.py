@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from distdbg.record.format import Exit, Status
+from distdbg.record.rank_words import Clock, call_site_of, describe, read_boot_id, where_is
 from distdbg.record.reader import RecordFile
-from distdbg.record.whereabouts import Clock, call_site_of, describe, read_boot_id, where_is
 from distdbg.testing.record_builder import RecordBuilder
 
 SECOND = 10**9

@@ -20,7 +20,7 @@ from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
-from distdbg.record.sightings import (
+from distdbg.record.observations import (
     Sighting,
     crashed_child_in,
     lock_holder_in,
@@ -58,8 +58,8 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
         return Doing()
     try:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
+        from distdbg.record.rank_words import Clock, describe, op_text, op_waited_in, read_boot_id
         from distdbg.record.reader import RecordFile
-        from distdbg.record.whereabouts import Clock, describe, op_text, op_waited_in, read_boot_id
     except (OSError, ImportError):
         # No file can be opened any more, or the package was replaced while the job ran.
         return Doing()

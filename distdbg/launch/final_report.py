@@ -12,18 +12,18 @@ from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
 from distdbg.launch.ddp_errors import is_ddp_error
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
-from distdbg.launch.doing import Doing, what_ranks_do
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.hints import share_of
+from distdbg.launch.killed_at_once import struck_at_once
 from distdbg.launch.last_seen import gave_up_ns, read_last_seen
 from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
+from distdbg.launch.rank_activity import Doing, what_ranks_do
 from distdbg.launch.report import Outcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.launch.running import Running
-from distdbg.launch.struck import struck_at_once
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
