@@ -54,6 +54,10 @@ class Source(NamedTuple):
     lines: Sequence[str]
 
 
+#: What sets a timer, and which of its arguments is the time.
+_TIMERS: Final = {"alarm": 0, "setitimer": 1}
+
+
 class Parameter(NamedTuple):
     """An argument of a call that is a parameter of the function around it: its caller has it."""
 
@@ -186,6 +190,19 @@ def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
             case ast.MatchAs(name=known) | ast.MatchStar(name=known) if known == name:
                 yield node.lineno
+
+
+def timers_in(source: Source) -> list[int]:
+    """The lines that set a timer of the process: signal.alarm(limit), not the alarm(0) that cancels it."""
+    found = set()
+    for node in ast.walk(source.tree):
+        at = _TIMERS.get(_called(node)) if isinstance(node, ast.Call) else None
+        if at is None or not isinstance(node, ast.Call) or len(node.args) <= at:
+            continue
+        time = node.args[at]
+        if not isinstance(time, ast.Constant) or time.value:
+            found.add(node.lineno)
+    return sorted(found)
 
 
 def is_in_body(block: ast.If, line: int) -> bool:

@@ -26,6 +26,7 @@ from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks, short_site
+from distdbg.render.enclosing import timers_in
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldStack, tell_stacks
 
@@ -99,6 +100,10 @@ _ROUND_MORE: Final = (
     "see why {way} makes one round more on {who} than on the others; results since then are of calls that do "
     "not belong together",
 )
+#: What the rank was killed by; no note of its stack says more.
+_OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
+_TIMER: Final = (_OF_TIMER, "")
+_MOST_TIMERS: Final = 3
 _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
 
 
@@ -116,6 +121,8 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     if len({note for note in notes if _LOOP.fullmatch(note)}) > 1:  # any of them may be the one
         ways = tuple(way for way in ways if way is not _ROUND_MORE)
     advice = next(filter(None, (_advice(way, notes, who) for way in ways)), "")
+    if not advice and root.kind is Kind.DEAD_RANK:
+        advice = _by_timer(told, root, source)
     if not advice and ways == (_FILE,):
         advice = _by_own_lock(known, who)
     if not advice and root.kind in (Kind.MISMATCH, Kind.DEADLOCK):
@@ -163,6 +170,20 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
                 f"{_site(stack)} by it"
             )
     return ""
+
+
+def _by_timer(told: Sequence[ToldStack], root: Finding, source: SourceLines) -> str:
+    """Of a rank that a timer of its own has killed: where its files set one."""
+    files = {one.frame.file: None for stack in told[:1] for one in stack.frames}
+    set_at = [
+        f"{os.path.basename(file)}:{line}"
+        for file in files
+        if (parsed := source.parsed(file)) is not None
+        for line in timers_in(parsed)
+    ]
+    if not 0 < len(set_at) <= _MOST_TIMERS:
+        return ""
+    return f"its timer is set at {' and '.join(set_at)}: see on which path it is not cancelled"
 
 
 def _by_own_lock(told: Sequence[ToldStack], who: str) -> str:
@@ -244,6 +265,8 @@ def _ways(root: Finding) -> tuple[tuple[re.Pattern[str], str], ...]:
         return (_SHORT,)
     if root.kind in _WAITED_FOR and re.search("asleep|for a lock", root.what):
         return (_FILE,)
+    if root.kind is Kind.DEAD_RANK and _OF_TIMER.search(root.what):
+        return (_TIMER,)
     is_busy = root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
     return (_ENDLESS,) if is_busy else ()
 

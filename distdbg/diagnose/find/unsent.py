@@ -16,7 +16,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages
 from distdbg.diagnose.wording import site_of
-from distdbg.record.format import Flag
+from distdbg.record.format import Flag, Status
 
 
 def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
@@ -39,6 +39,11 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
     site = site_of(session, like)
     short = site.partition(" (")[0]
     sent = "sends" if _is_in_flight(session, like) else "sent"
+    has_past = not session.is_live or session.cut is not None
+    is_sure = (
+        not has_past or _have_met(session, recv.rank, sender) or _is_hub(session, recv, sender)
+    )
+    doubt = f"; if it must not, see why rank {recv.rank} has rank {sender} as its peer"
     return Miss(
         Evidence(
             text=f"rank {sender} never sent rank {recv.rank} the message{shown}; "
@@ -48,14 +53,32 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
             op=recv,
             site=site,
         ),
-        f"see why rank {sender} does not send at {short}, as rank {like.rank} does",
+        f"see why rank {sender} does not send at {short}, as rank {like.rank} does"
+        f"{'' if is_sure else doubt}",
         (
             f"rank {recv.rank} waits for a message{shown} that rank {sender} never sent",
             f"; rank {like.rank} {sent} its own at {short}",
         ),
-        (sender,),
-        (sender,),
+        (sender,) if is_sure else (sender, recv.rank),
+        (sender,) if is_sure else (),
     )
+
+
+def _have_met(session: Session, one: int, other: int) -> bool:
+    """Whether they have exchanged a message before: then the one is a peer of the other."""
+    return any(
+        flags & Flag.MESSAGE and status == Status.OK and other in (peer, source)
+        for ops in (session.ranks[one].ops,)
+        for flags, status, peer, source in zip(
+            ops.flags, ops.status, ops.peer, ops.source, strict=True
+        )
+    )
+
+
+def _is_hub(session: Session, recv: OpRef, sender: int) -> bool:
+    """Whether most of the others send to it: then all of them have to."""
+    others = [rank for rank in session.ranks if rank not in (sender, recv.rank)]
+    return 2 * sum(any(True for _ in _sends(session, rank, recv)) for rank in others) > len(others)
 
 
 def _sent_by_another(session: Session, recv: OpRef, sender: int) -> OpRef | None:

@@ -481,7 +481,7 @@ def test_a_message_that_was_never_sent_is_the_cause_where_another_rank_sent_its_
 
 
 def test_a_running_job_and_its_record_name_the_same_rank_that_sends_its_own() -> None:
-    live = SessionBuilder(4)  # holds only what is in flight
+    live = SessionBuilder(4, is_live=True)  # holds only what is in flight
     live.op(0, "recv", peer=2, tag=2, at_s=3, site="/job/x.py:8 (collect)")
     for rank in (1, 2):
         live.op(rank, "barrier", at_s=3, site="/job/x.py:11 (main)")

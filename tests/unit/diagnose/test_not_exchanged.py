@@ -113,3 +113,19 @@ def test_of_a_recv_from_any_rank_the_one_that_never_sent_is_named() -> None:
 def test_where_all_have_sent_there_nobody_is_the_odd_one() -> None:
     finding = found(farm(silent=0))
     assert "never sent" not in finding.what
+
+
+def test_of_two_that_never_exchanged_a_message_either_may_have_the_wrong_peer() -> None:
+    """A grid of two rows of three: rank 2 takes rank 3, of the next row, for its right neighbor."""
+    build = SessionBuilder(4)
+    build.op(1, "send", peer=2, at_s=1, ended_s=2, site="/job/grid.py:43 (swap)")
+    build.op(2, "recv", peer=1, source=1, at_s=1, ended_s=2, site="/job/grid.py:44 (swap)")
+    build.op(2, "recv", peer=3, at_s=3, site="/job/grid.py:44 (swap)")
+    build.op(3, "barrier", at_s=3, site="/job/grid.py:63 (total)")
+    root = found(build)
+    assert root.ranks == (2, 3)
+    assert "rank 2 waits for a message that rank 3 never sent" in root.what
+    assert root.advice == (
+        "see why rank 3 does not send at grid.py:43, as rank 1 does; if it must not, see why rank 2 has rank "
+        "3 as its peer"
+    )

@@ -18,6 +18,7 @@ from distdbg.render.enclosing import (
     enclosing,
     parse,
     short_circuited,
+    timers_in,
 )
 from distdbg.render.html import to_html
 from distdbg.render.loop_exits import loop_exits
@@ -72,6 +73,21 @@ def test_conditions_and_loops_are_told_the_innermost_first(source: Source) -> No
     assert enclosing(source, 2) == []  # the loop itself is in none
     assert enclosing(source, 13) == []  # nor does a class count
     assert enclosing(source, 28) == []  # how every script starts
+
+
+def test_the_lines_that_set_a_timer_are_found_and_not_those_that_cancel_it() -> None:
+    source = parse(
+        [
+            "signal.alarm(limit)",
+            "signal.alarm(0)",
+            "signal.setitimer(signal.ITIMER_REAL, 2.5)",
+            "signal.setitimer(signal.ITIMER_REAL, 0)",
+            "alarm()",
+            "ring(alarm)",
+        ]
+    )
+    assert source is not None
+    assert timers_in(source) == [1, 3]
 
 
 def test_a_line_is_told_without_its_comment() -> None:
