@@ -18,6 +18,7 @@ from distdbg.render.enclosing import (
     Loop,
     Source,
     is_in_body,
+    line_text,
     node_line,
     path_to,
     say_condition,
@@ -93,3 +94,27 @@ def _statements(block: Loop | Function) -> Iterator[tuple[ast.stmt, bool]]:
             inner = is_nested or isinstance(node, Loop)
             left += [(one, inner) for one in ast.iter_child_nodes(node)]
     yield from sorted(found, key=lambda one: (one[0].lineno, node_line(one[0])))
+
+
+def retry_around(source: Source, line: int) -> str:
+    """'`for attempt in range(3)` (line 13)': a loop that makes the call again after an error; ''."""
+    path = path_to(source.tree, line)
+    start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
+    for at, loop in enumerate(path):
+        inner = path[at + 1 :]
+        if at < start or not isinstance(loop, Loop):
+            continue
+        for block in inner:
+            if isinstance(block, ast.Try) and _is_in_block(block, line) and _goes_on(block):
+                return f"`{line_text(source, loop.lineno).removesuffix(':')}` (line {loop.lineno})"
+    return ""
+
+
+def _is_in_block(block: ast.Try, line: int) -> bool:
+    return block.body[0].lineno <= line <= node_line(block.body[-1])
+
+
+def _goes_on(block: ast.Try) -> bool:
+    """Whether a handler leaves neither the loop nor the function."""
+    leaving = (ast.Raise, ast.Return, ast.Break)
+    return any(not isinstance(handler.body[-1], leaving) for handler in block.handlers)

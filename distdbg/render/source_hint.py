@@ -27,6 +27,7 @@ from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.enclosing import timers_in
+from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldStack, tell_stacks
 
@@ -125,6 +126,8 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         advice = _by_timer(told, root, source)
     if not advice and ways == (_FILE,):
         advice = _by_own_lock(known, who)
+    if root.kind is Kind.MISMATCH:  # it may look like any of the others
+        advice = _by_retry(told, root, source) or advice
     if not advice and root.kind in (Kind.MISMATCH, Kind.DEADLOCK):
         advice = _by_exit(told)
     if not advice and root.kind is Kind.MISMATCH and _SIZES.search(root.advice):
@@ -170,6 +173,33 @@ def _by_branch(told: Sequence[ToldStack], odd: Sequence[int], what: str) -> str:
                 f"{_site(stack)} by it"
             )
     return ""
+
+
+def _by_retry(told: Sequence[ToldStack], root: Finding, source: SourceLines) -> str:
+    """Of ranks that are in a loop which calls again after an error, while the others are not in it."""
+    stacks = [stack for stack in told if not stack.what.startswith("did not call")]
+    mine = [stack for stack in stacks if set(stack.ranks) <= set(root.ranks)]
+    others = [stack for stack in stacks if stack not in mine]
+    passed = {_retries(stack, source) for stack in others}
+    for stack in mine if others else ():
+        for retry in _retries(stack, source):
+            if not any(retry in each for each in passed):
+                who = say_ranks(stack.ranks, 3)
+                return (
+                    f"see whether {who} repeats its calls by the retry {retry}, after an error that the "
+                    "other ranks did not have: a retry must not make collectives"
+                )
+    return ""
+
+
+def _retries(stack: ToldStack, source: SourceLines) -> tuple[str, ...]:
+    """'`for attempt in range(3)` (line 13 of retry.py)', the innermost first."""
+    found = []
+    for one in stack.frames:
+        parsed = source.parsed(one.frame.file)
+        if parsed is not None and (loop := retry_around(parsed, one.frame.line)):
+            found.append(f"{loop.removesuffix(')')} of {os.path.basename(one.frame.file)})")
+    return tuple(found)
 
 
 def _by_timer(told: Sequence[ToldStack], root: Finding, source: SourceLines) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import Frame
@@ -316,3 +317,36 @@ def test_a_rank_that_locks_itself_out_is_told_where_it_holds_the_lock(tmp_path: 
         "rank 0 waits for a lock that it holds itself, by `with self.lock` (line 2 of tiles.py): take an "
         "RLock, or lock once"
     )
+
+
+RETRYING = """\
+def step():
+    all_reduce(w)
+def main():
+    for attempt in range(3):
+        try:
+            step()
+        except OSError:
+            log("again")
+    all_reduce(loss)
+"""
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_retry_that_only_the_odd_rank_is_in_is_the_hint(tmp_path: Path, leaves: bool) -> None:
+    path = tmp_path / "retry.py"
+    path.write_text(RETRYING.replace('log("again")', "raise") if leaves else RETRYING)
+    build = SessionBuilder(3)
+    inside = f"{path}:2 (step) < {path}:6 (main)"
+    for rank in range(3):
+        site, size = (inside, 9) if rank == 1 else (f"{path}:9 (main)", 1)
+        build.op(rank, "all_reduce", at_s=1, ended_s=2, site=inside)
+        build.op(rank, "all_reduce", at_s=3, site=site, dtype="float32", inputs=[(size,)])
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    assert told.root.kind is Kind.MISMATCH
+    is_retry = told.root.advice.startswith(
+        "see whether rank 1 repeats its calls by the retry `for attempt in range(3)` (line 4 of retry.py)"
+    )
+    assert is_retry is not leaves
