@@ -57,6 +57,8 @@ def assert_same(x: Any, group: Group = None, what: str | None = None) -> None:
     The error names the first name whose array differs, the odd ranks, and the first element that
     differs with its values. NaNs of equal bits are the same; 0.0 and -0.0 are not.
     """
+    if what is not None and not isinstance(what, str):
+        raise UsageError(f"assert_same: what is {what!r}; expected a text")
     pg = resolve(group, "assert_same")
     if pg is None:
         return

@@ -42,6 +42,11 @@ def raise_instead(public: BaseException, native: BaseException) -> NoReturn:
     finally:
         if theirs is not None:
             public.__context__, public.__suppress_context__ = theirs, False
+        del (
+            public,
+            native,
+            theirs,
+        )  # the traceback has this frame: no cycle keeps the arrays of the op
 
 
 def say_handled(error: BaseException) -> str:

@@ -10,6 +10,7 @@ Across hosts they are ordinary arrays; a process without other ranks on its host
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ Shape = int | Sequence[int]
 _MOST_LINES = 4
 #: The machine is not asked for what it has free before each small array.
 _LARGE_NBYTES = 1 << 20
+#: More than any machine has; twice as many addresses are reserved.
+_MOST_LIMIT_NBYTES = 1 << 46
 #: Of what the machine has, and of what is free, for one rank's arrays.
 _SHARE = 2
 
@@ -165,14 +168,19 @@ def _lines() -> dict[str, tuple[int, int]]:
     places = {tag: _spots[tag] for tag in counts}
     sites = {tag: UNKNOWN if place is None else str(place) for tag, (_, place) in places.items()}
     short = shorten(list(sites.values()))
-    return {f"{places[tag][0]} at {short[sites[tag]]}": (counts[tag], sums[tag]) for tag in counts}
+    found: dict[str, tuple[int, int]] = {}
+    for tag in counts:  # a line may have several calls
+        line = f"{places[tag][0]} at {short[sites[tag]]}"
+        count, nbytes = found.get(line, (0, 0))
+        found[line] = count + counts[tag], nbytes + sums[tag]
+    return found
 
 
 def _limit_nbytes() -> int:
     limit = read_setting("DISTDBG_SHARED_NBYTES")
     if limit is None:
         return read_facts()[3] or read_memory().total // _SHARE
-    if not isinstance(limit, int) or limit < 0:
+    if not isinstance(limit, int) or not 0 <= limit <= _MOST_LIMIT_NBYTES:
         raise ConfigError(
             f"the variable DISTDBG_SHARED_NBYTES is {limit}; expected a number of bytes, or 0 for "
             "ordinary arrays"
@@ -192,8 +200,11 @@ def _extents(shape: Shape | None, like: Array) -> tuple[int, ...]:
             raise UsageError("a shape is needed, or an array that it is like")
         return tuple(int(extent) for extent in as_array(like, "like").shape)
     try:
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        extents = tuple(int(np.asarray(extent).__index__()) for extent in extents)
+        try:
+            whole: tuple[Any, ...] = (operator.index(shape),)  # type: ignore[arg-type]
+        except TypeError:
+            whole = tuple(shape)  # type: ignore[arg-type]
+        extents = tuple(int(np.asarray(extent).__index__()) for extent in whole)
     except TypeError:
         raise UsageError(f"the shape is {shape!r}; expected an int or a sequence of ints") from None
     if any(extent < 0 for extent in extents):

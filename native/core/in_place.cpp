@@ -197,7 +197,7 @@ void Group::take_out_arrays(const Running& op) {
   SharedHeap* heap = SharedHeap::here();
   if (heap == nullptr || !op.plan.in_place.exposes_outputs || !may_be_written(op)) return;
   for (std::uint32_t i = 0; i < op.plan.out_cuts.size(); ++i)
-    heap->take_out(op.own(Space::output, i));
+    heap->take_out(op.own(Space::output, i), op.plan.out_cuts[i].nbytes);
 }
 
 }  // namespace distdbg

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +66,8 @@ SharedHeap::SharedHeap(std::uint64_t limit_nbytes)
     fail("reserving addresses for shared arrays", number);
   }
   base_ = static_cast<std::byte*>(base);
+  struct stat about{};
+  if (::fstat(fd_, &about) == 0) file_ = {about.st_dev, about.st_ino};
   const std::int32_t pid = ::getpid();
   *reinterpret_cast<HeapHeader*>(base_) = {
       heap_magic,  pid, 0, process_start_time(pid), reinterpret_cast<std::uint64_t>(base_),
@@ -88,21 +91,45 @@ void SharedHeap::after_fork_in_child() {
   heap->mutex_.unlock();
 }
 
+// Whether the descriptor is still that of the heap.
+bool SharedHeap::has_file() const {
+  struct stat about{};
+  return ::fstat(fd_, &about) == 0 && about.st_dev == file_.device && about.st_ino == file_.inode;
+}
+
+// Pages of this process instead of those of the file, with the same contents. False: no memory.
+bool SharedHeap::replace(std::uint64_t begin, std::uint64_t end) {
+  void* own =
+      ::mmap(nullptr, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (own == MAP_FAILED) return false;
+  std::memcpy(own, base_ + begin, end - begin);
+  if (::mremap(own, end - begin, end - begin, MREMAP_MAYMOVE | MREMAP_FIXED, base_ + begin) !=
+      MAP_FAILED)
+    return true;
+  ::munmap(own, end - begin);
+  return false;
+}
+
 // The same pages for reading, own ones once it writes. What was taken out is private already.
 void SharedHeap::become_private() {
+  const bool is_there = has_file();
   const auto change = [&](std::uint64_t begin, std::uint64_t end) {
-    if (begin < end)
+    if (begin < end && is_there)
       ::mmap(base_ + begin, end - begin, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd_, static_cast<off_t>(begin));
+    else if (begin < end)
+      replace(begin, end);
   };
-  std::uint64_t begin = 0;
+  if (is_there) change(0, page_nbytes);
   for (const auto& [offset, array] : arrays_) {
-    if (!array.is_out) continue;
-    change(begin, offset);
-    begin = offset + array.room_nbytes;
+    std::uint64_t begin = offset;
+    for (const auto& [out, end] : array.out) {
+      change(begin, out);
+      begin = end;
+    }
+    change(begin, offset + array.room_nbytes);
   }
-  change(begin, file_nbytes_);
-  ::close(fd_);
+  if (is_there) ::close(fd_);
 }
 
 std::byte* SharedHeap::allocate(std::uint64_t nbytes, std::uint64_t tag) {
@@ -114,7 +141,7 @@ std::byte* SharedHeap::allocate(std::uint64_t nbytes, std::uint64_t tag) {
   if (offset == 0) throw Error(Fault::usage, "no room between shared arrays");
   try {
     populate(offset, room_nbytes);
-    arrays_.emplace(offset, Array{room_nbytes, nbytes, tag});
+    arrays_.emplace(offset, Array{room_nbytes, nbytes, tag, {}});
   } catch (...) {
     punch(offset, room_nbytes);
     give_back(offset, room_nbytes);
@@ -157,14 +184,16 @@ void SharedHeap::give_back(std::uint64_t offset, std::uint64_t room_nbytes) {
 // Now, and not at the first touch: a full machine is an error here, and a signal there.
 void SharedHeap::populate(std::uint64_t offset, std::uint64_t room_nbytes) {
   if (::madvise(base_ + offset, room_nbytes, MADV_POPULATE_WRITE) == 0) return;
-  if (errno != EINVAL) fail("getting memory for a shared array", errno);
+  if (errno != EINVAL || !has_file()) fail("getting memory for a shared array", errno);
   if (::fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(room_nbytes)) != 0)
     fail("getting memory for a shared array", errno);
 }
 
+// By the mapping, not by the descriptor, which may be another file's by now. Who gets the pages next relies
+// on zeros.
 void SharedHeap::punch(std::uint64_t offset, std::uint64_t room_nbytes) const {
-  ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(room_nbytes));
+  if (::madvise(base_ + offset, room_nbytes, MADV_REMOVE) != 0)
+    std::memset(base_ + offset, 0, room_nbytes);
 }
 
 void SharedHeap::free(SharedHeap* heap, std::byte* array) {
@@ -177,11 +206,11 @@ void SharedHeap::free(SharedHeap* heap, std::byte* array) {
   heap->arrays_.erase(found);
   heap->facts_.count -= 1;
   heap->facts_.nbytes -= gone.room_nbytes;
-  if (gone.is_out) {
+  if (!gone.out.empty()) {
     // Its place in the file may be written to by others: nobody gets it again.
     ::mmap(array, gone.room_nbytes, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    heap->out_count_.fetch_sub(1, std::memory_order_relaxed);
+    heap->out_count_.fetch_sub(gone.out.size(), std::memory_order_relaxed);
     return;
   }
   heap->punch(offset, gone.room_nbytes);
@@ -197,28 +226,29 @@ bool SharedHeap::reaches(const std::byte* data, std::uint64_t nbytes) const {
     return true;
   const std::lock_guard lock(mutex_);
   auto found = arrays_.upper_bound(address - base);
-  return found != arrays_.begin() && !(--found)->second.is_out;
+  if (found == arrays_.begin()) return false;
+  const auto& out = (--found)->second.out;
+  const auto after = out.lower_bound(address - base + std::max<std::uint64_t>(nbytes, 1));
+  return after == out.begin() || std::prev(after)->second <= address - base;
 }
 
-void SharedHeap::take_out(const std::byte* data) {
-  if (!reaches(data, 0)) return;
+void SharedHeap::take_out(const std::byte* data, std::uint64_t nbytes) {
+  if (nbytes == 0 || !reaches(data, nbytes)) return;
   const std::lock_guard lock(mutex_);
-  auto found = arrays_.upper_bound(static_cast<std::uint64_t>(data - base_));
-  if (found == arrays_.begin() || (--found)->second.is_out) return;
-  auto& [offset, array] = *found;
-  std::byte* const place = base_ + offset;
-  void* own = ::mmap(nullptr, array.room_nbytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (own == MAP_FAILED) return;  // the op has failed for a better reason
-  std::memcpy(own, place, array.room_nbytes);
-  if (::mremap(own, array.room_nbytes, array.room_nbytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) ==
-      MAP_FAILED) {
-    ::munmap(own, array.room_nbytes);
-    return;
-  }
-  array.is_out = true;
+  const auto first = static_cast<std::uint64_t>(data - base_);
+  auto found = arrays_.upper_bound(first);
+  if (found == arrays_.begin()) return;
+  auto& [offset, array] = *--found;
+  const std::uint64_t begin = whole_pages(first);
+  std::uint64_t end = (first + nbytes) / page_nbytes * page_nbytes;
+  if (first + nbytes >= offset + array.nbytes)
+    end = offset + array.room_nbytes;                // nobody has the rest
+  if (begin >= end || !replace(begin, end)) return;  // the op has failed for a better reason
+  array.out[begin] = end;
   out_count_.fetch_add(1, std::memory_order_relaxed);
-  punch(offset, array.room_nbytes);
+  if (has_file())
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                static_cast<off_t>(end - begin));
 }
 
 HeapFacts SharedHeap::facts() const {

@@ -9,8 +9,9 @@
 // Example, a limit of 1 GiB: the file has 2 GiB, so that an array finds room also between others; a first
 // array of 10,000 bytes has the pages from 4096 to 16384, a second one begins at 16384.
 //
-// An array whose op failed while others may still write to it is taken out: it gets pages of its own at
-// the address that it has, and what they write goes nowhere.
+// What an op of an array that failed had been given, while others may still write to it, is taken out: its pages
+// become this process's own, at the address that they have, and what others write goes nowhere. Only whole
+// pages: the rest of the array may be in another op, and a page that both have a part of stays.
 //
 // A forked child sees the arrays as it sees all memory of its parent: what it writes is its own. It frees
 // nothing; its own shared arrays are in a heap of its own.
@@ -67,10 +68,10 @@ class SharedHeap {
   std::byte* allocate(std::uint64_t nbytes, std::uint64_t tag);
   // From any process: in a forked child it does nothing.
   static void free(SharedHeap* heap, std::byte* array);
-  // Whether others can reach it: it is within an array that was not taken out.
+  // Whether others can reach it: nothing of it was taken out.
   bool reaches(const std::byte* data, std::uint64_t nbytes) const;
   // What others write there from now on is not seen; the contents stay.
-  void take_out(const std::byte* data);
+  void take_out(const std::byte* data, std::uint64_t nbytes);
 
   int fd() const { return fd_; }
   void count_op() { ops_.fetch_add(1, std::memory_order_relaxed); }
@@ -83,7 +84,11 @@ class SharedHeap {
     std::uint64_t room_nbytes;  // whole pages
     std::uint64_t nbytes;
     std::uint64_t tag;
-    bool is_out = false;
+    std::map<std::uint64_t, std::uint64_t> out;  // end by begin, of what was taken out
+  };
+  struct FileName {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
   };
   explicit SharedHeap(std::uint64_t limit_nbytes);
   static void before_fork();
@@ -94,11 +99,14 @@ class SharedHeap {
   void give_back(std::uint64_t offset, std::uint64_t room_nbytes);
   void populate(std::uint64_t offset, std::uint64_t room_nbytes);
   void punch(std::uint64_t offset, std::uint64_t room_nbytes) const;
+  bool has_file() const;
+  bool replace(std::uint64_t begin, std::uint64_t end);
 
   static std::atomic<SharedHeap*> here_;
   std::byte* base_ = nullptr;
   std::uint64_t file_nbytes_ = 0;
   int fd_ = -1;
+  FileName file_;  // a program may close all descriptors, and open others
   std::atomic<std::uint64_t> out_count_{0};
   std::atomic<std::uint64_t> ops_{0};
   mutable std::mutex mutex_;                     // protects what is below

@@ -1,9 +1,11 @@
 // Shared arrays: what a peer maps is the same memory, until the array is taken out or freed.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "check.hpp"
 #include "error.hpp"
@@ -81,15 +83,15 @@ void test_what_is_freed_is_given_out_again() {
 void test_what_was_taken_out_is_out_of_reach() {
   SharedHeap& heap = SharedHeap::make(limit);
   const auto peer = map_own(heap);
-  std::byte* array = heap.allocate(3 * page_nbytes, 1);
+  std::byte* array = heap.allocate(3 * page_nbytes - 5, 1);
   std::byte* other = heap.allocate(page_nbytes, 2);
-  std::memset(array, 9, 3 * page_nbytes);
+  std::memset(array, 9, 3 * page_nbytes - 5);
   std::byte* there = peer->place(address_of(array), 3 * page_nbytes);
-  heap.take_out(array + page_nbytes);
-  heap.take_out(array);
-  CHECK(array[0] == std::byte{9} && array[3 * page_nbytes - 1] == std::byte{9});
-  there[0] = std::byte{1};
-  CHECK(array[0] == std::byte{9});
+  heap.take_out(array, 3 * page_nbytes - 5);
+  heap.take_out(array, 3 * page_nbytes - 5);
+  CHECK(array[0] == std::byte{9} && array[3 * page_nbytes - 6] == std::byte{9});
+  there[0] = there[3 * page_nbytes - 6] = std::byte{1};
+  CHECK(array[0] == std::byte{9} && array[3 * page_nbytes - 6] == std::byte{9});
   CHECK(!heap.reaches(array, 1) && heap.reaches(other, 1));
   const pid_t child = ::fork();
   if (child == 0) ::_exit(array[0] == std::byte{9} && other[0] == std::byte{0} ? 0 : 1);
@@ -100,6 +102,59 @@ void test_what_was_taken_out_is_out_of_reach() {
   CHECK(next != array);  // a peer may still write to its place
   SharedHeap::free(&heap, next);
   SharedHeap::free(&heap, other);
+}
+
+// Another op may have them, of another group.
+void test_the_rest_of_an_array_stays_where_it_is() {
+  SharedHeap& heap = SharedHeap::make(limit);
+  const auto peer = map_own(heap);
+  std::byte* array = heap.allocate(4 * page_nbytes, 1);
+  std::byte* there = peer->place(address_of(array), 4 * page_nbytes);
+  heap.take_out(array + 8, 2 * page_nbytes);  // of whole pages it has the second
+  for (const std::size_t at : {std::size_t{0}, 2 * page_nbytes, 3 * page_nbytes}) {
+    there[at] = std::byte{5};
+    CHECK(array[at] == std::byte{5} && heap.reaches(array + at, 1));
+  }
+  there[page_nbytes] = std::byte{5};
+  CHECK(array[page_nbytes] == std::byte{0});
+  CHECK(!heap.reaches(array + page_nbytes, 1) && !heap.reaches(array, 4 * page_nbytes));
+  CHECK(heap.reaches(array, page_nbytes) && heap.reaches(array + 2 * page_nbytes, 2 * page_nbytes));
+  heap.take_out(array + 2 * page_nbytes, 8);  // no whole page
+  CHECK(heap.reaches(array + 2 * page_nbytes, 8));
+  SharedHeap::free(&heap, array);
+}
+
+// A program that closes all descriptors, as daemons do, opens other files under their numbers.
+void test_a_file_that_got_the_descriptor_is_left_alone() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    SharedHeap& heap = SharedHeap::make(limit);
+    std::byte* array = heap.allocate(page_nbytes, 1);
+    std::memset(array, 7, page_nbytes);
+    std::byte* taken = heap.allocate(page_nbytes, 2);
+    const int file = ::memfd_create("another", MFD_CLOEXEC);
+    const std::vector<char> full(1 << 20, 'a');
+    bool is_right = ::write(file, full.data(), full.size()) == static_cast<ssize_t>(full.size());
+    is_right &= ::dup2(file, heap.fd()) == heap.fd();
+    SharedHeap::free(&heap, array);
+    heap.take_out(taken, page_nbytes);
+    std::byte* again = heap.allocate(page_nbytes, 3);
+    is_right &= again == array && again[0] == std::byte{0};
+    again[1] = std::byte{6};
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) {
+      again[1] = std::byte{8};  // its own copy
+      ::_exit(0);
+    }
+    int status = -1;
+    is_right &= ::waitpid(grandchild, &status, 0) == grandchild && status == 0;
+    is_right &= again[1] == std::byte{6};
+    std::vector<char> found(full.size());
+    is_right &= ::pread(file, found.data(), found.size(), 0) == static_cast<ssize_t>(found.size());
+    ::_exit(is_right && found == full ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child && status == 0);
 }
 
 void test_a_forked_child_has_a_copy() {
@@ -136,6 +191,8 @@ int main() {
   test_a_peer_sees_the_same_memory();
   test_what_is_freed_is_given_out_again();
   test_what_was_taken_out_is_out_of_reach();
+  test_the_rest_of_an_array_stays_where_it_is();
+  test_a_file_that_got_the_descriptor_is_left_alone();
   test_a_forked_child_has_a_copy();
   test_nothing_else_is_mapped_as_one();
   return 0;

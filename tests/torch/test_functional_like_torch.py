@@ -56,7 +56,7 @@ def job() -> dict[str, Any]:
     ops: dict[str, Any] = {
         "all_reduce": F.all_reduce,
         "all_reduce avg": lambda t: F.all_reduce(t, "avg"),
-        "all_reduce premul": lambda t: F.all_reduce(t, dist.make_premul_sum(1.0 + rank)),
+        "all_reduce premul": lambda t: F.all_reduce(t, dist.make_premul_sum(2.0)),
         "all_gather": F.all_gather,
         "all_gather 1": lambda t: F.all_gather(t, 1),
         "reduce_scatter": F.reduce_scatter,

@@ -458,7 +458,10 @@ class CpuEngine:
             raise public from error
         # All that native code knew is in the public error, which says more; its own text above it
         # would be the first that the user reads.
-        raise_instead(public, error)
+        try:
+            raise_instead(public, error)
+        finally:
+            del public, error  # no cycle keeps the arrays of the op
 
 
 def _to_ns(seconds: float) -> int:

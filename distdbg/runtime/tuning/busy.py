@@ -44,5 +44,5 @@ def others_since(before: Usage) -> float:
 
 def is_disturbing(others: float, ranks: int, cores: int | None = None) -> bool:
     """Whether so many cores of others took something from so many ranks."""
-    cores = cores or os.cpu_count() or 1
+    cores = cores or len(os.sched_getaffinity(0))  # those of a container, not of its host
     return others > max(_CALM_CORES, cores - ranks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -170,3 +172,20 @@ def test_a_program_may_use_any_number_of_factors() -> None:
         return float(x[0])
 
     assert dist.run_threads(weigh, 2) == [pytest.approx(1.0)] * 2
+
+
+def test_an_op_that_failed_keeps_its_arrays_no_longer_than_its_error() -> None:
+    def program() -> bool:
+        array = np.ones(4 + dist.get_rank())
+        seen = weakref.ref(array)
+        try:
+            dist.all_reduce(array)
+        except dist.MismatchError:
+            del array
+        return seen() is None
+
+    gc.disable()
+    try:
+        assert dist.run_threads(program, 2) == [True, True]
+    finally:
+        gc.enable()
