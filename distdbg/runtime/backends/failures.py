@@ -110,6 +110,10 @@ def to_public(
             return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where, doing, host)
         case "peer_lost":
             how = str(error)
+            cause = group.cause()
+            if cause is not None and DIFFERS in cause[4] and not is_refused:
+                # It had found it, and has left since.
+                return MismatchError(cause[4], details=[f"rank {peer} found it", BROKEN], **fields)
             if how.startswith("left ("):
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"

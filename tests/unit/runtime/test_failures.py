@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from distdbg.errors import JobAborted
+from distdbg.errors import JobAborted, MismatchError, RankLeft
 from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.call import Kind
 
@@ -25,3 +25,26 @@ def test_an_abort_whose_words_did_not_come_to_this_host_says_where_they_are() ->
     found = to_public(error, call, group=group, name="world", rank=0, names=[0], waited_s=1.0)
     assert isinstance(found, JobAborted)
     assert "the reason did not reach this host: read the errors of the other ranks" in found.what
+
+
+class _Left(Exception):
+    """As `NativeError`, of a rank that returned while this one waited for it."""
+
+    fault = "peer_lost"
+    seq = 2
+    peer = 0
+    detail = ""
+
+
+def test_a_rank_that_found_a_difference_and_left_is_told_by_the_difference() -> None:
+    call: Any = SimpleNamespace(kind=Kind.ALL_REDUCE, name="all_reduce")
+    error: Any = _Left("left (returned)")
+    facts = [(0, 1, 1, True), (0, 2, 2, False)]
+    differs = "all_reduce on group 'world' differs between ranks: on a GPU on rank 0, on the host on rank 1"
+    for cause, kind in (((0, 0, 0, 2, differs), MismatchError), (None, RankLeft)):
+        group: Any = SimpleNamespace(seq=2, cause=lambda cause=cause: cause, facts=lambda: facts)
+        found = to_public(
+            error, call, group=group, name="world", rank=1, names=[0, 1], waited_s=1.0
+        )
+        assert type(found) is kind
+        assert (found.what == differs) == (cause is not None)
