@@ -18,10 +18,12 @@ can no longer arrive (`is_likely`).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.messages import Messages, is_halted
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import Session
@@ -182,6 +184,19 @@ def is_past_messages(session: Session, rank: int) -> bool:
         return True
     flags = [log.ops.flags[at] for at in log.ops.in_flight()]
     return bool(flags) and not any(each & Flag.MESSAGE for each in flags)
+
+
+def waits_for_past(session: Session, edges: Iterable[Edge]) -> list[OpRef]:
+    """The sends and recvs that wait for one rank which waits for no message."""
+    return [
+        edge.op
+        for edge in edges
+        if edge.op is not None
+        and not edge.is_any
+        and len(edge.on) == 1
+        and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
+        and is_past_messages(session, edge.on[0])
+    ]
 
 
 def _has_taken(session: Session, rank: int, send: OpRef) -> bool:

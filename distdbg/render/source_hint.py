@@ -26,6 +26,7 @@ from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks, short_site
+from distdbg.record.entries import Frame
 from distdbg.render.enclosing import timers_in
 from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
@@ -93,13 +94,13 @@ _FILE: Final = (
 #: Of ranks that made one call more than the others.
 _HOLDS_MORE: Final = (
     re.compile(r"under (`.*` \(line \d+\))"),
-    "see why {way} holds once more on {who} than on the others; results since then are of calls that do not "
-    "belong together",
+    "see whether {way} holds once more on {who} than on the others; results since then are of calls that do "
+    "not belong together",
 )
 _ROUND_MORE: Final = (
     re.compile(r"in (`(?:for|while) .*` \(line \d+\))"),
-    "see why {way} makes one round more on {who} than on the others; results since then are of calls that do "
-    "not belong together",
+    "see whether {way} makes one round more on {who} than on the others; results since then are of calls "
+    "that do not belong together",
 )
 #: What the rank was killed by; no note of its stack says more.
 _OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
@@ -217,7 +218,10 @@ def _by_timer(told: Sequence[ToldStack], root: Finding, source: SourceLines) -> 
 
 
 def _by_own_lock(told: Sequence[ToldStack], who: str) -> str:
-    """Of a rank that waits for a lock at a `with` which stands around its own callers as well."""
+    """Of a rank that waits for a lock at a `with` which stands around its own callers as well.
+
+    Only in one file, and of `self` in one class: elsewhere the same words are another lock.
+    """
     for stack in told:
         if not stack.frames or "lock" not in stack.what:
             continue
@@ -226,12 +230,17 @@ def _by_own_lock(told: Sequence[ToldStack], who: str) -> str:
         for one in outer:
             for note in one.notes:
                 found = _WITH.fullmatch(note)
-                if found and found[1] == wanted:
+                if found and found[1] == wanted and _are_of_one_class(first.frame, one.frame):
                     return (
-                        f"{who} waits for a lock that it holds itself, by `{wanted}` ({found[2]} of "
+                        f"see whether {who} holds that lock itself, by `{wanted}` ({found[2]} of "
                         f"{os.path.basename(one.frame.file)}): take an RLock, or lock once"
                     )
     return ""
+
+
+def _are_of_one_class(one: Frame, other: Frame) -> bool:
+    classes = [frame.function.rpartition(".")[0] for frame in (one, other)]
+    return one.file == other.file and classes[0] == classes[1]
 
 
 def _by_exit(told: Sequence[ToldStack]) -> str:

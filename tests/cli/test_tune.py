@@ -168,7 +168,7 @@ def test_a_job_has_its_host_measured_when_it_is_over(state: Path, tmp_path: Path
     # The process is nobody's child: that it has had its turn, and has it no more, says that it is done.
     while not (lock.exists() and lock.read_text() and _is_free()):
         assert time.monotonic() < until, "nobody has measured"
-        time.sleep(0.02)
+        time.sleep(0.02)  # the process that measures announces nothing
 
 
 def _is_free() -> bool:

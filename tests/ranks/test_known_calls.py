@@ -250,6 +250,7 @@ def test_what_was_handled_stays_the_context_of_its_error() -> None:
 
 def interrupt_a_known_call() -> str:
     dist.init_process_group(timeout=timedelta(seconds=60))
+    # Made before: it is None only without init_process_group.
     store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
     for _ in range(4):
         dist.barrier()

@@ -39,6 +39,7 @@ def test_a_call_is_known_by_all_that_it_is_checked_for() -> None:
             np.ones((2, 2), np.float32).T,
             np.ones(2, np.float32).view(np.recarray),
         ):
+            # A default binds this round's array; mypy infers no type for such a lambda.
             assert not is_known(lambda array=array: dist.all_reduce(array))  # type: ignore[misc]
         x = np.ones(2, np.float32)
         for more in (

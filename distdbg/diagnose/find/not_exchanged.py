@@ -16,7 +16,7 @@ from distdbg.diagnose.find.astray import Miss
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.unmatched import is_past_messages
+from distdbg.diagnose.unmatched import is_past_messages, waits_for_past
 from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Flag
 
@@ -32,15 +32,7 @@ def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[Miss]:
     """One for each send or recv whose peer has made no other half of it, ever."""
     if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
-    waits = [
-        edge.op
-        for edge in edges
-        if edge.op is not None
-        and not edge.is_any
-        and len(edge.on) == 1
-        and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
-        and is_past_messages(session, edge.on[0])
-    ]
+    waits = waits_for_past(session, edges)
     found = [_miss(session, op) for op in waits[:_MOST]]
     found += [_of_any(session, edge) for edge in [one for one in edges if one.is_any][:_MOST]]
     return [miss for miss in found if miss is not None]

@@ -18,7 +18,7 @@ from distdbg.diagnose.find.other_neighbor import function_of
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.unmatched import is_past_messages
+from distdbg.diagnose.unmatched import is_past_messages, waits_for_past
 from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Flag, Status
 
@@ -32,15 +32,7 @@ _MOST: Final = 8
 
 def one_more_message(session: Session, edges: Iterable[Edge]) -> list[Miss]:
     """Of sends and recvs that wait for a rank which is in a collective, after others like them."""
-    waits = [
-        edge.op
-        for edge in edges
-        if edge.op is not None
-        and not edge.is_any
-        and len(edge.on) == 1
-        and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
-        and is_past_messages(session, edge.on[0])
-    ]
+    waits = waits_for_past(session, edges)
     return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
 
 
