@@ -14,9 +14,9 @@ from typing import Any
 
 from distdbg.check.show import content_text
 from distdbg.check.signature import signature
-from distdbg.runtime.backends.compile import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.buffers import input_of
 from distdbg.runtime.call import GOES_ON, PLACE_SHIFT, Call, Kind, Part
+from distdbg.runtime.cuts import cut_blocks, is_input_cut, is_output_cut
 
 #: A program that never repeats a block must not grow without bound.
 _MOST = 256

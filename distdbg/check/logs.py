@@ -13,16 +13,24 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO
 
 from distdbg import config
 from distdbg.check.log_levels import SPELLINGS, DebugLevel, LogLevel, effective_log_level
 from distdbg.errors import ConfigError
-from distdbg.runtime.world import current
 
 _ROOT = "distdbg"
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
+
+#: Returns the global rank of the calling thread, None where it has none; set by the runtime, which is above.
+_rank_source: Callable[[], int | None] | None = None
+
+
+def set_rank_source(source: Callable[[], int | None]) -> None:
+    """Say who knows the rank of a thread that writes a line."""
+    global _rank_source
+    _rank_source = source
 
 
 class RankLogger(logging.LoggerAdapter[logging.Logger]):
@@ -33,10 +41,9 @@ class RankLogger(logging.LoggerAdapter[logging.Logger]):
     ) -> tuple[str, MutableMapping[str, Any]]:
         """Called by Python for lines that will be written only."""
         rank = kwargs.pop("rank", None)
-        if rank is None:
-            default = current().default
-            rank = default.ranks[default.rank()] if default is not None else "?"
-        return f"[rank {rank}] {msg}", kwargs
+        if rank is None and _rank_source is not None:
+            rank = _rank_source()
+        return f"[rank {'?' if rank is None else rank}] {msg}", kwargs
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

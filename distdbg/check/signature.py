@@ -32,8 +32,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from distdbg.runtime.backends.compile import Cut, ViewLike
 from distdbg.runtime.call import Call, Kind, Variant
+from distdbg.runtime.cuts import Cut, ViewLike
 from distdbg.runtime.dtypes import Dtype
 
 

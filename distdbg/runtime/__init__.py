@@ -12,6 +12,7 @@ backends                                  what moves the bytes of a group: our C
                                           backends registered by others
 buffers                                   from the user's array to the memory that native code works on
 call                                      one op as every layer sees it
+cuts                                      where the blocks of a Call lie in its arrays
 control_page                              opens and closes the control page of this host for a rank
 debuggable                                lets debuggers attach to a running rank, where the job was
                                           started with --debuggable

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from distdbg.check.logs import set_rank_source
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import UsageError
 
@@ -137,6 +138,15 @@ current_world: ContextVar[World] = ContextVar("distdbg_world", default=World()) 
 def current() -> World:
     """Return the World of the calling thread."""
     return current_world.get()
+
+
+def _rank_here() -> int | None:
+    """The global rank of the calling thread, for its lines in the log."""
+    default = current_world.get().default
+    return None if default is None else default.ranks[default.rank()]
+
+
+set_rank_source(_rank_here)
 
 
 #: The World beside another library's groups, where one is watched (torch_bridge/).

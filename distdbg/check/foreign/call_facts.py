@@ -6,8 +6,8 @@ from typing import Any
 
 from distdbg.check.foreign.array_facts import ArrayFacts
 from distdbg.check.signature import signature
-from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.dtypes import Dtype
 
 
@@ -21,10 +21,8 @@ def call_facts(
     inputs = [ArrayFacts(array) for array in call.inputs]
     outputs = [ArrayFacts(array) for array in call.outputs]
     kind = call.kind
-    in_cuts = compiling.cut_blocks(inputs, call.input_splits, size, compiling.is_input_cut(kind))
-    out_cuts = compiling.cut_blocks(
-        outputs, call.output_splits, size, compiling.is_output_cut(kind)
-    )
+    in_cuts = cut_blocks(inputs, call.input_splits, size, is_input_cut(kind))
+    out_cuts = cut_blocks(outputs, call.output_splits, size, is_output_cut(kind))
     facts = signature(call, inputs, outputs, in_cuts, out_cuts)
     arrays = inputs or outputs
     if arrays and kind is not Kind.BARRIER:

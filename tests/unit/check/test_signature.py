@@ -10,9 +10,9 @@ import pytest
 
 from distdbg.check.signature import fingerprint, signature
 from distdbg.runtime import calls
-from distdbg.runtime.backends.compile import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.buffers import as_input
 from distdbg.runtime.call import Call
+from distdbg.runtime.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.reduce_op import ReduceOp, make_premul_sum
 
 

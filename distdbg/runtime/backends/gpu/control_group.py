@@ -31,6 +31,7 @@ from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.cuts import Cut, cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.member_liveness import Lives
 from distdbg.runtime.net.between import Between
@@ -182,8 +183,8 @@ class GpuControlGroup:
         views_out = views_in
         if outputs is not inputs:
             views_out = tuple([View(x, True) for x in outputs])
-        in_cuts = compiling.cut_blocks(views_in, None, size, compiling.is_input_cut(kind))
-        out_cuts = compiling.cut_blocks(views_out, None, size, compiling.is_output_cut(kind))
+        in_cuts = cut_blocks(views_in, None, size, is_input_cut(kind))
+        out_cuts = cut_blocks(views_out, None, size, is_output_cut(kind))
         key = (kind, header.call.root, op_code, dtype, tuple(in_cuts), tuple(out_cuts))
         plan = self._plans.get((header.fingerprint, *key))
         if plan is None:
@@ -200,8 +201,8 @@ class GpuControlGroup:
         header: OpHeader,
         key: tuple[object, ...],
         steps: list[compiling.StepTuple],
-        in_cuts: list[compiling.Cut],
-        out_cuts: list[compiling.Cut],
+        in_cuts: list[Cut],
+        out_cuts: list[Cut],
         dtype: Dtype,
         op_code: int,
     ) -> Plan:

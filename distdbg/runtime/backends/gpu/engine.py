@@ -23,7 +23,6 @@ from distdbg.errors import (
     RendezvousError,
     UsageError,
 )
-from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
@@ -33,6 +32,7 @@ from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import Way
 from distdbg.runtime.backends.nccl.streams import current_stream
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.engine import Pending
@@ -192,8 +192,8 @@ class GpuEngine:
         return Job(
             kind,
             dtype,
-            _blocks(inputs, call.input_splits, size, compiling.is_input_cut(kind)),
-            _blocks(outputs, call.output_splits, size, compiling.is_output_cut(kind)),
+            _blocks(inputs, call.input_splits, size, is_input_cut(kind)),
+            _blocks(outputs, call.output_splits, size, is_output_cut(kind)),
             is_in_place=inputs is outputs,
             factor=call.op.factor if call.op is not None and premul else None,
             reads=kind is not Kind.BROADCAST or is_root,
@@ -344,5 +344,5 @@ def _blocks(
 ) -> list[Block]:
     return [
         Block(buffers[index].address + offset, nbytes)
-        for index, offset, nbytes in compiling.cut_blocks(buffers, splits, size, is_cut)
+        for index, offset, nbytes in cut_blocks(buffers, splits, size, is_cut)
     ]
