@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError
-from distdbg.runtime.call import Call
-from distdbg.runtime.engine import Engine, Pending, await_end
-from distdbg.runtime.waits import op_number
+from distdbg.ops.call import Call
+from distdbg.ops.engine import Engine, Pending, await_end
+from distdbg.runtime.handles.waits import op_number
 
 if TYPE_CHECKING:
     from distdbg.debugger.breaker import Breaker
     from distdbg.debugger.op_facts import OpFacts
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
 
 
 class BreakingEngine:
-    """Implements Engine around another one; see distdbg/runtime/engine.py."""
+    """Implements Engine around another one; see distdbg/ops/engine.py."""
 
     def __init__(self, inner: Engine, group: ProcessGroup, breaker: Breaker) -> None:
         self.inner = inner

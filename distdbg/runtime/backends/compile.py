@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.runtime.call import Call
-from distdbg.runtime.cuts import Cut
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.call import Call
+from distdbg.ops.cuts import Cut
+from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.plan import Problem, Space, Topology, make_plan
 from distdbg.runtime.plan.in_place import plan_in_place
 from distdbg.runtime.plan.steps import Plan, Step

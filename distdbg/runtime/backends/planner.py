@@ -14,13 +14,13 @@ from distdbg.check.explain import describe
 from distdbg.check.options import HAVE_EQUAL_OUTPUTS
 from distdbg.check.signature import fingerprint, signature
 from distdbg.native import Form, Plan, View
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.cuts import Cut, cut_blocks, is_input_cut, is_output_cut
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import check_reduce
 from distdbg.record.forms import write_form
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.cuts import Cut, cut_blocks, is_input_cut, is_output_cut
-from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.reduce_op import check_reduce
 
 
 @dataclass(frozen=True, slots=True)

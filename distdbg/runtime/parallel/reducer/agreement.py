@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distdbg.check.arrays import few, odd_ranks, say_ranks
-from distdbg.check.sites import shorten
 from distdbg.errors import CollectiveError, MismatchError, PeerLost, RankLeft, format_ranks
+from distdbg.ops.sites import shorten
 
 if TYPE_CHECKING:
     from distdbg.runtime.parallel.reducer.passes import PassReport, UnevenPass

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.check.arrays import few, say_ranks
-from distdbg.check.sites import shorten
 from distdbg.errors import DistError, MismatchError, UsageError
+from distdbg.ops.sites import shorten
 from distdbg.runtime.parallel.reducer.agreement import (
     MOST_LINE,
     NOT_AVERAGED,
