@@ -45,7 +45,8 @@ from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.partial import Partial
-from distdbg.runtime.parallel.reducer.passes import PassReport, came_twice, used_by_any
+from distdbg.runtime.parallel.reducer.pass_report import PassReport
+from distdbg.runtime.parallel.reducer.passes import came_twice, used_by_any
 from distdbg.runtime.parallel.reducer.status import Status, named
 
 _log = get_logger("parallel")
