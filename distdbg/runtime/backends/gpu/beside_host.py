@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.native import Group, RecordedOp
+from distdbg.ops.call import Call
+from distdbg.ops.engine import Engine, Pending
+from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.backends.gpu import capabilities, driver
 from distdbg.runtime.backends.gpu.mixed import Issued
 from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
-from distdbg.runtime.call import Call
-from distdbg.runtime.debugger_seam import on_other_rules
-from distdbg.runtime.device_arrays import is_on_device
-from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

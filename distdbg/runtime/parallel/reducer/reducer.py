@@ -18,15 +18,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from distdbg.check.levels import level_of
-from distdbg.check.log_levels import DebugLevel
-from distdbg.check.logs import get_logger
-from distdbg.check.sites import call_site
 from distdbg.errors import CollectiveError, DistError, MismatchError, PeerLost, UsageError
+from distdbg.log.log_levels import DebugLevel
+from distdbg.log.logs import get_logger
+from distdbg.ops.sites import call_site
 from distdbg.record.known_marks import STEP
-from distdbg.runtime.collectives import all_reduce, broadcast
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.marks import mark, span
+from distdbg.runtime.api.collectives import all_reduce, broadcast
+from distdbg.runtime.api.marks import mark, span
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.levels import level_of
+from distdbg.runtime.handles.work import Work
 from distdbg.runtime.parallel.reducer.agreement import (
     STATUS,
     Failed,
@@ -44,9 +45,9 @@ from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.partial import Partial
-from distdbg.runtime.parallel.reducer.passes import PassReport, came_twice, used_by_any
+from distdbg.runtime.parallel.reducer.pass_report import PassReport
+from distdbg.runtime.parallel.reducer.passes import came_twice, used_by_any
 from distdbg.runtime.parallel.reducer.status import Status, named
-from distdbg.runtime.work import Work
 
 _log = get_logger("parallel")
 _ORDER_NAME = "DDP order of buckets"
