@@ -153,13 +153,17 @@ def _bounded(site: str) -> str:
 
 
 def _odd_ranks(sides: Sequence[Side], names: Sequence[int]) -> list[int]:
-    """The ranks outside the side of the majority, or of the one that sends to all; none without either."""
+    """The ranks outside the side of the majority, else of the one that sends to all; none without either.
+
+    A majority that has nothing for what is sent is none.
+    """
     source = _source_of(sides, names)
-    if source is not None:
-        return sorted(rank for side in sides if source not in side.ranks for rank in side.ranks)
-    if 2 * len(sides[0].ranks) <= sum(len(side.ranks) for side in sides):
+    is_empty = source is not None and 0 in sides[0].facts.get("shape", ())
+    if 2 * len(sides[0].ranks) > sum(len(side.ranks) for side in sides) and not is_empty:
+        return sorted(rank for side in sides[1:] for rank in side.ranks)
+    if source is None:
         return []
-    return sorted(rank for side in sides[1:] for rank in side.ranks)
+    return sorted(rank for side in sides if source not in side.ranks for rank in side.ranks)
 
 
 def _source_of(sides: Sequence[Side], names: Sequence[int]) -> int | None:

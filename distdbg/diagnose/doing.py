@@ -154,8 +154,10 @@ def _say(seen: Activity, site: str) -> str:
     word = _WORDS.get(seen.state, str(seen.state))
     if waits_for_lock(seen.state, seen.why):
         word = WAITING_FOR_LOCK
-    elif seen.why.startswith(FILE_LOCK):
-        word = seen.why.partition(";")[0]
+    elif seen.why.startswith(
+        FILE_LOCK
+    ):  # who holds it comes behind the place, which is another rank's
+        return ", ".join(filter(None, (place(site), seen.why.partition(";")[0])))
     return f"{word} {place(site)}".rstrip()
 
 

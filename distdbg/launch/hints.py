@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 from typing import Final
 
 from distdbg.errors import format_ranks
@@ -14,7 +15,7 @@ from distdbg.record.memory_share import MemoryShare, its_share
 
 #: Of ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
-THREAD_RAISED: Final = "see why that thread raised: what it had to make or do will not happen"
+THREAD_RAISED: Final = "see why that thread raised: it was to make or do what this rank waits for"
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 
@@ -55,7 +56,7 @@ def hint_of(found: RootCause) -> str:
             "checkpoint(..., use_reentrant=False), or no find_unused_parameters=True; else a module that is "
             "called twice in one forward pass"
         )
-    if first.crash:
+    if first.crash and end.signal != signal.SIGBUS:
         return (
             "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"
         )
@@ -66,6 +67,8 @@ def hint_of(found: RootCause) -> str:
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
         if first.record is not None and first.record.how is Exit.RETURNED:
             return BY_SYS_EXIT
+        if first.record is not None and first.record.exit_site:
+            return f"see why {first.record.exit_site} ends the process"
         return "@distdbg.record on main() brings its traceback here"
     if not first.reason and first.record is not None:
         return f"python -m distdbg.record {first.record.path}"

@@ -15,12 +15,14 @@ from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Finding
 from distdbg.record.format import Exit
-from distdbg.record.known_marks import THREAD_ERROR
+from distdbg.record.known_marks import EXIT_CALL, THREAD_ERROR
 from distdbg.record.rank_words import Clock, describe, read_boot_id
 from distdbg.record.reader import RecordFile
 
 #: How far back in a record the last finding is looked for.
 _MOST_NOTES: Final = 64
+#: Of the rank itself, and of no op.
+_NO_ERRORS: Final = (EXIT_CALL, THREAD_ERROR)
 
 
 def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
@@ -32,6 +34,7 @@ def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
             clock = Clock(record.header, end.ended_ns, read_boot_id())
             state = record.state()
             kind, ranks = _last_error(record)
+            exit_call, exit_site = _exit_call(record)
             raised = ""
             if state.exit is Exit.RAISED:
                 raised = str(_words(state.exit_text).get("what", "an exception"))
@@ -43,7 +46,9 @@ def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
                 raised_wall_ns=record.header.to_wall_ns(state.exit_ns) if raised else 0,
                 error_type=kind,
                 error_ranks=ranks,
-                thread_error=_thread_error(record),
+                thread_error=thread_error(record),
+                exit_call=exit_call,
+                exit_site=exit_site,
             )
     except RecordError:
         return None
@@ -54,23 +59,39 @@ def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
         words = _words(event.text) if isinstance(event, Finding) else {}
-        if isinstance(event, Finding) and words.get("type") != THREAD_ERROR:
+        if isinstance(event, Finding) and words.get("type") not in _NO_ERRORS:
             ranks = words.get("ranks")
             named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
             return str(words.get("type", "")), tuple(named)
     return "", ()
 
 
-def _thread_error(record: RecordFile) -> str:
+def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
+    """What the rank wrote of such a kind last, and the lines that go with it."""
     last = record.state().last_number
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
         words = _words(event.text) if isinstance(event, Finding) else {}
-        if words.get("type") == THREAD_ERROR:
+        if words.get("type") == kind:
             details = words.get("details")
-            where = str(details[0]) if isinstance(details, list) and details else ""
-            return f"{words.get('what')}{f' at {os.path.basename(where)}' if where else ''}"
-    return ""
+            sites = [str(one) for one in details] if isinstance(details, list) else []
+            return str(words.get("what")), [os.path.basename(one) for one in sites]
+    return "", []
+
+
+def thread_error(record: RecordFile) -> str:
+    """Of a thread that has ended by an exception: what it raised, and where; '' without one."""
+    what, sites = _last_note(record, THREAD_ERROR)
+    return f"{what} at {sites[0]}" if sites else what
+
+
+def _exit_call(record: RecordFile) -> tuple[str, str]:
+    """What the program said of its own end, and where."""
+    what, sites = _last_note(record, EXIT_CALL)
+    if not sites:
+        return what, ""
+    meanwhile = [f"; the main thread was at {one}" for one in sites[1:2] if one]
+    return f"{what} at {sites[0]}{''.join(meanwhile)}", sites[0].partition(" ")[0]
 
 
 def _words(text: str | None) -> dict[str, object]:

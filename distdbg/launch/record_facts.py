@@ -23,3 +23,7 @@ class RecordFacts:
     error_ranks: tuple[int, ...] = ()
     thread_error: str = ""
     """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
+    exit_call: str = ""
+    """How the program ended its own process: 'thread 'beat' called os._exit(75) at beat.py:33 (run)'."""
+    exit_site: str = ""
+    """Where: 'beat.py:33'."""

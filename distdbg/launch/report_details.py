@@ -59,6 +59,8 @@ def all_details(
             yield first.record.doing.replace(" ago, ", " before, ", 1)
     elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:
         doing = first.record.doing
+        if first.record.exit_call and not first.reason:
+            yield first.record.exit_call
         yield doing if first.reason else f"at its end: {doing.replace(' ago, ', ' before, ', 1)}"
     if error is None and first.stderr_tail:
         yield "the end of its stderr:"

@@ -79,8 +79,8 @@ class RankEnd:
             )
         if self.signal == signal.SIGBUS:
             return (
-                f"often /dev/shm or a disk is full; see df on {self.host}; "
-                "or a file of the run folder was cut short"
+                "SIGBUS is a mapped file (np.memmap, mmap) that is shorter by now: see who truncates or "
+                f"rewrites it; or /dev/shm or a disk is full (df on {self.host})"
             )
         if self.signal in _CRASHES:
             core = "look into the core dump, or " if self.core_dumped else ""

@@ -25,6 +25,8 @@ NO_GRADIENT: Final = "no gradient: "
 MESH: Final = "mesh: "
 #: The type of the finding that a rank writes of a thread that has ended by an exception.
 THREAD_ERROR: Final = "ThreadError"
+#: The type of the finding that a rank writes before it ends its own process.
+EXIT_CALL: Final = "ExitCall"
 
 #: What ranks find themselves, and the agent, of errors that do not show yet.
 LATENT: Final = frozenset(("BufferRace", "LeakedGroup", "LeakedWork", "MessageRace"))

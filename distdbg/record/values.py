@@ -1,6 +1,8 @@
 """What the variables of a program held where it failed: numbers and sizes, never texts or contents.
 
     step = 14, batches = 15, self.patience = 3, grads is 6 long, loss float32[4, 8], config["lr"] = 0.1
+    self.coords = (0, 1)         a few whole numbers
+    the keys of params in order 3f9c of 81bb     two short hashes: of their order, and of which they are
 
 They go into the error file, so that a report shows in what two ranks differ. No code of the program runs:
 values are looked at by their exact type alone.
@@ -8,10 +10,12 @@ values are looked at by their exact type alone.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from traceback import walk_tb
 from types import FrameType, MemberDescriptorType
 from typing import Any, Final
@@ -28,6 +32,14 @@ _MOST_ENTRIES: Final = 24
 #: A longer number is an id, or a hash.
 _MOST_BITS: Final = 64
 _SIZED: Final = (list, tuple, dict, set, frozenset, range)
+#: Of which a loop may see the keys in any order; a dict that is larger is data.
+_UNORDERED: Final = (dict, set, frozenset)
+_MOST_KEYS: Final = 4096
+_MOST_ORDERS: Final = 8
+#: How their name begins among the values.
+KEYS_OF: Final = "the keys of "
+#: A place in a mesh, a shape.
+_MOST_TUPLE: Final = 4
 _SCALARS: Final = frozenset(
     ("bool", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
      "uint16", "uint32", "uint64")
@@ -68,6 +80,10 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
     for name, value in _entries(local, written):
         yield name, value
         count += 1
+    yield from islice(
+        (one for prefix, known in (("", local), *own) for one in _orders(prefix, known)),
+        _MOST_ORDERS,
+    )
     for prefix, known in (("", local), *own, ("", frame.f_globals)):
         for name, value in [*known.items()]:
             if known is not local and name not in used:
@@ -92,6 +108,23 @@ def _entries(local: Mapping[str, object], keys: frozenset[str]) -> Iterator[tupl
                 count += 1
             if count == _MOST_ENTRIES:
                 return
+
+
+def _orders(prefix: str, known: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """In which order a loop over a dict or a set goes: it may be another one on each rank."""
+    for name, value in [*known.items()]:
+        if not isinstance(value, _UNORDERED) or type(value) not in _UNORDERED:
+            continue
+        keys = [*value] if 1 < len(value) <= _MOST_KEYS else [None]
+        if all(type(one) in (str, int) for one in keys):
+            yield (
+                f"{KEYS_OF}{prefix}{name}",
+                f"in order {_short(keys)} of {_short(sorted(map(repr, keys)))}",
+            )
+
+
+def _short(keys: list[Any]) -> str:
+    return hashlib.blake2b(repr(keys).encode(errors="replace"), digest_size=2).hexdigest()
 
 
 def _is_own(value: object, name: str) -> bool:
@@ -130,9 +163,16 @@ def say_value(value: object) -> str:
         return f"= {value:.6g}"
     if kind.__module__ == "numpy" and kind.__name__ in _SCALARS:
         return say_value(value.item())  # type: ignore[attr-defined]
+    if isinstance(value, tuple) and kind is tuple and _is_place(value):
+        return f"= {value}"
     if kind in _SIZED:
         return f"is {len(value)} long"  # type: ignore[arg-type]
     return _say_array(value)
+
+
+def _is_place(value: tuple[object, ...]) -> bool:
+    is_short = 0 < len(value) <= _MOST_TUPLE
+    return is_short and all(type(one) is int and one.bit_length() <= _MOST_BITS for one in value)
 
 
 def _say_array(value: Any) -> str:

@@ -31,7 +31,7 @@ from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
 from distdbg.record.handled_error import say_handled
 from distdbg.record.host import host_name
-from distdbg.record.known_marks import THREAD_ERROR
+from distdbg.record.known_marks import EXIT_CALL, THREAD_ERROR
 from distdbg.record.libraries import is_library
 from distdbg.record.printable import shorten_middle
 from distdbg.record.recursion import recursion_hint
@@ -97,6 +97,11 @@ def write_thread_error(recorder: Recorder, error: BaseException, thread: str) ->
         "details": [where][: bool(where)],
     }
     write_finding(recorder, 0, 0, facts)
+
+
+def write_exit_call(recorder: Recorder, what: str, sites: list[str]) -> None:
+    """Add that this rank ends its own process: by which call; where that is, and where its main thread is."""
+    write_finding(recorder, 0, 0, {"type": EXIT_CALL, "what": what, "details": sites})
 
 
 def write_error(

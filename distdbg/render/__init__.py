@@ -25,5 +25,6 @@ notes           what is worth saying of the source around the lines of a stack, 
 parting_values  variables that differ between ranks just as their calls do
 set_at          where a variable that differs between ranks gets its value, and what skips that
 source_hint     hints that only the source gives
+swallowed       what swallows an error before a call, so that the rank goes on behind that call
 told_stacks     the stacks that explain a finding, with their source
 """

@@ -274,7 +274,7 @@ def _story(session: Session, rank: int, *, is_open: bool) -> str:
     for step in story_of(session, rank, 10):
         when = ago_text(session, step)
         like = (
-            f' <span class="quiet">and {step.count - 1} like it before</span>'
+            f' <span class="quiet">and {step.count - 1} more like it before</span>'
             if step.count > 1
             else ""
         )

@@ -8,13 +8,14 @@ What each rank has of its own (its number, its loss) differs within a side as we
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.entries import Frame
+from distdbg.record.values import KEYS_OF
 from distdbg.render.where import place_of
 
 Sides = tuple[tuple[int, ...], ...]
@@ -58,15 +59,25 @@ def parting_values(
         and len({one[name] for one in known}) == len(known)
         and not _ARRAY.match(text)
     ]
-    names.sort(key=lambda name: not known[0][name].startswith("= "))  # numbers before lengths
+    # An order before numbers, and these before lengths.
+    names.sort(key=lambda name: (not name.startswith(KEYS_OF), not known[0][name].startswith("= ")))
     told = (
-        "; ".join(
+        _say_keys(name.removeprefix(KEYS_OF), [one[name] for one in known], sides)
+        if name.startswith(KEYS_OF)
+        else "; ".join(
             f"{name} {one[name]} on {say_ranks(side)}"
             for one, side in zip(known, sides, strict=True)
         )
         for name in names
     )
     return [text for text in told if not any(text in one for one in said)][:_MOST_NAMES]
+
+
+def _say_keys(name: str, orders: Sequence[str], sides: Sides) -> str:
+    """'params has its keys in another order on rank 0 than on ranks 1-3', or 'params has other keys ...'."""
+    are_alike = len({text.rpartition(" of ")[2] for text in orders}) == 1
+    how = "its keys in another order" if are_alike else "other keys"
+    return f"{name} has {how} on {say_ranks(sides[0])} than on {say_ranks(sides[1])}"
 
 
 def _common(session: Session, ranks: Iterable[int], frame: Frame) -> dict[str, str]:

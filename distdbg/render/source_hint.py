@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from distdbg.diagnose.find.deadlock import MESSAGES
 from distdbg.diagnose.find.one_more_call import ONE_MORE
 from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, Kind, Verdict
@@ -56,6 +57,7 @@ _SKIPS: Final = re.compile(
 _ENDS: Final = re.compile(
     r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
 )
+_SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
 #: A hint at arrays that differ in size; and a number that differs just so.
@@ -64,6 +66,10 @@ _SIZES: Final = re.compile(
 )
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
 _SKIPS_THAT: Final = re.compile(r"(a `\w+` under .* \(line \d+)\) skips that")
+#: As `parting_values` says it.
+_KEYS: Final = re.compile(r"(\S+) (has (?:its keys in another order|other keys) on .*)")
+#: What makes an array of a list that is a variable.
+_MADE_OF: Final = re.compile(r"\b(?:array|asarray|as_tensor|tensor|stack|concatenate)\((\w+)\)")
 #: A finding about a loop that some ranks left before the others.
 _LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 _LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
@@ -113,7 +119,7 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     """The same with the better hint, where the records alone know none."""
     root = verdict.root
     ways = () if root is None else _ways(root)
-    if root is None or not ways:
+    if root is None or not (ways or root.advice == MESSAGES):
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
     # What skips a call of the others may be what is wrong with all.
@@ -129,6 +135,9 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         advice = _by_own_lock(known, who)
     if root.kind is Kind.MISMATCH:  # it may look like any of the others
         advice = _by_retry(told, root, source) or advice
+        advice = advice or _by_keys(told) or _by_empty(session, told, root)
+    if not advice and root.kind is Kind.DEADLOCK and root.advice == MESSAGES:
+        advice = _by_same_branch(told)
     if not advice and root.kind in (Kind.MISMATCH, Kind.DEADLOCK):
         advice = _by_exit(told)
     if not advice and root.kind is Kind.MISMATCH and _SIZES.search(root.advice):
@@ -251,6 +260,10 @@ def _by_exit(told: Sequence[ToldStack]) -> str:
         who = say_ranks(stack.ranks, 3)
         if found := _first_note(stack, _SKIPS):
             return f"see whether {who} skipped {_site(stack)} by the {found}"
+        if found := _swallowed(stack):
+            return (
+                f"see whether {who} had an error before {_site(stack)} that was swallowed: {found}"
+            )
         if found := _first_note(stack, _UNDER):
             return f"see whether {who} skipped {_site(stack)}, which stands under {found}"
     return ""
@@ -270,6 +283,41 @@ def _by_values(told: Sequence[ToldStack]) -> str:
     return ""
 
 
+def _by_keys(told: Sequence[ToldStack]) -> str:
+    """By a dict or a set that ranks go over in different orders, of the outermost caller that has it."""
+    for one in reversed(told[0].frames if told else ()):
+        for at, note in enumerate(one.notes):
+            if found := _KEYS.match(note):
+                file, name = os.path.basename(one.frame.file), found[1]
+                made = next((n for n in one.notes[at:] if n.startswith(f"{name} is set by ")), "")
+                where = f": {made} of {file}" if made else f" ({short_site(str(one.frame))})"
+                return f"see where {name} gets its keys{where}; it {found[2]}"
+    return ""
+
+
+def _by_empty(session: Session, told: Sequence[ToldStack], root: Finding) -> str:
+    """Of arrays that differ in dtype: NumPy makes float64 of an empty list."""
+    if "get their dtype" not in root.advice or len(root.ranks) != 1:
+        return ""
+    values = session.ranks[root.ranks[0]].left_values
+    for one in told[0].frames if told else ():
+        for found in _MADE_OF.finditer(one.text):
+            if values.get((one.frame.file, one.frame.line), {}).get(found[1]) == "is 0 long":
+                return (
+                    f"{found[1]} is empty on {say_ranks(root.ranks)}, and an array of nothing is float64: "
+                    f"say the dtype at {short_site(str(one.frame)).partition(' (')[0]}"
+                )
+    return ""
+
+
+def _by_same_branch(told: Sequence[ToldStack]) -> str:
+    """Of ranks that all send, or all receive, though the program has a condition that was to part them."""
+    found = _first_note(told[0], _UNDER) if told else ""
+    if not found:
+        return ""
+    return f"these ranks took the same branch, under {found}: it has to part the two sides of each exchange"
+
+
 def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
     """'`for x in xs` (line 55 of a.py)': the loop of a function that is on these stacks; ''."""
     for one in (frame for stack in stacks for frame in stack.frames):
@@ -286,6 +334,13 @@ def _first_note(stack: ToldStack, pattern: re.Pattern[str]) -> str:
             if found := pattern.fullmatch(note):
                 return f"{found[1]} ({found[2]} of {os.path.basename(one.frame.file)})"
     return ""
+
+
+def _swallowed(stack: ToldStack) -> str:
+    """'an error in `with timer` (line 42) skips that call where ... is true'; ''."""
+    notes = (note for one in stack.frames for note in one.notes)
+    found = next((note for note in notes if _SWALLOWS.match(note)), "")
+    return found.replace(" skips this call", " skips that call")
 
 
 def _site(stack: ToldStack) -> str:

@@ -33,6 +33,7 @@ from distdbg.render.enclosing import (
 )
 from distdbg.render.loop_exits import loop_exits
 from distdbg.render.notes import Wanted
+from distdbg.render.swallowed import swallowers
 
 _MOST_NBYTES: Final = 1 << 20
 _MOST_FILES: Final = 64
@@ -73,6 +74,7 @@ class SourceLines:
         notes += filter(None, [short_circuited(source, line, called), cached(source, line)])
         if wanted.exits:
             notes += loop_exits(source, frames[at].line)
+            notes += swallowers(self.parsed, frames[at].file, line)
         if not wanted.origin:
             return notes
         origin: str | Parameter | None = None

@@ -317,7 +317,7 @@ def _story(session: Session, steps: Sequence[Step]) -> RenderableType:
     for step in steps:
         line = Text(safe(step.text, _MOST_LETTERS))
         if step.count > 1:
-            line.append(f", and {step.count - 1} like it before", style="dim")
+            line.append(f", and {step.count - 1} more like it before", style="dim")
         if step.site:
             line.append(f" at {safe(step.site)}", style="dim")
         table.add_row(Text(ago_text(session, step)), line)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.record.observations import read_sightings
+from distdbg.record.observations import UNREAD, Sighting, read_sightings
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import limit_ns
 from distdbg.testing.jobs import RunningJob
@@ -179,3 +179,82 @@ def test_a_rank_that_never_joins_is_told_with_where_it_is(
         "HUNG: rank 1 never joined, asleep in load() at late.py:5; ranks 0,2 waited for it"
     ), done.err
     assert "[ranks 0,2] RendezvousError at late.py:8: rank 1 did not join" in done.err
+
+
+FEEDS = """\
+import queue
+import subprocess
+import sys
+import threading
+import time
+import numpy as np
+import distdbg as dist
+def read(batches):
+    raise KeyError("caption")
+def from_thread():
+    batches = queue.Queue()
+    threading.Thread(target=read, args=(batches,), name="prefetch").start()
+    batches.get()
+def from_child():
+    child = subprocess.Popen([sys.executable, "-c", "print('x' * 1000000)"], stdout=subprocess.PIPE)
+    child.wait()
+def from_lock():
+    lock = threading.Lock()
+    with lock:
+        with lock:
+            pass
+dist.init_process_group(timeout=600)
+x = np.ones(4)
+dist.all_reduce(x)
+if dist.get_rank() == 2:
+    {"thread": from_thread, "child": from_child, "lock": from_lock}[sys.argv[1]]()
+dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("feed", "line", "fact"),
+    [
+        (
+            "thread",
+            "asleep in from_thread() at feeds.py:13",
+            "its thread 'prefetch' raised KeyError: 'caption' at feeds.py:9 (read)",
+        ),
+        ("lock", "waiting for a lock in from_lock() at feeds.py:20", "no other Python thread"),
+        ("child", "asleep in from_child() at feeds.py:16", "pipe that the rank does not read"),
+    ],
+)
+def test_what_nobody_can_wake_is_a_hang_at_any_age(
+    start_job: Callable[..., RunningJob], tmp_path: Path, feed: str, line: str, fact: str
+) -> None:
+    program = tmp_path / "feeds.py"
+    program.write_text(FEEDS)
+    job = start_job(
+        "--nproc-per-node=4",
+        "--shutdown-timeout=5",
+        str(program),
+        feed,
+        has_agent=True,
+        cwd=tmp_path,
+    )
+    # A closer look says why it sleeps; that takes a moment, and is far below what makes a sleep a hang.
+    deadline = time.monotonic() + 60.0
+    while not any(
+        seen.rank == 2 and ("no other Python thread" in seen.why or UNREAD in seen.why)
+        for seen in seen_of(job)
+    ):
+        assert time.monotonic() < deadline, "nobody saw why rank 2 sleeps"
+        time.sleep(0.1)  # a file is looked at again
+    job.send(signal.SIGINT)
+    said = job.wait().err
+    assert re.search(
+        rf"^HUNG: ranks 0-1,3 waited .* for rank 2, {re.escape(line)}", said, re.MULTILINE
+    )
+    assert fact in said
+    code, document = analyze(job.run_folder)
+    assert (code, root_of(document)["ranks"], root_of(document)["severity"]) == (1, [2], "error")
+
+
+def seen_of(job: RunningJob) -> list[Sighting]:
+    folder = job.run_folder / "attempt_0"
+    return list(read_sightings(folder)) if folder.is_dir() else []

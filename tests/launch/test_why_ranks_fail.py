@@ -136,6 +136,36 @@ dist.barrier()
             assert one.because_of == {1}
 
 
+def test_a_process_that_ends_itself_is_told_with_the_line_and_that_of_its_main_thread(
+    tmp_path: Path,
+) -> None:
+    script = """
+import threading
+
+def watchdog():
+    os._exit(75)
+
+def evaluate():
+    thread = threading.Thread(target=watchdog, name="heartbeat")
+    thread.start()
+    thread.join()
+
+if rank == 1:
+    if os.fork() == 0:
+        os._exit(3)  # a child of a rank says nothing
+    evaluate()
+dist.barrier()
+"""
+    part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks, code) == (Part.CAUSE, [1], 75)
+    lines = text.splitlines()
+    assert lines[0].startswith("FAILED: rank 1 exited with code 75 (host here, pid ")
+    told = "  thread 'heartbeat' called os._exit(75) at train.py:12 (watchdog); the main thread was at "
+    assert lines[1].startswith(f"{told}train.py:1")
+    assert lines[1].endswith("(evaluate)")
+    assert "  hint: see why train.py:12 ends the process" in lines
+
+
 @pytest.mark.slow
 def test_an_error_after_the_groups_are_gone_is_written_as_well(tmp_path: Path) -> None:
     script = """

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from distdbg.record.entries import SOURCE_DROPPED
+from distdbg.record.known_marks import EXIT_CALL
 
 OTHER: Final = "other"
 SUSPICION: Final = "suspicion"
@@ -35,6 +36,6 @@ _LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 def check_of(words: Mapping[str, Any]) -> str | None:
     """Of what `findings.read_words` gives; None for what is no error of an op: how a program ended."""
     kind = words.get("type")
-    if not kind or kind == SOURCE_DROPPED:
+    if not kind or kind in (SOURCE_DROPPED, EXIT_CALL):
         return None
     return SUSPICION if kind in _LATENT else CHECKS.get(str(kind), OTHER)

@@ -6,6 +6,7 @@ cycle_text        the cycle of a deadlock with its waiters, for a first line
 dead              ranks that died or failed by themselves
 dead_child        ranks that others wait for, asleep, with a child process that has crashed
 deadlock          ranks that wait for each other so that none of them can go on, whatever the others do
+exit_call         how a program ended the process of a rank itself
 diverged          values that should be equal on all ranks are not, by `assert_same` or a check
 failed_op         timeouts, lost peers, network, store
 first_call        calls that differ at lines which no rank, or one rank alone, has ever called before in

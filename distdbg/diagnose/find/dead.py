@@ -15,6 +15,7 @@ from dataclasses import replace
 from distdbg.diagnose.debugged import prompt_of
 from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.unlike_models import UnlikeModels, find_unlike_models
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.last_op import last_op
@@ -110,7 +111,9 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=share.advice(first.rank) if share else _advice(first, is_alone=len(same) == 1),
+        advice=share.advice(first.rank)
+        if share
+        else _advice(session, first, is_alone=len(same) == 1),
     )
 
 
@@ -194,6 +197,9 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
         others = f", {share.text}" if share else ""
         text = f"rank {one.rank} had used {used} of memory at most{others}{counted}"
         found.append(Evidence(text=text, rank=one.rank))
+    call = exit_call(session, one.rank)
+    if call is not None and not one.reason:
+        found.append(call)
     last = last_op(session, one.rank)
     if last is not None:
         found.append(last)
@@ -237,11 +243,13 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
     return found[:_MOST_VICTIMS_TOLD]
 
 
-def _advice(one: Ending, *, is_alone: bool = True) -> str:
+def _advice(session: Session, one: Ending, *, is_alone: bool = True) -> str:
     end = one.end
+    if not one.reason and (site := exit_site(session, one.rank)):
+        return f"see why {site} ends the process"
     if one.reason.startswith("MemoryError"):
         return MORE_MEMORY
-    if end is not None and one.where and not one.reason:
+    if end is not None and one.where and not one.reason and end.signal != signal.SIGBUS:
         return f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
     if end is not None and end.hint and (end.cause == "oom" or not one.reason):
         return end.hint

@@ -31,7 +31,8 @@ from distdbg.record.format import Flag
 #: Ranks of a deadlock that evidence is shown of.
 _MOST_SHOWN: Final = 16
 
-_MESSAGES: Final = (
+#: Also known to who has the source, and may know better.
+MESSAGES: Final = (
     "let one side send while the other receives, by the parity of the rank, "
     "or use isend or batch_isend_irecv"
 )
@@ -238,7 +239,7 @@ class _Telling:
             edge.op is not None and _begun_elsewhere(self._session, edge) for edge in messages
         )
         is_one_line = len({edge.site for edge in messages}) == 1 and not has_begun
-        return _NOBODY_SENDS if kinds == {"recv"} and not is_one_line else _MESSAGES
+        return _NOBODY_SENDS if kinds == {"recv"} and not is_one_line else MESSAGES
 
 
 def _are_in_one_call(session: Session, edges: Sequence[Edge]) -> bool:

@@ -120,6 +120,10 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     skipped = None if is_told else _went_on(session, matched, calls, odd, first.seq)
     if new is not None:
         evidence.append(new.evidence)
+    if skipped is not None:
+        evidence.insert(0, skipped.evidence)
+        if first.what:
+            evidence.insert(0, as_told(first.what))
     before = None
     if not is_told and skipped is None:
         before = _skipped_before(session, matched, calls, known, first.seq)

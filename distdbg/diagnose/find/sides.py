@@ -23,14 +23,21 @@ def find_sides(comparer: Comparer, calls: Mapping[int, OpRef]) -> list[list[OpRe
 
 
 def odd_ranks(session: Session, sides: Sequence[Sequence[OpRef]]) -> tuple[int, ...]:
-    """The ranks outside the side of the majority, or of the one that sends to all; () without either."""
+    """The ranks outside the side of the majority, else of the one that sends to all; () without either."""
     source = _source_of(session, [op for side in sides for op in side])
-    if source is not None:
-        others = (side for side in sides if all(op.rank != source for op in side))
-        return tuple(sorted(op.rank for side in others for op in side))
-    if len(sides) < 2 or 2 * len(sides[0]) <= sum(map(len, sides)):
-        return ()
-    return tuple(sorted(op.rank for side in sides[1:] for op in side))
+    has_room = source is None or not _is_empty(session, sides[0][0])
+    if len(sides) > 1 and 2 * len(sides[0]) > sum(map(len, sides)) and has_room:
+        return tuple(sorted(op.rank for side in sides[1:] for op in side))
+    others = (
+        side for side in sides if source is not None and all(op.rank != source for op in side)
+    )
+    return tuple(sorted(op.rank for side in others for op in side))
+
+
+def _is_empty(session: Session, op: OpRef) -> bool:
+    """Whether it has no room for what is sent to all: a majority of such ranks is none."""
+    form = session.forms[session.ranks[op.rank].ops.form[op.at]]
+    return any(0 in shape for shape in (*form.inputs.items, *form.outputs.items))
 
 
 def _source_of(session: Session, calls: Sequence[OpRef]) -> int | None:

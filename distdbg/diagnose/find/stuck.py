@@ -20,6 +20,7 @@ from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.doing import Doing, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
+from distdbg.diagnose.find.thread_error import has_lost_thread
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -35,6 +36,7 @@ from distdbg.record.observations import (
     STOPPED_ITSELF,
     UNREAD,
     lock_holder_in,
+    locked_itself_out,
     waits_for_lock,
 )
 from distdbg.record.rank_state import RankState
@@ -83,7 +85,7 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     log = session.ranks[rank]
     assert log.activity is not None
     doing = doing_of(session, rank)
-    if measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end):
+    if measure_of(doing.state).error_ns is not None or _is_locked_out(session, doing, end):
         return True
     if end is not None and (session.cut is Status.TIMEOUT or not session.is_live):
         return True  # it has not come in time, or the record is all that there is
@@ -94,9 +96,18 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     return waited_ns(session, doing, end) >= doing.limit_ns
 
 
-def _is_locked_out(doing: Doing, end: ChainEnd | None) -> bool:
-    """Whether who holds the file lock that it waits for waits for it in turn: a deadlock, of whatever age."""
-    return end is not None and lock_holder_in(doing.why) in end.waiters
+def _is_locked_out(session: Session, doing: Doing, end: ChainEnd | None) -> bool:
+    """Whether who holds the file lock that it waits for waits for it in turn: a deadlock, of whatever age.
+
+    So does a child process that writes to a pipe which only this rank can read; and nobody wakes a rank that
+    has no other thread: that which was to do it has raised, or it holds the lock itself.
+    """
+    return end is not None and (
+        lock_holder_in(doing.why) in end.waiters
+        or UNREAD in doing.why
+        or (NO_OTHER_THREAD in doing.why and has_lost_thread(session, doing.rank))
+        or (doing.state is not None and locked_itself_out(doing.state, doing.why))
+    )
 
 
 def waited_ns(session: Session, doing: Doing, end: ChainEnd | None) -> int:
@@ -170,7 +181,7 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
     holder = lock_holder_in(doing.why)
     # Who takes a lock and waits for the others is the cause. While the job runs the state of those that sleep
     # for it tells whether it still is so.
-    if is_past and holder is not None and _is_locked_out(doing, end):
+    if is_past and holder is not None and _is_locked_out(session, doing, end):
         causes, victims = (holder,), tuple(sorted({*ranks, *victims} - {holder}))
     return Finding(
         kind=Kind.STUCK_RANK,
@@ -239,7 +250,9 @@ def _advice(state: RankState, why: str, *, is_past: bool) -> str:
 def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
     is_over = session.cut is not None or not session.is_live
     is_proven = (
-        is_over or measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end)
+        is_over
+        or measure_of(doing.state).error_ns is not None
+        or _is_locked_out(session, doing, end)
     )
     if end is not None:
         return Severity.ERROR if is_proven else Severity.WARNING

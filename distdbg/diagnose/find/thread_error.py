@@ -15,7 +15,7 @@ from distdbg.diagnose.wording import fit, known_ns, short_site
 from distdbg.record.known_marks import THREAD_ERROR
 
 _KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
-_HINT: Final = "see why that thread raised: what it had to make or do will not happen"
+_HINT: Final = "see why that thread raised: it was to make or do what this rank waits for"
 #: A thread that has raised so long before the rank's last op is not what it waits for.
 _LONG_NS: Final = 600 * 10**9
 
@@ -29,6 +29,11 @@ def tell_thread_error(finding: Finding, session: Session) -> Finding:
         if found is not None:
             return _led(finding, session, rank, found)
     return finding
+
+
+def has_lost_thread(session: Session, rank: int) -> bool:
+    """Whether a thread of this rank has raised, not long before its last op or since."""
+    return _last(session, rank) is not None
 
 
 def _last(session: Session, rank: int) -> Found | None:
@@ -45,7 +50,9 @@ def _led(finding: Finding, session: Session, rank: int, found: Found) -> Finding
     site = short_site(found.details[0]) if found.details else ""
     at_ns = session.time_ns(rank, found.at_ns)
     fact = Evidence(
-        text=f"rank {rank}: its {found.what}", rank=rank, site=site, at_ns=known_ns(at_ns)
+        text=f"rank {rank}: its {found.what}{f' at {site}' if site else ''}",
+        rank=rank,
+        at_ns=known_ns(at_ns),
     )
     return replace(
         finding,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import GroupOps
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
@@ -20,6 +21,7 @@ class WentOn(NamedTuple):
     """What a finding says of it."""
 
     what: str
+    evidence: Evidence
     advice: str
 
 
@@ -39,7 +41,15 @@ def find_went_on(
         f"; {verb(odd, 'it', 'they')} called {kind} at {site_of(session, made)}",
     )
     condition = "look for a condition, or a loop that ends earlier there"
-    return WentOn(what, f"see why {whom} did not make that call: {condition}")
+    evidence = Evidence(
+        text=f"{whom} skipped {session.name_of(missed)}",
+        rank=odd[0],
+        ranks=odd,
+        op=missed,
+        site=site_of(session, missed),
+        is_left_out=True,
+    )
+    return WentOn(what, evidence, f"see why {whom} did not make that call: {condition}")
 
 
 def _has_skipped(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NewType, overload
 
-from distdbg.errors import UsageError, WrongTypeError
+from distdbg.errors import UsageError, WrongTypeError, format_ranks
 from distdbg.ops.call import Call
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.api.integers import to_int
@@ -375,6 +375,7 @@ def to_group_rank(
         return group.group_ranks[global_rank]
     except KeyError:
         raise UsageError(
-            f"{what}: rank {global_rank} given as {argument} is not in group {group.label!r}",
-            hint=f"{argument} is a global rank; group_{argument} counts within the group",
+            f"{what}: {argument}={global_rank} is not in group {group.label!r} "
+            f"(ranks {format_ranks(group.ranks)})",
+            hint=f"{argument} is a global rank; to give a rank within the group, pass group_{argument}",
         ) from None

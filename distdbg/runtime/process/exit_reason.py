@@ -19,6 +19,7 @@ from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
 from distdbg.record.printable import shorten
 from distdbg.runtime.latent_errors.search import end_latent
+from distdbg.runtime.process.exit_calls import note_exit_calls
 from distdbg.runtime.process.uncaught import print_in_blocks
 from distdbg.runtime.recorder.recording import end_recording
 
@@ -61,6 +62,7 @@ def tell_launcher_of_errors() -> None:
     Never forgotten: many a program destroys its groups on the way out of an exception.
     """
     print_in_blocks()
+    note_exit_calls()
     atexit.unregister(_write_error_file)
     atexit.register(_write_error_file, os.getpid())
 

@@ -106,10 +106,14 @@ def test_two_unequal_outliers_beside_a_majority_are_both_odd() -> None:
     assert "no side has a majority" in str(error)
 
 
-def test_of_a_broadcast_those_differ_who_do_not_fit_the_array_that_is_sent() -> None:
+def test_of_a_broadcast_those_differ_who_have_no_room_for_what_is_sent() -> None:
     empty = words("broadcast", root=0, shape=[0])
     error = explain(words("broadcast", root=0), empty, empty, empty)
     assert error.ranks == [1, 2, 3]
+    # One that sends another array than all others expect has the wrong one.
+    other = words("broadcast", root=0, shape=[6, 16])
+    assert explain(words("broadcast", root=0), other, other, other).ranks == [0]
+    assert explain(words("broadcast", root=0), other).ranks == [1]
     # Where the root differs as well there is no such array.
     error = explain(words("broadcast", root=1), *[words("broadcast", root=0)] * 3)
     assert error.ranks == [0]

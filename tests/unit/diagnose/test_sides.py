@@ -12,13 +12,14 @@ from distdbg.testing.session_builder import SessionBuilder
 @pytest.mark.parametrize(
     ("kind", "root", "sizes", "odd"),
     [
-        ("broadcast", 0, [4, 8, 8, 8], (1, 2, 3)),  # the root's array is the one to fit
-        ("broadcast", 2, [4, 4, 8, 8], (0, 1)),
+        ("broadcast", 0, [4, 8, 8, 8], (0,)),
+        ("broadcast", 0, [4, 0, 0, 0], (1, 2, 3)),  # they have no room for the root's array
+        ("broadcast", 2, [4, 4, 8, 8], (0, 1)),  # the root's array is the one to fit
         ("reduce", 0, [4, 8, 8, 8], (0,)),
         ("reduce", 0, [4, 4, 8, 8], ()),
     ],
 )
-def test_who_sends_to_all_is_right_and_else_the_majority(
+def test_the_majority_is_right_and_else_who_sends_to_all(
     kind: str, root: int, sizes: list[int], odd: tuple[int, ...]
 ) -> None:
     build = SessionBuilder(4)

@@ -181,7 +181,7 @@ def test_ranks_that_wait_for_a_file_lock_are_told_who_holds_it() -> None:
     root = diagnose(build.session).root
     assert root is not None
     assert root.what.startswith(
-        "rank 2 waited 59 s for ranks 0-1, waiting for a file lock that rank 2 holds in open_index()"
+        "rank 2 waited 59 s for ranks 0-1, in open_index() at a.py:9, waiting for a file lock that rank 2"
     )
     assert (root.ranks, root.victims) == ((2,), (0, 1))  # the cause is who holds it meanwhile
     assert root.advice == "let rank 2 release that file lock before it waits for the others"

@@ -38,7 +38,7 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
             sighting(
                 "asleep", why=f"{FILE_LOCK} that rank 3 holds; its child process 4 (x) exited"
             ),
-            "waiting for a file lock that rank 3 holds in load() at slp.py:7",
+            "in load() at slp.py:7, waiting for a file lock that rank 3 holds",
         ),
         (sighting("stopped"), "stopped in load() at slp.py:7"),
         (sighting("holds the GIL"), "holding the GIL in load() at slp.py:7"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -133,7 +133,33 @@ def test_numbers_of_dicts_are_kept_where_the_code_names_their_keys() -> None:
     values = values_at(caught.value)[0]["values"]
     assert values['config["rate"]'] == "= 0.25"
     assert values['table["rate"]'] == "= 0.5"
+    assert values.pop("the keys of config").startswith("in order ")
     assert not [name for name in values if "anna" in name or "name" in name or "on" in name[6:]]
+    assert "anna" not in str(values)
+
+
+def ordered(params: dict[object, object], names: set[str], place: tuple[object, ...]) -> None:
+    raise ValueError(params, names, place)
+
+
+def shown(*given: Any) -> dict[str, str]:
+    with pytest.raises(ValueError) as caught:
+        ordered(*given)
+    return dict(values_at(caught.value)[0]["values"])
+
+
+def test_of_a_dict_and_a_set_it_is_kept_in_which_order_a_loop_goes_over_them() -> None:
+    params = {"w1": 0, "b1": 0, "w2": 0}
+    one = shown(params, {"a"}, (0, 1))
+    other = shown(dict(reversed(params.items())), {"a"}, (0, "x"))
+    order, _, which = one["the keys of params"].removeprefix("in order ").partition(" of ")
+    assert order not in other["the keys of params"]
+    assert other["the keys of params"].endswith(f" of {which}")
+    assert not shown({"v": 0, "b1": 0, "w2": 0}, {"a"}, ())["the keys of params"].endswith(which)
+    assert "the keys of names" not in one  # one element has no order
+    assert "the keys of names" in shown(params, {"a", "b"}, ())
+    assert "the keys of params" not in shown({b"x": 0, b"y": 1}, {"a"}, ())
+    assert (one["place"], other["place"]) == ("= (0, 1)", "is 2 long")
 
 
 def test_large_dicts_are_data() -> None:

@@ -51,6 +51,21 @@ def session_of(values: Sequence[Mapping[str, str]], frame: Frame = FRAME) -> Ses
         ),
         pytest.param([{"size": "= 1"}] * 2 + [{}, {"size": "= 2"}], [], id="not known of one"),
         pytest.param([{}] * 4, [], id="nothing known"),
+        pytest.param(
+            [{"the keys of params": "in order 11 of aa", "n": "= 1"}] * 2
+            + [{"the keys of params": "in order 22 of aa", "n": "= 2"}] * 2,
+            [
+                "params has its keys in another order on ranks 0-1 than on ranks 2-3",
+                "n = 1 on ranks 0-1; n = 2 on ranks 2-3",
+            ],
+            id="keys in another order",
+        ),
+        pytest.param(
+            [{"the keys of x": "in order 11 of aa"}] * 2
+            + [{"the keys of x": "in order 11 of bb"}] * 2,
+            ["x has other keys on ranks 0-1 than on ranks 2-3"],
+            id="other keys",
+        ),
     ],
 )
 def test_only_what_each_side_agrees_on_is_told(
@@ -76,6 +91,51 @@ def test_sides_are_those_of_the_finding_or_those_of_the_calls() -> None:
     assert sides_of(session, finding((), (0, 1, 2, 3), Kind.MISMATCH)) == ((0, 1), (2, 3))
     assert sides_of(session, finding((), (0, 2), Kind.MISMATCH)) == ()  # nobody agrees with anybody
     assert sides_of(session, finding((3,), (0, 1, 2), Kind.DEADLOCK)) == ()
+
+
+def differing(folder: Path, program: str, *, hint: str, values: Sequence[Mapping[str, str]]) -> str:
+    """The advice where rank 0 of four differs from the others, at the last line of `program`."""
+    path = folder / "fit.py"
+    path.write_text(program)
+    lines = program.count("\n")
+    site = f"{path}:{lines} (step)"
+    build = SessionBuilder(4)
+    what = "broadcast #1 on group 'world' differs between ranks: float32[4] on rank 0, ..."
+    for rank in range(4):
+        said = error(what, seq=1, group="world", ranks=[0], hint=hint)
+        build.op(
+            rank, "broadcast", at_s=1, ended_s=2, status=Status.MISMATCH, dtype="float32",
+            inputs=[(6 if rank else 4,)], site=site, error=said,
+        )  # fmt: skip
+        build.session.ranks[rank].left_values = {(str(path), lines): values[min(rank, 1)]}
+        build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=site)
+    session = build.session
+    source = SourceLines(str(folder), time.time_ns() + 10**15)
+    told = with_source_hint(session, diagnose(session), source)
+    assert told.root is not None
+    assert told.root.ranks == (0,)
+    return told.root.advice
+
+
+def test_keys_in_another_order_are_the_hint_with_what_made_them(tmp_path: Path) -> None:
+    program = "def step():\n    params = load()\n    for one in params.values():\n        broadcast(one)\n"
+    keys = [{"the keys of params": f"in order {one} of aa"} for one in ("11", "22")]
+    hint = "see what sets the size of the arrays on rank 0"
+    assert differing(tmp_path, program, hint=hint, values=keys) == (
+        "see where params gets its keys: params is set by `params = load()` (line 2) of fit.py; it has its "
+        "keys in another order on rank 0 than on ranks 1-3"
+    )
+
+
+def test_an_array_of_an_empty_list_is_the_hint_where_dtypes_differ(tmp_path: Path) -> None:
+    program = "def step(scores):\n    gather(np.array(scores))\n"
+    hint = "see where the arrays on rank 0 get their dtype: all ranks need the same"
+    empty = [{"scores": "is 0 long"}, {"scores": "is 7 long"}]
+    assert differing(tmp_path, program, hint=hint, values=empty) == (
+        "scores is empty on rank 0, and an array of nothing is float64: say the dtype at fit.py:2"
+    )
+    full = [{"scores": "is 3 long"}, {"scores": "is 7 long"}]
+    assert differing(tmp_path, program, hint=hint, values=full) == hint
 
 
 def test_a_setting_that_differs_as_the_sizes_do_is_the_hint(tmp_path: Path) -> None:

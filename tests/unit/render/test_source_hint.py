@@ -356,3 +356,22 @@ def test_a_retry_that_only_the_odd_rank_is_in_is_the_hint(tmp_path: Path, leaves
         "see whether rank 1 repeats its calls by the retry `for attempt in range(3)` (line 4 of retry.py)"
     )
     assert is_retry is not leaves
+
+
+def test_a_condition_that_does_not_part_two_senders_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "grid.py"
+    path.write_text("def swap():\n    if coords[0] % 2 == 0:\n        dist.send(x, peer)\n")
+    build = SessionBuilder(2)
+    for rank in range(2):
+        op = build.op(rank, "send", at_s=1, peer=1 - rank, site=f"{path}:3 (swap)")
+        build.wait(op, since_s=1)
+    session = build.session
+    verdict = diagnose(session)
+    assert verdict.root is not None
+    assert verdict.root.advice.startswith("let one side send while the other receives")
+    told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
+    assert told.root is not None
+    assert told.root.advice == (
+        "these ranks took the same branch, under `if coords[0] % 2 == 0` (line 2 of grid.py): it has to part "
+        "the two sides of each exchange"
+    )
