@@ -26,7 +26,6 @@ from distdbg.record.observations import (
     Sighting,
     crashed_child_in,
     lock_holder_in,
-    locked_itself_out,
     phrase_of,
     read_sightings,
 )
@@ -87,11 +86,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
                         ops[rank] = op_text(op)
                     elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
                         limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
-                        if (
-                            crashed_child_in(now.why)
-                            or UNREAD in now.why
-                            or _is_alone(record, now.why)
-                        ):
+                        if crashed_child_in(now.why) or UNREAD in now.why or _is_alone(record, now):
                             limits_ns[rank] = 0  # what it waits for will not come
                         holders[rank] = lock_holder_in(now.why)
                         if place := phrase_of(now):
@@ -107,11 +102,10 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
 
 
 def _is_alone(record: RecordFile, now: Sighting) -> bool:
-    """Whether nobody can wake it: there is no other thread, or the one that was to do it has raised."""
+    """Whether nobody can wake it: the thread that was to do it has raised, and there is no other one."""
     from distdbg.launch.left_record import thread_error  # with a record to read
 
-    is_left = NO_OTHER_THREAD in now.why and bool(thread_error(record))
-    return is_left or locked_itself_out(now.state, now.why)
+    return NO_OTHER_THREAD in now.why and bool(thread_error(record))
 
 
 def name_waits(

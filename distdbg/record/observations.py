@@ -131,12 +131,6 @@ def waits_for_lock(state: RankState, why: str) -> bool:
     return state is RankState.ASLEEP and where.startswith(IN_LOCK) and IN_LIBRARY not in where
 
 
-def locked_itself_out(state: RankState, why: str) -> bool:
-    """Whether it waits without a limit for a lock of its own, and has no thread that could release it."""
-    is_tried = "time limit" in why or "tried again" in why
-    return waits_for_lock(state, why) and NO_OTHER_THREAD in why and not is_tried
-
-
 def phrase_of(seen: Sighting) -> str:
     """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""

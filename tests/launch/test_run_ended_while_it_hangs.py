@@ -198,16 +198,11 @@ def from_thread():
 def from_child():
     child = subprocess.Popen([sys.executable, "-c", "print('x' * 1000000)"], stdout=subprocess.PIPE)
     child.wait()
-def from_lock():
-    lock = threading.Lock()
-    with lock:
-        with lock:
-            pass
 dist.init_process_group(timeout=600)
 x = np.ones(4)
 dist.all_reduce(x)
 if dist.get_rank() == 2:
-    {"thread": from_thread, "child": from_child, "lock": from_lock}[sys.argv[1]]()
+    {"thread": from_thread, "child": from_child}[sys.argv[1]]()
 dist.all_reduce(x)
 """
 
@@ -220,7 +215,6 @@ dist.all_reduce(x)
             "asleep in from_thread() at feeds.py:13",
             "its thread 'prefetch' raised KeyError: 'caption' at feeds.py:9 (read)",
         ),
-        ("lock", "waiting for a lock in from_lock() at feeds.py:20", "no other Python thread"),
         ("child", "asleep in from_child() at feeds.py:16", "pipe that the rank does not read"),
     ],
 )

@@ -36,7 +36,6 @@ from distdbg.record.observations import (
     STOPPED_ITSELF,
     UNREAD,
     lock_holder_in,
-    locked_itself_out,
     waits_for_lock,
 )
 from distdbg.record.rank_state import RankState
@@ -99,14 +98,13 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
 def _is_locked_out(session: Session, doing: Doing, end: ChainEnd | None) -> bool:
     """Whether who holds the file lock that it waits for waits for it in turn: a deadlock, of whatever age.
 
-    So does a child process that writes to a pipe which only this rank can read; and nobody wakes a rank that
-    has no other thread: that which was to do it has raised, or it holds the lock itself.
+    So does a child process that writes to a pipe which only this rank can read; and nobody wakes a rank
+    whose thread that was to do it has raised, and which has no other one.
     """
     return end is not None and (
         lock_holder_in(doing.why) in end.waiters
         or UNREAD in doing.why
         or (NO_OTHER_THREAD in doing.why and has_lost_thread(session, doing.rank))
-        or (doing.state is not None and locked_itself_out(doing.state, doing.why))
     )
 
 
