@@ -1,4 +1,6 @@
-"""What ranks must agree on, and how a difference is told. Pure: values in, facts and errors out.
+"""What ranks must agree on, and how a difference is told: facts in, errors and words out.
+
+Nothing here knows a group, a store or an engine, or waits for anybody: the runtime asks.
 
 signature          what of a call must be equal on all ranks, and its fingerprint
 show               these facts as messages show them

@@ -5,8 +5,7 @@ that is missing is zeros, so no rank ever waits for an op that another one leave
 something was unusual, and only then the ranks exchange names.
 
 The status of a plain pass is one more element of the last bucket: that is on its way when all gradients are
-there, or in finish(), so it is known by then. With a comm hook, and where parameters may be unused, it is an
-op of its own.
+there, or in finish(), so it is known by then. With a comm hook, or unused parameters, it is an op of its own.
 """
 
 from __future__ import annotations
