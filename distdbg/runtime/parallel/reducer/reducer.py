@@ -4,8 +4,8 @@ Every rank issues the ops of a pass in one order: its buckets, by their numbers,
 that is missing is zeros, so no rank ever waits for an op that another one leaves out; the status says that
 something was unusual, and only then the ranks exchange names.
 
-The status of a plain pass is one more element of the last bucket: that is on its way when all gradients are
-there, or in finish(), so it is known by then. With a comm hook, or unused parameters, it is an op of its own.
+The status of a plain pass is one more element of the last bucket, which is on its way by finish() at the
+latest. With a comm hook, and where parameters may be unused, it is an op of its own.
 """
 
 from __future__ import annotations
