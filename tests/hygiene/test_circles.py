@@ -21,7 +21,6 @@ Edges = AbstractSet[tuple[str, str]]
 
 #: Imports that close a circle, by importer: without them there is none. To be turned around, one by one.
 STILL_CLOSE: Final[Mapping[str, tuple[str, ...]]] = {
-    "runtime.backends.checked.agreement": ("runtime.backends.checked.control",),
     "runtime.backends.checked.block": ("runtime.backends.checked.checked_engine",),
     "runtime.backends.checked.checked_pending": ("runtime.backends.checked.checked_engine",),
     "runtime.backends.checked.messages": ("runtime.backends.checked.checked_engine",),
@@ -44,13 +43,10 @@ STILL_CLOSE: Final[Mapping[str, tuple[str, ...]]] = {
         "runtime.groups.group",
         "runtime.latent_errors.unwaited",
     ),
-    "runtime.latent_errors.abandoned": ("runtime.groups.group",),
     "runtime.latent_errors.unwaited": ("runtime.groups.group",),
-    "runtime.process.debugger_seam": (
-        "runtime.groups.group",
-        "runtime.process.world",
-    ),
+    "runtime.process.debugger_seam": ("runtime.groups.group",),
     "runtime.process.world": (
+        "runtime.process.debugger_seam",
         "runtime.groups.group",
         "runtime.process.exit_reason",
         "runtime.process.stack_signal",
@@ -71,15 +67,11 @@ STILL_CLOSE: Final[Mapping[str, tuple[str, ...]]] = {
     "torch_bridge.tap.nvtx": ("torch_bridge.tap.groups",),
     "tui.attach": ("tui.app",),
     "tui.commands": ("tui.app",),
-    "tui.details.group": ("tui.details",),
     "tui.pace": ("tui.app",),
     "tui.page_keys": ("tui.app",),
     "tui.scrubber": ("tui.app",),
     "tui.sorting": ("tui.app",),
-    "tui.view": (
-        "tui.app",
-        "tui.details",
-    ),
+    "tui.view": ("tui.app",),
 }
 
 
