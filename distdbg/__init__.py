@@ -8,7 +8,7 @@ tools that only read records need no NumPy and no compiled code. Type checkers r
 which has the same names (a test compares them).
 
     in a rank       runtime     groups, plans, backends, stores; what `dist.` names
-                    check       what ranks compare, and how a difference is told; pure
+                    check       what ranks compare, and how a difference is told
                     ops         what an op is: Call, ReduceOp, dtypes, the seam of engines
                     log         the log, with the rank in each line
                     debugger    breakpoints and prompts

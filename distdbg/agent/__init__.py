@@ -21,6 +21,7 @@ blockers           what keeps a process asleep, as Linux shows it
 board              answers to dashboards about the ranks of one host, from their records, on request
 breakpoint_orders  breakpoints at an agent
 feed               the parts of a dashboard's live feed
+host               what the parts of an agent see of it
 gpus               GPU use of processes of this host, from NVIDIA's management library; empty without it
 judging            the diagnosis inside the agent
 live_feed          the data of a dashboard for a running job, from its agents

@@ -24,7 +24,7 @@ from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
-    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.host import Host
 
 Plain = dict[str, Any]
 
@@ -40,7 +40,7 @@ _MOST_LINE_NBYTES: Final = 1 << 16
 class Breakpoints:
     """What the API's methods about breakpoints do."""
 
-    def __init__(self, agent: HostAgent) -> None:
+    def __init__(self, agent: Host) -> None:
         self._agent = agent
         self._last_id = 0
         self._pending: tuple[Rule, ...] | None = None

@@ -14,14 +14,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from distdbg import config
+from distdbg.agent.metering.metering import Metered
 from distdbg.errors import DistError
 from distdbg.launch.exports import Exports
-
-if TYPE_CHECKING:
-    from distdbg.agent.host_agent import HostAgent
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -43,14 +41,14 @@ class Outlet(Protocol):
 
 
 #: Makes an outlet where it is asked for. DistError or OSError: it cannot be, which is said once.
-Maker = Callable[["HostAgent", Exports], Outlet | None]
+Maker = Callable[[Metered, Exports], Outlet | None]
 
 
 class Exporting:
     """All outlets of one agent."""
 
     def __init__(
-        self, agent: HostAgent, exports: Exports, *, makers: Sequence[Maker] | None = None
+        self, agent: Metered, exports: Exports, *, makers: Sequence[Maker] | None = None
     ) -> None:
         """`makers`: of the outlets, in the order in which they end; those above when not given."""
         self._agent = agent
@@ -129,7 +127,13 @@ class Exporting:
                 self._outlets.remove(outlet)
 
 
-def _make_serving(agent: HostAgent, exports: Exports) -> Outlet | None:
+class Exported(Metered, Protocol):
+    """An agent that may export; None: nothing is exported."""
+
+    exporting: Exporting | None
+
+
+def _make_serving(agent: Metered, exports: Exports) -> Outlet | None:
     if exports.listen is None:
         return None
     from distdbg.agent.metering.serving import Serving
@@ -137,7 +141,7 @@ def _make_serving(agent: HostAgent, exports: Exports) -> Outlet | None:
     return Serving(agent, exports)
 
 
-def _make_sending(agent: HostAgent, exports: Exports) -> Outlet | None:
+def _make_sending(agent: Metered, exports: Exports) -> Outlet | None:
     if exports.folder is None and exports.push is None:
         return None
     from distdbg.agent.metering.sending import Sending
@@ -145,7 +149,7 @@ def _make_sending(agent: HostAgent, exports: Exports) -> Outlet | None:
     return Sending(agent, exports)
 
 
-def _make_otlp(agent: HostAgent, exports: Exports) -> Outlet | None:
+def _make_otlp(agent: Metered, exports: Exports) -> Outlet | None:
     if not exports.signals:
         return None
     from distdbg.agent.tracing.outlet import TracingOutlet

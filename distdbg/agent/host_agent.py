@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.api import ApiServer
 from distdbg.agent.closer_look import CloserLook
+from distdbg.agent.findings import Findings
 from distdbg.agent.judging.watch import Watch
 from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
 from distdbg.agent.methods import Methods
@@ -188,6 +189,11 @@ class HostAgent:
     def rows(self) -> list[RankStatus]:
         """The ranks of this host now."""
         return self.roster.rows(time.monotonic_ns())
+
+    @property
+    def findings(self) -> Findings:
+        """What was found among the notes of the ranks."""
+        return self.methods.findings
 
     @property
     def ends(self) -> list[RankEnd]:

@@ -37,7 +37,7 @@ from distdbg.record.stop_order import write_stop_order
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
-    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.exporting import Exported
 
 Plain = dict[str, Any]
 
@@ -63,7 +63,7 @@ class _Subscription:
 class Methods:
     """The answers of one agent."""
 
-    def __init__(self, agent: HostAgent) -> None:
+    def __init__(self, agent: Exported) -> None:
         self._agent = agent
         self._subscriptions: list[_Subscription] = []
         self._told_ns = 0

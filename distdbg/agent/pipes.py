@@ -24,7 +24,7 @@ from distdbg.errors import DistNetworkError, UsageError, format_ranks
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
-    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.host import Host
 
 #: How long the agent of another host may take to answer.
 ANSWER_S: Final = 5.0
@@ -41,7 +41,7 @@ class _Asked:
 class ClientPipes:
     """The methods `debug` and `via` of one agent."""
 
-    def __init__(self, agent: HostAgent) -> None:
+    def __init__(self, agent: Host) -> None:
         self._agent = agent
         self._splices = Splices(agent.selector)
         self._asked: dict[Key, _Asked] = {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from distdbg.agent.findings import Findings
-    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.host import Host
 
 _S: Final = 1_000_000_000
 _FIRST_NS: Final = 2 * _S
@@ -32,7 +32,7 @@ _log = logging.getLogger("distdbg.agent")
 class Races:
     """The message races of one start of the ranks."""
 
-    def __init__(self, agent: HostAgent, findings: Findings) -> None:
+    def __init__(self, agent: Host, findings: Findings) -> None:
         self._agent = agent
         self._findings = findings
         self._found: set[tuple[int, str]] = set()

@@ -220,7 +220,7 @@ class TopApp(FrameApp):
         page = self.trail[-1]
         usual = self._usual
         keys = [usual["back"]] if len(self.trail) > 1 else []
-        if type(page).target is not Page.target or type(page).detail is not Page.detail:
+        if type(page).target is not Page.target:
             keys.append(usual["open"])
         can_change = not self.is_readonly and not self.snapshot.is_over
         if can_change and self.feed.address and page.rank_here() is not None:
@@ -263,6 +263,14 @@ class TopApp(FrameApp):
     def open(self, page: Page) -> None:
         """Show a detail, on top of what is shown."""
         self.show([*self.trail, page])
+
+    def open_detail(self, target: object) -> None:
+        """Show the detail of what a cursor is on, where it has one."""
+        from distdbg.tui.details import page_of  # a start needs none of them
+
+        page = page_of(target)
+        if page is not None:
+            self.open(page)
 
     def show(self, trail: list[Page]) -> None:
         kept = {*trail, *self.views.values()}
@@ -307,13 +315,7 @@ class TopApp(FrameApp):
 
     def action_open(self) -> None:
         page = self.trail[-1]
-
-        def open_detail() -> None:
-            detail = page.detail()
-            if detail is not None:
-                self.open(detail)
-
-        self.guard(page.crumb, open_detail)
+        self.guard(page.crumb, lambda: self.open_detail(page.target()))
 
     def on_row_table_chosen(self, message: RowTable.Chosen) -> None:
         self.action_open()

@@ -83,12 +83,6 @@ class Page(Vertical):
         """What the cursor is on, where that is something (targets.py)."""
         return None
 
-    def detail(self) -> Page | None:
-        """What Enter opens now."""
-        from distdbg.tui.details import page_of  # they are pages themselves
-
-        return page_of(self.target())
-
     def rank_here(self) -> int | None:
         """The rank under the cursor: what `a` attaches to."""
         return rank_of(self.target())

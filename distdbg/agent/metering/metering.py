@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg import __version__
+from distdbg.agent.host import Host
 from distdbg.agent.metering.findings import FindingCounts
 from distdbg.agent.metering.job import JobSums, plain_histograms
 from distdbg.agent.metering.ranks import RankReader
@@ -32,7 +33,6 @@ from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
-    from distdbg.agent.host_agent import HostAgent
     from distdbg.agent.protocol import Request
     from distdbg.agent.roster import Roster
 
@@ -45,6 +45,13 @@ _WELL: Final = (RankState.ENDED, RankState.LEFT)
 _HOSTS_NS: Final = 1_000_000_000
 #: How often it is looked whether ranks make group after group.
 _GROUPS_NS: Final = 200_000_000
+
+
+class Metered(Host, Protocol):
+    """An agent whose metrics are made; at first use."""
+
+    @property
+    def metering(self) -> Metering: ...
 
 
 class NotInTime(DistNetworkError):
@@ -88,7 +95,7 @@ class Metering:
     It is read when somebody asks, and of ranks that make group after group more often.
     """
 
-    def __init__(self, agent: HostAgent) -> None:
+    def __init__(self, agent: Host) -> None:
         self._agent = agent
         self._reader = RankReader()
         self._findings = FindingCounts()
@@ -176,7 +183,7 @@ class Metering:
             self._roster = agent.roster
             agent.roster.settle(now_ns)
             self._look_for_hosts()
-        ranks = self._reader.read(agent.roster, now_ns, agent.methods.findings.suspicions)
+        ranks = self._reader.read(agent.roster, now_ns, agent.findings.suspicions)
         stat = read_stat(os.getpid())
         # Who does not know its ranks does not know either whether other hosts have some.
         is_root = agent.steering.is_root and bool(ranks)

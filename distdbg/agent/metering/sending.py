@@ -15,17 +15,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from distdbg.agent.metering.metering import NotInTime
+from distdbg.agent.metering.metering import Metered, NotInTime
 from distdbg.errors import DistError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.push import Gateway
 from distdbg.export.metrics.textfile import write_textfile
 from distdbg.launch.exports import Exports
-
-if TYPE_CHECKING:
-    from distdbg.agent.host_agent import HostAgent
 
 EVERY_S: Final = 15.0
 #: How long one push may take.
@@ -40,7 +37,7 @@ _log = logging.getLogger("distdbg.agent")
 class Sending:
     """One outlet: the threads that bring metrics out."""
 
-    def __init__(self, agent: HostAgent, exports: Exports) -> None:
+    def __init__(self, agent: Metered, exports: Exports) -> None:
         """ConfigError for a URL that is none."""
         self._agent = agent
         self._metering = agent.metering

@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import pwd
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from distdbg.agent.metering.metering import NotInTime
+from distdbg.agent.metering.metering import Metered, NotInTime
 from distdbg.agent.metering.targets import Neighbours
 from distdbg.errors import ConfigError
 from distdbg.export.http.gate import Gate, find_uids
@@ -24,9 +24,6 @@ from distdbg.export.metrics.negotiate import negotiate
 from distdbg.launch.exports import Exports, is_loopback
 from distdbg.secure.guard import Guard, open_guard
 from distdbg.secure.settings import is_on
-
-if TYPE_CHECKING:
-    from distdbg.agent.host_agent import HostAgent
 
 ANY: Final = ("0.0.0.0", "::", "")  # not bound, but told apart
 _NO_HTTPS: Final = (
@@ -44,7 +41,7 @@ LINKS: Final = {
 class Serving:
     """One outlet: the server and what it is asked."""
 
-    def __init__(self, agent: HostAgent, exports: Exports) -> None:
+    def __init__(self, agent: Metered, exports: Exports) -> None:
         """ConfigError when nothing can be served there."""
         assert exports.listen is not None
         self._agent = agent

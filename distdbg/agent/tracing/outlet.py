@@ -14,7 +14,7 @@ from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import key_of_finding
 
 if TYPE_CHECKING:
-    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.metering.metering import Metered
 
 _MOST_TOLD: Final = 4096
 #: What follows from a finding is told with it, so deep.
@@ -24,7 +24,7 @@ _MOST_DEPTH: Final = 4
 class TracingOutlet:
     """Implements Outlet."""
 
-    def __init__(self, agent: HostAgent, signals: frozenset[str]) -> None:
+    def __init__(self, agent: Metered, signals: frozenset[str]) -> None:
         """UsageError when what sends is not installed."""
         self._agent = agent
         self._metering = agent.metering

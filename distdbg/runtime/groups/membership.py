@@ -31,12 +31,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from distdbg.check.explain import name_ranks
-from distdbg.errors import MismatchError, RankLeft, format_ranks
-from distdbg.ops.sites import shorten
+from distdbg.check.group_differences import (
+    Words,
+    explain_circle,
+    explain_groups,
+    lines_of,
+    show_group,
+)
+from distdbg.errors import MismatchError, RankLeft
 from distdbg.runtime.store import PrefixStore, Store
 
 #: What all_here holds where members differ.
@@ -47,11 +51,8 @@ _SETTLE_S = 0.3
 #: store, and the error its end.
 _STAY_S = 0.5
 _SLICE_S = 0.01
-_MOST_SIDES = 4
 #: JSON of what is not there.
 _NONE = "null"
-
-Words = Mapping[str, Any]
 
 
 def is_compared(key: str) -> bool:
@@ -173,14 +174,17 @@ class Creation:
         """Return the error of a rank that waits for one that has left all groups: it makes one more."""
         return RankLeft(
             f"rank {rank} {how}; this rank needed it in {self.words['function']} for "
-            f"{_show(self.words['ranks'])}",
+            f"{show_group(self.words['ranks'])}",
             peer=rank,
             how=how,
             kind="new_group",
             seq=int(self.name) if self.name.isdigit() else -1,
             group=self.name,
             ranks=[rank],
-            details=[*_lines([self.words]), "the group was not made; other groups are unaffected"],
+            details=[
+                *lines_of([self.words]),
+                "the group was not made; other groups are unaffected",
+            ],
             hint="every rank must make the same groups in the same order, including groups it is not in",
         )
 
@@ -195,7 +199,7 @@ class Creation:
         self._give_up(earlier)
         error = explain_groups(self._collect(PrefixStore(f"{earlier}/", self._root), []), self._me)
         error.details.insert(
-            -1, f"this rank had gone on and waited for {_show(self.words['ranks'])}"
+            -1, f"this rank had gone on and waited for {show_group(self.words['ranks'])}"
         )
         return error
 
@@ -227,82 +231,3 @@ class Creation:
         # Not `get`: the rank may go on and delete it at any time, and `get` would wait for the next one.
         words: Words | None = json.loads(self._root.compare_set(f"waits/{rank}", _NONE, _NONE))
         return words
-
-
-def explain_groups(all_words: Sequence[Words], this_rank: int) -> MismatchError:
-    """Ranks make different groups as their n-th."""
-    sides: dict[tuple[int, ...], list[Words]] = {}
-    for words in sorted(all_words, key=lambda words: words["rank"]):
-        sides.setdefault(tuple(words["ranks"]), []).append(words)
-    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1][0]["rank"]))
-    odd: list[int] = []
-    if len(ordered) > 1 and len(ordered[0][1]) > len(ordered[1][1]):
-        odd = sorted(words["rank"] for _, side in ordered[1:] for words in side)
-    name = all_words[0]["name"]
-    what = f"{all_words[0]['function']} #{name}"
-    texts = [
-        f"{_show(ranks)} on {name_ranks([words['rank'] for words in side])}"
-        for ranks, side in ordered[:_MOST_SIDES]
-    ]
-    if len(ordered) > _MOST_SIDES:
-        texts.append(f"and {len(ordered) - _MOST_SIDES} other groups")
-    details = _lines([words for _, side in ordered for words in side])
-    details.append("the group was not made on these ranks; other groups are unaffected")
-    if this_rank in odd:
-        details.append(
-            "this rank is the one that differs" if len(odd) == 1 else "this rank differs"
-        )
-    return MismatchError(
-        f"{what} differs between ranks: {', '.join(texts)}",
-        kind="new_group",
-        seq=int(name) if name.isdigit() else -1,
-        group=name,
-        ranks=odd or sorted(words["rank"] for words in all_words),
-        sides=[
-            {
-                "ranks": [words["rank"] for words in side],
-                "what": _show(ranks),
-                "facts": {"kind": "new_group", "ranks": list(ranks)},
-                "sites": [
-                    {"function": w["function"], "call_site": w["site"], "ranks": [w["rank"]]}
-                    for w in side
-                ],
-                "previous": [],
-            }
-            for ranks, side in ordered
-        ],
-        details=details,
-        hint="every rank must make the same groups in the same order, including groups it is not in",
-    )
-
-
-def explain_circle(circle: Sequence[Words]) -> MismatchError:
-    """Ranks wait for each other, each in a group of its own."""
-    ordered = sorted(circle, key=lambda words: words["rank"])
-    ranks = [words["rank"] for words in ordered]
-    texts = [f"rank {words['rank']} makes {_show(words['ranks'])}" for words in ordered[:4]]
-    return MismatchError(
-        f"{ordered[0]['function']}: {name_ranks(ranks)} are deadlocked, each in another group: "
-        f"{', '.join(texts)}",
-        kind="new_group",
-        ranks=ranks,
-        details=[*_lines(ordered), "the groups were not made; other groups are unaffected"],
-        hint="ranks that share groups must make them in the same order",
-    )
-
-
-def _show(ranks: Sequence[int]) -> str:
-    if list(ranks) == sorted(ranks):
-        return f"group {format_ranks(ranks)}"
-    more = ",..." if len(ranks) > 8 else ""
-    return f"group {','.join(map(str, ranks[:8]))}{more} in this order"
-
-
-def _lines(all_words: Sequence[Words]) -> list[str]:
-    short = shorten({words["site"] for words in all_words})
-    at: dict[str, list[int]] = {}
-    for words in all_words:
-        text = f"called {words['function']} for {_show(words['ranks'])} at {short[words['site']]}"
-        at.setdefault(text, []).append(words["rank"])
-    lines = [f"{name_ranks(sorted(ranks))} {text}" for text, ranks in list(at.items())[:8]]
-    return lines if len(at) <= 8 else [*lines, f"and {len(at) - 8} more lines"]

@@ -9,17 +9,23 @@ returned has dropped all its references.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from distdbg.check.latent import Fact, Latent, Place
 
-if TYPE_CHECKING:
-    from distdbg.runtime.groups.group import ProcessGroup
-
 #: How many groups of the same ranks one line has to make.
 _LEAST_MADE: Final = 3
+
+
+class _Group(Protocol):
+    @property
+    def ranks(self) -> Sequence[int]: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def engine(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class _Made:
 class Abandoned:
     """The groups that one rank has made; `groups` are those that live, by name."""
 
-    def __init__(self, latent: Latent, groups: Mapping[str, ProcessGroup]) -> None:
+    def __init__(self, latent: Latent, groups: Mapping[str, _Group]) -> None:
         self.latent = latent
         self._groups = groups
         self._made: dict[tuple[str, tuple[int, ...]], list[_Made]] = {}

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg import config
 from distdbg.errors import ConfigError, UsageError
+from distdbg.runtime.process.world import World, current
 
 if TYPE_CHECKING:
     from distdbg.ops.engine import Engine
     from distdbg.runtime.groups.group import ProcessGroup
-    from distdbg.runtime.process.world import World
 
 #: What an engine is used through, for an op that has found other breakpoints armed.
 Through = Callable[["Engine"], "Engine"]
@@ -107,8 +107,6 @@ def _stops_of(world: World, rank: int) -> Stops:
 
 def _breakpoint(*args: object, **kwargs: object) -> object:
     """What `breakpoint()` calls in a rank."""
-    from distdbg.runtime.process.world import current
-
     if current().default is None or "PYTHONBREAKPOINT" in os.environ or _has_terminal():
         return sys.__breakpointhook__(*args, **kwargs)
     return _load("breakpoint").open_here(sys._getframe(1))

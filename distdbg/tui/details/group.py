@@ -70,12 +70,8 @@ class GroupPage(TablePage):
         if not issued or not max(issued.values()):
             self.top.say("no collective was called on this group yet", "warning")
             return
-        from distdbg.tui.details import page_of
-
         seq = max(issued.values())
-        page = page_of(OpTarget(OpKey(group=self._of, seq=seq), f"#{seq}"))
-        if page is not None:
-            self.top.open(page)
+        self.top.open_detail(OpTarget(OpKey(group=self._of, seq=seq), f"#{seq}"))
 
     def cells(self, key: Any) -> Sequence[Cell]:
         group, row = self._group, self.snapshot.ranks.get(key)

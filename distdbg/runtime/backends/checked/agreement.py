@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from distdbg.errors import DistError, OpTimeout
 from distdbg.native import Op
 from distdbg.ops.call import Call
 from distdbg.runtime.backends.checked.table import Table
 
-if TYPE_CHECKING:
-    from distdbg.runtime.backends.checked.control import ControlGroup
+
+class _Control(Protocol):
+    def wait(self, agreement: Agreement, deadline_ns: int) -> None: ...
 
 
 class Agreement:
@@ -28,7 +29,7 @@ class Agreement:
     )
 
     def __init__(
-        self, control: ControlGroup, call: Call, seq: int, table: Table | None, started_ns: int
+        self, control: _Control, call: Call, seq: int, table: Table | None, started_ns: int
     ) -> None:
         self._control = control
         self._error: DistError | None = None

@@ -1,0 +1,162 @@
+"""No two modules import each other, on whatever way: whoever reads one need not read the other first.
+
+Counted are imports at the top of a module, those below `if TYPE_CHECKING`, and those in functions. So an
+import in a function is there for a faster start, and not to break a circle; those that still close one are
+listed, and the list only shrinks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+Edges = AbstractSet[tuple[str, str]]
+
+#: Imports that close a circle, by importer: without them there is none. To be turned around, one by one.
+STILL_CLOSE: Final[Mapping[str, tuple[str, ...]]] = {
+    "runtime.backends.checked.block": ("runtime.backends.checked.checked_engine",),
+    "runtime.backends.checked.checked_pending": ("runtime.backends.checked.checked_engine",),
+    "runtime.backends.checked.messages": ("runtime.backends.checked.checked_engine",),
+    "runtime.backends.mpi.leaving": ("runtime.backends.mpi.library",),
+    "runtime.backends.mpi.pending": ("runtime.backends.mpi.engine",),
+    "runtime.backends.mpi.wide": ("runtime.backends.mpi.library",),
+    "runtime.backends.nccl.pending": ("runtime.backends.nccl.engine",),
+    "runtime.backends.pending": ("runtime.backends.cpu",),
+    "runtime.groups.group": (
+        "runtime.api.coalescing",
+        "runtime.api.subgroups",
+        "runtime.backends.foreign",
+    ),
+    "runtime.groups.group_methods": (
+        "runtime.api.coalescing",
+        "runtime.api.monitored_barrier",
+        "runtime.groups.group",
+    ),
+    "runtime.handles.work": (
+        "runtime.groups.group",
+        "runtime.latent_errors.unwaited",
+    ),
+    "runtime.latent_errors.unwaited": ("runtime.groups.group",),
+    "runtime.process.debugger_seam": ("runtime.groups.group",),
+    "runtime.process.world": (
+        "runtime.process.debugger_seam",
+        "runtime.groups.group",
+        "runtime.process.exit_reason",
+        "runtime.process.stack_signal",
+        "runtime.rendezvous",
+    ),
+    "runtime.recorder.torch_profiler": ("runtime.groups.group",),
+    "torch_bridge.data_parallel.autograd": ("torch_bridge.data_parallel.module",),
+    "torch_bridge.data_parallel.joining": ("torch_bridge.data_parallel.module",),
+    "torch_bridge.tap.engine": (
+        "torch_bridge.tap.install",
+        "torch_bridge.tap.lane",
+    ),
+    "torch_bridge.tap.lane": (
+        "torch_bridge.tap.groups",
+        "torch_bridge.tap.lane_message",
+    ),
+    "torch_bridge.tap.lane_message": ("torch_bridge.tap.groups",),
+    "torch_bridge.tap.nvtx": ("torch_bridge.tap.groups",),
+    "tui.attach": ("tui.app",),
+    "tui.commands": ("tui.app",),
+    "tui.pace": ("tui.app",),
+    "tui.page_keys": ("tui.app",),
+    "tui.scrubber": ("tui.app",),
+    "tui.sorting": ("tui.app",),
+    "tui.view": ("tui.app",),
+}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in (ROOT / "distdbg").rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """What may be a module: `from a import b` names a.b, or b in a."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    assert not node.level, "imports name the whole module"
+    assert node.module is not None
+    yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def edges() -> Edges:
+    paths = modules()
+    found: set[tuple[str, str]] = set()
+    for module, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            for name in imported(node):
+                home = name if name in paths else name.rpartition(".")[0]
+                if home in paths and home not in (module, "distdbg"):
+                    found.add((module, home))
+    return found
+
+
+def find_circle(found: Edges) -> list[str]:
+    """The modules of one circle, in order; [] where there is none."""
+    after: dict[str, list[str]] = {}
+    for one, other in sorted(found):
+        after.setdefault(one, []).append(other)
+    done: set[str] = set()
+    path: list[str] = []
+
+    def follow(module: str) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        path.append(module)
+        for other in after.get(module, ()):
+            if circle := follow(other):
+                return circle
+        done.add(path.pop())
+        return []
+
+    for module in after:
+        if circle := follow(module):
+            return circle
+    return []
+
+
+def listed() -> Edges:
+    return {
+        (f"distdbg.{one}", f"distdbg.{other}")
+        for one, others in STILL_CLOSE.items()
+        for other in others
+    }
+
+
+@pytest.mark.slow
+def test_no_modules_import_each_other() -> None:
+    circle = find_circle(edges() - listed())
+    assert not circle, f"modules import each other: {' -> '.join(circle)}"
+
+
+@pytest.mark.slow
+def test_the_list_of_circles_only_shrinks() -> None:
+    found = edges()
+    others = found - listed()
+    over = {edge for edge in listed() if edge not in found or not find_circle(others | {edge})}
+    assert not over, f"closes no circle any more, so take it out of STILL_CLOSE: {sorted(over)}"
+
+
+def test_a_circle_is_found() -> None:
+    chain = {("a", "b"), ("b", "c"), ("a", "c")}
+    assert find_circle(chain) == []
+    assert find_circle(chain | {("c", "a")}) == ["a", "b", "c", "a"]
