@@ -206,5 +206,5 @@ class _Recorded(RecordedEngine):
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         op = super()._begin(call, flags)
-        call.side = Issued(op.started, self.count, self.host.issued, self.host)
+        call.side = Issued(op.started, self.count, self.host.issued, self.host, op.measured)
         return op
