@@ -24,7 +24,7 @@ from distdbg.control.page import ControlPage
 from distdbg.control.words import AbortWords
 from distdbg.errors import JobAborted
 from distdbg.record.host import host_name
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from distdbg.testing.ranks import run_ranks
 
 _TARGET_S = 0.06

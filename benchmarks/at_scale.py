@@ -18,9 +18,9 @@ from benchmarks.cases import format_seconds
 from benchmarks.curves import Curve, draw_curves
 from benchmarks.table import align
 from distdbg.cli.plan import topology_for
+from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import channel_nbytes_for, slot_nbytes_for
-from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.between.choose import choose
 from distdbg.runtime.plan.between.estimate import estimate_s
 from distdbg.runtime.plan.bounds import bound_s

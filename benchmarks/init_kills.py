@@ -30,7 +30,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import distdbg as dist
-import distdbg.runtime.init
+import distdbg.runtime.process.init
 import distdbg.runtime.store  # before the forks: it is init that dies, not the import
 from benchmarks.machine import describe_machine
 from distdbg.errors import DistError

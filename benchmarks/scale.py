@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def predict(case: Case, world_size: int, cores: int) -> float:
     """What the plans of all ranks say."""
-    from distdbg.runtime.call import Kind
+    from distdbg.ops.call import Kind
     from distdbg.runtime.plan.cost import Cost, predict_s
     from distdbg.runtime.plan.make import make_plan
     from distdbg.runtime.plan.problem import Topology, uniform_problem

@@ -7,8 +7,10 @@ Importing this imports nothing else: every name below is loaded from its module 
 tools that only read records need no NumPy and no compiled code. Type checkers read __init__.pyi,
 which has the same names (a test compares them).
 
-    in a rank       runtime     groups, ops, plans, backends, stores; what `dist.` names
-                    check       what ranks compare, and how a difference is told
+    in a rank       runtime     groups, plans, backends, stores; what `dist.` names
+                    check       what ranks compare, and how a difference is told; pure
+                    ops         what an op is: Call, ReduceOp, dtypes, the seam of engines
+                    log         the log, with the rank in each line
                     debugger    breakpoints and prompts
                     torch_bridge    watched jobs of torch, and our backend for torch
                     functional, algorithms    torch's modules of these names
@@ -37,12 +39,12 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _HOMES: dict[str, tuple[str, ...]] = {
     "distdbg.check.latent": ("LatentWarning",),
-    "distdbg.check.levels": (
+    "distdbg.runtime.groups.levels": (
         "get_debug_level", "set_debug_level", "set_debug_level_from_env",
     ),
-    "distdbg.check.log_levels": ("DebugLevel",),
-    "distdbg.check.monitored_barrier": ("monitored_barrier",),
-    "distdbg.check.assert_same": ("assert_same",),
+    "distdbg.log.log_levels": ("DebugLevel",),
+    "distdbg.runtime.api.monitored_barrier": ("monitored_barrier",),
+    "distdbg.runtime.api.assert_same": ("assert_same",),
     "distdbg.debugger.breakpoint": ("breakpoint",),
     "distdbg.errors": (
         "BufferChangedError", "CollectiveError", "ConfigError", "DebuggerQuit", "DistBackendError",
@@ -60,26 +62,26 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "is_ucc_available", "is_xccl_available",
     ),
     "distdbg.runtime.backends.nccl.options": ("NcclOptions",),
-    "distdbg.runtime.coalescing": ("_coalescing_manager",),
-    "distdbg.runtime.collectives": (
+    "distdbg.runtime.api.coalescing": ("_coalescing_manager",),
+    "distdbg.runtime.api.collectives": (
         "_all_gather_base", "_reduce_scatter_base", "all_gather", "all_gather_coalesced",
         "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced",
         "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "reduce",
         "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
     ),
-    "distdbg.runtime.future": ("Future",),
-    "distdbg.runtime.group": ("GroupMember", "GroupName", "ProcessGroup", "group"),
-    "distdbg.runtime.init": (
+    "distdbg.runtime.handles.future": ("Future",),
+    "distdbg.runtime.groups.group": ("GroupMember", "GroupName", "ProcessGroup", "group"),
+    "distdbg.runtime.process.init": (
         "default_pg_timeout", "destroy_process_group", "init_process_group", "is_available",
         "is_initialized", "is_torchelastic_launched",
     ),
-    "distdbg.runtime.marks": ("mark", "span"),
+    "distdbg.runtime.api.marks": ("mark", "span"),
     "distdbg.runtime.mesh": ("DeviceMesh", "init_device_mesh"),
-    "distdbg.runtime.objects": (
+    "distdbg.runtime.api.objects": (
         "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list",
         "scatter_object_list", "send_object_list",
     ),
-    "distdbg.runtime.options": (
+    "distdbg.runtime.api.options": (
         "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions",
         "BarrierOptions", "BroadcastOptions", "GatherOptions", "ReduceOptions",
         "ReduceScatterOptions", "ScatterOptions",
@@ -91,22 +93,22 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "BuiltinCommHookType", "DDPCommHookType", "PowerSGDState", "register_ddp_comm_hook",
     ),
     "distdbg.runtime.parallel.reducer.bucket": ("GradBucket",),
-    "distdbg.runtime.p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
-    "distdbg.runtime.queries": (
+    "distdbg.runtime.api.p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
+    "distdbg.runtime.api.queries": (
         "get_backend", "get_backend_config", "get_global_rank", "get_group_rank",
         "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank",
         "get_world_size",
     ),
-    "distdbg.runtime.reduce_op": ("ReduceOp", "make_premul_sum", "reduce_op", "supports_complex"),
+    "distdbg.ops.reduce_op": ("ReduceOp", "make_premul_sum", "reduce_op", "supports_complex"),
     "distdbg.runtime.rendezvous": ("register_rendezvous_handler", "rendezvous"),
-    "distdbg.runtime.shared_arrays": ("SharedArrays", "empty", "shared_arrays", "zeros"),
+    "distdbg.runtime.api.shared_arrays": ("SharedArrays", "empty", "shared_arrays", "zeros"),
     "distdbg.runtime.store": ("FileStore", "HashStore", "PrefixStore", "Store", "TCPStore"),
-    "distdbg.runtime.subgroups": (
+    "distdbg.runtime.api.subgroups": (
         "new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group",
         "split_group",
     ),
-    "distdbg.runtime.work": ("Work", "WorkResult"),
-    "distdbg.runtime.world": ("record_comm",),
+    "distdbg.runtime.handles.work": ("Work", "WorkResult"),
+    "distdbg.runtime.process.world": ("record_comm",),
     "distdbg.torch_bridge.data_parallel": ("DistributedDataParallel",),
 }  # fmt: skip
 

@@ -4,26 +4,8 @@ from distdbg import device_mesh as device_mesh
 from distdbg import distributed_c10d as distributed_c10d
 from distdbg import functional as functional
 from distdbg import multiprocessing as multiprocessing
-from distdbg.check.assert_same import (
-    assert_same as assert_same,
-)
 from distdbg.check.latent import (
     LatentWarning as LatentWarning,
-)
-from distdbg.check.levels import (
-    get_debug_level as get_debug_level,
-)
-from distdbg.check.levels import (
-    set_debug_level as set_debug_level,
-)
-from distdbg.check.levels import (
-    set_debug_level_from_env as set_debug_level_from_env,
-)
-from distdbg.check.log_levels import (
-    DebugLevel as DebugLevel,
-)
-from distdbg.check.monitored_barrier import (
-    monitored_barrier as monitored_barrier,
 )
 from distdbg.debugger.breakpoint import breakpoint as breakpoint
 from distdbg.errors import (
@@ -98,8 +80,212 @@ from distdbg.launch.spawn import (
 from distdbg.launch.threads import (
     run_threads as run_threads,
 )
+from distdbg.log.log_levels import (
+    DebugLevel as DebugLevel,
+)
+from distdbg.ops.reduce_op import (
+    ReduceOp as ReduceOp,
+)
+from distdbg.ops.reduce_op import (
+    make_premul_sum as make_premul_sum,
+)
+from distdbg.ops.reduce_op import (
+    reduce_op as reduce_op,
+)
+from distdbg.ops.reduce_op import (
+    supports_complex as supports_complex,
+)
 from distdbg.record import (
     record as record,
+)
+from distdbg.runtime.api.assert_same import (
+    assert_same as assert_same,
+)
+from distdbg.runtime.api.coalescing import (
+    _coalescing_manager as _coalescing_manager,
+)
+from distdbg.runtime.api.collectives import (
+    _all_gather_base as _all_gather_base,
+)
+from distdbg.runtime.api.collectives import (
+    _reduce_scatter_base as _reduce_scatter_base,
+)
+from distdbg.runtime.api.collectives import (
+    all_gather as all_gather,
+)
+from distdbg.runtime.api.collectives import (
+    all_gather_coalesced as all_gather_coalesced,
+)
+from distdbg.runtime.api.collectives import (
+    all_gather_into_tensor as all_gather_into_tensor,
+)
+from distdbg.runtime.api.collectives import (
+    all_gather_single as all_gather_single,
+)
+from distdbg.runtime.api.collectives import (
+    all_reduce as all_reduce,
+)
+from distdbg.runtime.api.collectives import (
+    all_reduce_coalesced as all_reduce_coalesced,
+)
+from distdbg.runtime.api.collectives import (
+    all_to_all as all_to_all,
+)
+from distdbg.runtime.api.collectives import (
+    all_to_all_single as all_to_all_single,
+)
+from distdbg.runtime.api.collectives import (
+    barrier as barrier,
+)
+from distdbg.runtime.api.collectives import (
+    broadcast as broadcast,
+)
+from distdbg.runtime.api.collectives import (
+    gather as gather,
+)
+from distdbg.runtime.api.collectives import (
+    reduce as reduce,
+)
+from distdbg.runtime.api.collectives import (
+    reduce_scatter as reduce_scatter,
+)
+from distdbg.runtime.api.collectives import (
+    reduce_scatter_single as reduce_scatter_single,
+)
+from distdbg.runtime.api.collectives import (
+    reduce_scatter_tensor as reduce_scatter_tensor,
+)
+from distdbg.runtime.api.collectives import (
+    scatter as scatter,
+)
+from distdbg.runtime.api.marks import (
+    mark as mark,
+)
+from distdbg.runtime.api.marks import (
+    span as span,
+)
+from distdbg.runtime.api.monitored_barrier import (
+    monitored_barrier as monitored_barrier,
+)
+from distdbg.runtime.api.objects import (
+    all_gather_object as all_gather_object,
+)
+from distdbg.runtime.api.objects import (
+    broadcast_object_list as broadcast_object_list,
+)
+from distdbg.runtime.api.objects import (
+    gather_object as gather_object,
+)
+from distdbg.runtime.api.objects import (
+    recv_object_list as recv_object_list,
+)
+from distdbg.runtime.api.objects import (
+    scatter_object_list as scatter_object_list,
+)
+from distdbg.runtime.api.objects import (
+    send_object_list as send_object_list,
+)
+from distdbg.runtime.api.options import (
+    AllgatherOptions as AllgatherOptions,
+)
+from distdbg.runtime.api.options import (
+    AllreduceCoalescedOptions as AllreduceCoalescedOptions,
+)
+from distdbg.runtime.api.options import (
+    AllreduceOptions as AllreduceOptions,
+)
+from distdbg.runtime.api.options import (
+    AllToAllOptions as AllToAllOptions,
+)
+from distdbg.runtime.api.options import (
+    BarrierOptions as BarrierOptions,
+)
+from distdbg.runtime.api.options import (
+    BroadcastOptions as BroadcastOptions,
+)
+from distdbg.runtime.api.options import (
+    GatherOptions as GatherOptions,
+)
+from distdbg.runtime.api.options import (
+    ReduceOptions as ReduceOptions,
+)
+from distdbg.runtime.api.options import (
+    ReduceScatterOptions as ReduceScatterOptions,
+)
+from distdbg.runtime.api.options import (
+    ScatterOptions as ScatterOptions,
+)
+from distdbg.runtime.api.p2p import (
+    P2POp as P2POp,
+)
+from distdbg.runtime.api.p2p import (
+    batch_isend_irecv as batch_isend_irecv,
+)
+from distdbg.runtime.api.p2p import (
+    irecv as irecv,
+)
+from distdbg.runtime.api.p2p import (
+    isend as isend,
+)
+from distdbg.runtime.api.p2p import (
+    recv as recv,
+)
+from distdbg.runtime.api.p2p import (
+    send as send,
+)
+from distdbg.runtime.api.queries import (
+    get_backend as get_backend,
+)
+from distdbg.runtime.api.queries import (
+    get_backend_config as get_backend_config,
+)
+from distdbg.runtime.api.queries import (
+    get_global_rank as get_global_rank,
+)
+from distdbg.runtime.api.queries import (
+    get_group_rank as get_group_rank,
+)
+from distdbg.runtime.api.queries import (
+    get_node_local_rank as get_node_local_rank,
+)
+from distdbg.runtime.api.queries import (
+    get_pg_count as get_pg_count,
+)
+from distdbg.runtime.api.queries import (
+    get_process_group_ranks as get_process_group_ranks,
+)
+from distdbg.runtime.api.queries import (
+    get_rank as get_rank,
+)
+from distdbg.runtime.api.queries import (
+    get_world_size as get_world_size,
+)
+from distdbg.runtime.api.shared_arrays import (
+    SharedArrays as SharedArrays,
+)
+from distdbg.runtime.api.shared_arrays import (
+    empty as empty,
+)
+from distdbg.runtime.api.shared_arrays import (
+    shared_arrays as shared_arrays,
+)
+from distdbg.runtime.api.shared_arrays import (
+    zeros as zeros,
+)
+from distdbg.runtime.api.subgroups import (
+    new_group as new_group,
+)
+from distdbg.runtime.api.subgroups import (
+    new_subgroups as new_subgroups,
+)
+from distdbg.runtime.api.subgroups import (
+    new_subgroups_by_enumeration as new_subgroups_by_enumeration,
+)
+from distdbg.runtime.api.subgroups import (
+    shrink_group as shrink_group,
+)
+from distdbg.runtime.api.subgroups import (
+    split_group as split_group,
 )
 from distdbg.runtime.backends.nccl.options import (
     NcclOptions as NcclOptions,
@@ -134,173 +320,41 @@ from distdbg.runtime.backends.registry import (
 from distdbg.runtime.backends.registry import (
     is_xccl_available as is_xccl_available,
 )
-from distdbg.runtime.coalescing import (
-    _coalescing_manager as _coalescing_manager,
-)
-from distdbg.runtime.collectives import (
-    _all_gather_base as _all_gather_base,
-)
-from distdbg.runtime.collectives import (
-    _reduce_scatter_base as _reduce_scatter_base,
-)
-from distdbg.runtime.collectives import (
-    all_gather as all_gather,
-)
-from distdbg.runtime.collectives import (
-    all_gather_coalesced as all_gather_coalesced,
-)
-from distdbg.runtime.collectives import (
-    all_gather_into_tensor as all_gather_into_tensor,
-)
-from distdbg.runtime.collectives import (
-    all_gather_single as all_gather_single,
-)
-from distdbg.runtime.collectives import (
-    all_reduce as all_reduce,
-)
-from distdbg.runtime.collectives import (
-    all_reduce_coalesced as all_reduce_coalesced,
-)
-from distdbg.runtime.collectives import (
-    all_to_all as all_to_all,
-)
-from distdbg.runtime.collectives import (
-    all_to_all_single as all_to_all_single,
-)
-from distdbg.runtime.collectives import (
-    barrier as barrier,
-)
-from distdbg.runtime.collectives import (
-    broadcast as broadcast,
-)
-from distdbg.runtime.collectives import (
-    gather as gather,
-)
-from distdbg.runtime.collectives import (
-    reduce as reduce,
-)
-from distdbg.runtime.collectives import (
-    reduce_scatter as reduce_scatter,
-)
-from distdbg.runtime.collectives import (
-    reduce_scatter_single as reduce_scatter_single,
-)
-from distdbg.runtime.collectives import (
-    reduce_scatter_tensor as reduce_scatter_tensor,
-)
-from distdbg.runtime.collectives import (
-    scatter as scatter,
-)
-from distdbg.runtime.future import (
-    Future as Future,
-)
-from distdbg.runtime.group import (
+from distdbg.runtime.groups.group import (
     GroupMember as GroupMember,
 )
-from distdbg.runtime.group import (
+from distdbg.runtime.groups.group import (
     GroupName as GroupName,
 )
-from distdbg.runtime.group import (
+from distdbg.runtime.groups.group import (
     ProcessGroup as ProcessGroup,
 )
-from distdbg.runtime.group import (
+from distdbg.runtime.groups.group import (
     group as group,
 )
-from distdbg.runtime.init import (
-    default_pg_timeout as default_pg_timeout,
+from distdbg.runtime.groups.levels import (
+    get_debug_level as get_debug_level,
 )
-from distdbg.runtime.init import (
-    destroy_process_group as destroy_process_group,
+from distdbg.runtime.groups.levels import (
+    set_debug_level as set_debug_level,
 )
-from distdbg.runtime.init import (
-    init_process_group as init_process_group,
+from distdbg.runtime.groups.levels import (
+    set_debug_level_from_env as set_debug_level_from_env,
 )
-from distdbg.runtime.init import (
-    is_available as is_available,
+from distdbg.runtime.handles.future import (
+    Future as Future,
 )
-from distdbg.runtime.init import (
-    is_initialized as is_initialized,
+from distdbg.runtime.handles.work import (
+    Work as Work,
 )
-from distdbg.runtime.init import (
-    is_torchelastic_launched as is_torchelastic_launched,
-)
-from distdbg.runtime.marks import (
-    mark as mark,
-)
-from distdbg.runtime.marks import (
-    span as span,
+from distdbg.runtime.handles.work import (
+    WorkResult as WorkResult,
 )
 from distdbg.runtime.mesh import (
     DeviceMesh as DeviceMesh,
 )
 from distdbg.runtime.mesh import (
     init_device_mesh as init_device_mesh,
-)
-from distdbg.runtime.objects import (
-    all_gather_object as all_gather_object,
-)
-from distdbg.runtime.objects import (
-    broadcast_object_list as broadcast_object_list,
-)
-from distdbg.runtime.objects import (
-    gather_object as gather_object,
-)
-from distdbg.runtime.objects import (
-    recv_object_list as recv_object_list,
-)
-from distdbg.runtime.objects import (
-    scatter_object_list as scatter_object_list,
-)
-from distdbg.runtime.objects import (
-    send_object_list as send_object_list,
-)
-from distdbg.runtime.options import (
-    AllgatherOptions as AllgatherOptions,
-)
-from distdbg.runtime.options import (
-    AllreduceCoalescedOptions as AllreduceCoalescedOptions,
-)
-from distdbg.runtime.options import (
-    AllreduceOptions as AllreduceOptions,
-)
-from distdbg.runtime.options import (
-    AllToAllOptions as AllToAllOptions,
-)
-from distdbg.runtime.options import (
-    BarrierOptions as BarrierOptions,
-)
-from distdbg.runtime.options import (
-    BroadcastOptions as BroadcastOptions,
-)
-from distdbg.runtime.options import (
-    GatherOptions as GatherOptions,
-)
-from distdbg.runtime.options import (
-    ReduceOptions as ReduceOptions,
-)
-from distdbg.runtime.options import (
-    ReduceScatterOptions as ReduceScatterOptions,
-)
-from distdbg.runtime.options import (
-    ScatterOptions as ScatterOptions,
-)
-from distdbg.runtime.p2p import (
-    P2POp as P2POp,
-)
-from distdbg.runtime.p2p import (
-    batch_isend_irecv as batch_isend_irecv,
-)
-from distdbg.runtime.p2p import (
-    irecv as irecv,
-)
-from distdbg.runtime.p2p import (
-    isend as isend,
-)
-from distdbg.runtime.p2p import (
-    recv as recv,
-)
-from distdbg.runtime.p2p import (
-    send as send,
 )
 from distdbg.runtime.parallel import (
     DistributedSampler as DistributedSampler,
@@ -335,62 +389,32 @@ from distdbg.runtime.parallel.hooks import (
 from distdbg.runtime.parallel.reducer.bucket import (
     GradBucket as GradBucket,
 )
-from distdbg.runtime.queries import (
-    get_backend as get_backend,
+from distdbg.runtime.process.init import (
+    default_pg_timeout as default_pg_timeout,
 )
-from distdbg.runtime.queries import (
-    get_backend_config as get_backend_config,
+from distdbg.runtime.process.init import (
+    destroy_process_group as destroy_process_group,
 )
-from distdbg.runtime.queries import (
-    get_global_rank as get_global_rank,
+from distdbg.runtime.process.init import (
+    init_process_group as init_process_group,
 )
-from distdbg.runtime.queries import (
-    get_group_rank as get_group_rank,
+from distdbg.runtime.process.init import (
+    is_available as is_available,
 )
-from distdbg.runtime.queries import (
-    get_node_local_rank as get_node_local_rank,
+from distdbg.runtime.process.init import (
+    is_initialized as is_initialized,
 )
-from distdbg.runtime.queries import (
-    get_pg_count as get_pg_count,
+from distdbg.runtime.process.init import (
+    is_torchelastic_launched as is_torchelastic_launched,
 )
-from distdbg.runtime.queries import (
-    get_process_group_ranks as get_process_group_ranks,
-)
-from distdbg.runtime.queries import (
-    get_rank as get_rank,
-)
-from distdbg.runtime.queries import (
-    get_world_size as get_world_size,
-)
-from distdbg.runtime.reduce_op import (
-    ReduceOp as ReduceOp,
-)
-from distdbg.runtime.reduce_op import (
-    make_premul_sum as make_premul_sum,
-)
-from distdbg.runtime.reduce_op import (
-    reduce_op as reduce_op,
-)
-from distdbg.runtime.reduce_op import (
-    supports_complex as supports_complex,
+from distdbg.runtime.process.world import (
+    record_comm as record_comm,
 )
 from distdbg.runtime.rendezvous import (
     register_rendezvous_handler as register_rendezvous_handler,
 )
 from distdbg.runtime.rendezvous import (
     rendezvous as rendezvous,
-)
-from distdbg.runtime.shared_arrays import (
-    SharedArrays as SharedArrays,
-)
-from distdbg.runtime.shared_arrays import (
-    empty as empty,
-)
-from distdbg.runtime.shared_arrays import (
-    shared_arrays as shared_arrays,
-)
-from distdbg.runtime.shared_arrays import (
-    zeros as zeros,
 )
 from distdbg.runtime.store import (
     FileStore as FileStore,
@@ -406,30 +430,6 @@ from distdbg.runtime.store import (
 )
 from distdbg.runtime.store import (
     TCPStore as TCPStore,
-)
-from distdbg.runtime.subgroups import (
-    new_group as new_group,
-)
-from distdbg.runtime.subgroups import (
-    new_subgroups as new_subgroups,
-)
-from distdbg.runtime.subgroups import (
-    new_subgroups_by_enumeration as new_subgroups_by_enumeration,
-)
-from distdbg.runtime.subgroups import (
-    shrink_group as shrink_group,
-)
-from distdbg.runtime.subgroups import (
-    split_group as split_group,
-)
-from distdbg.runtime.work import (
-    Work as Work,
-)
-from distdbg.runtime.work import (
-    WorkResult as WorkResult,
-)
-from distdbg.runtime.world import (
-    record_comm as record_comm,
 )
 from distdbg.torch_bridge.data_parallel import (
     DistributedDataParallel as DistributedDataParallel,

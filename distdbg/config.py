@@ -373,7 +373,7 @@ VARIABLES: tuple[Variable, ...] = (
         "bool",
         False,
         "Whether the torch.distributed groups of this process are recorded and checked; "
-        "`distdbg run --torch` sets it.",
+        "`distdbg run` sets it, and `distdbg run --no-torch` clears it.",
     ),
     Variable(
         "DISTDBG_TRACEBACK",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import distdbg
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.world import current
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.process.world import current
 
 
 def _get_default_group() -> ProcessGroup:

@@ -64,6 +64,7 @@ RANK_VARIABLES = (
     ("`DISTDBG_STORE`, `DISTDBG_TOKEN`", "where ranks meet, and the secret of the run"),
     ("`DISTDBG_RUN`, `DISTDBG_RUN_DIR`, `DISTDBG_HOST`", "where its record goes, and its host"),
     ("`DISTDBG_AGENT`", "`0`: the launcher has started the agent"),
+    ("`DISTDBG_TORCH`", "`1`: groups of torch.distributed are watched; `0` with `--no-torch`"),
 )
 OTHER_VARIABLES = (
     (
@@ -145,11 +146,13 @@ def plans_page() -> str:
 def _flag_rows(flags: Iterable[Flag]) -> list[str]:
     lines = ["| flag | default | variables | meaning |", "|---|---|---|---|"]
     for flag in flags:
-        spellings = ", ".join(f"`{name}`" for name in (flag.name, flag.short) if name)
+        spellings = ", ".join(
+            f"`{name}`" for name in (flag.name, flag.opposite, flag.short) if name
+        )
         value = ", ".join(f"`{c}`" for c in flag.choices) or (flag.metavar and f"`{flag.metavar}`")
         default = "not set" if flag.default is None else f"`{flag.default}`"
         if flag.kind == "switch":
-            default = "off"
+            default = "on" if flag.default else "off"
         elif flag.default in ("", ()):
             default = "empty"
         variables = ", ".join(f"`{name}`" for name in flag.variables) or "none"

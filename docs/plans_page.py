@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.draw import draw
 from distdbg.runtime.plan.in_place import plan_in_place

@@ -11,7 +11,7 @@ import distdbg as dist
 from distdbg.record.entries import Finding, Op, Record
 from distdbg.record.folders import record_name
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from distdbg.testing.leaks import take_holdings
 
 

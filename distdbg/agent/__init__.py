@@ -15,7 +15,7 @@ nor waits for it.
     exporting, metering/   metrics and traces, where asked for
     protocol, api, methods, op_json   the local API;  client, live_runs: its other end
 
-addresses          addresses of agents on the command line, and connections to them
+addresses, ways    addresses of agents on the command line, and connections to them
 arguments          arguments of a request, checked
 blockers           what keeps a process asleep, as Linux shows it
 board              answers to dashboards about the ranks of one host, from their records, on request

@@ -23,17 +23,15 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, Any, Final, Self
 
 from distdbg import config
+from distdbg.agent.addresses import SshAddress
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run
 from distdbg.control import sockets
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.durations import duration_text
-
-if TYPE_CHECKING:
-    from distdbg.agent.addresses import SshAddress
 
 #: How long ssh may take to connect, and each of the two commands altogether.
 _CONNECT_S: Final = 10

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from distdbg.check import sites
 from distdbg.errors import (
     BufferChangedError,
     CollectiveError,
@@ -19,6 +18,7 @@ from distdbg.errors import (
     NonFiniteError,
     format_ranks,
 )
+from distdbg.ops import sites
 
 #: Flags of a Trouble, as in native/core/checks.hpp.
 HAS_NONFINITE_INPUT = 1

@@ -19,9 +19,9 @@ from typing import Any
 
 from distdbg.check.short_batch import is_short_batch, other_array_hint, size_hint
 from distdbg.check.show import called, differing_aspects, show_block, show_contents, show_side
-from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import MismatchError, format_ranks
-from distdbg.runtime.call import HAS_JOINED, Variant
+from distdbg.ops.call import HAS_JOINED, Variant
+from distdbg.ops.sites import UNKNOWN, shorten
 
 _MOST_SIDES = 4
 _MOST_SITES = 3

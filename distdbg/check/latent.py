@@ -1,8 +1,8 @@
 """Latent errors: mistakes that have done no harm yet, reported once per line by the rank itself.
 
-    leaked work     the Work of an asynchronous op that nobody waited for      check/unwaited.py
-    buffer race     an array that two ops in flight share, or that changed     check/unwaited.py
-    leaked group    groups made by one line that nobody can destroy any more   check/abandoned.py
+    leaked work     the Work of an asynchronous op that nobody waited for      latent_errors/unwaited.py
+    buffer race     an array that two ops in flight share, or that changed     latent_errors/unwaited.py
+    leaked group    groups made by one line that nobody can destroy any more   latent_errors/abandoned.py
 
 Each is a Python warning at the line of the call, and a finding in the record of the rank. At level DETAIL
 only. A rank that ends by an error stays silent: what it left behind is a consequence.
@@ -19,8 +19,8 @@ from dis import opname
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
-from distdbg.check.sites import UNKNOWN, shorten, skipped_folders
 from distdbg.native import Recorder
+from distdbg.ops.sites import UNKNOWN, shorten, skipped_folders
 from distdbg.record.entries import SOURCE_DROPPED
 from distdbg.record.writing import write_finding
 
@@ -82,7 +82,7 @@ Spot = tuple[CodeType, int]
 
 
 def spot_above(depth: int) -> Spot | None:
-    """The innermost line of the program (see sites.py), from `depth` callers up; None: there is none."""
+    """The innermost line of the program (see ops/sites.py), from `depth` callers up; None: there is none."""
     frame: FrameType | None = sys._getframe(depth)
     ours = skipped_folders()
     while frame is not None:

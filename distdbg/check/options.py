@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from distdbg.config import read_setting
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 
 NONFINITE = 1
 BUFFERS = 2

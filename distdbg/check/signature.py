@@ -32,9 +32,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from distdbg.runtime.backends.compile import Cut, ViewLike
-from distdbg.runtime.call import Call, Kind, Variant
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.call import Call, Kind, Variant
+from distdbg.ops.cuts import Cut, ViewLike
+from distdbg.ops.dtypes import Dtype
 
 
 def signature(

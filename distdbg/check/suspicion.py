@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.check.arrays import few, odd_ranks, say_ranks, sites_of
-from distdbg.check.logs import get_logger
+from distdbg.log.logs import get_logger
 from distdbg.native import Recorder
 from distdbg.record.writing import write_finding
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from distdbg.agent.addresses import find_way
+from distdbg.agent.ways import find_way
 from distdbg.cli.clock_words import who_holds
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from distdbg.cli.table import print_table
 from distdbg.config import read_setting
 from distdbg.errors import UsageError
+from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import slot_nbytes_for
-from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.between.choose import names_for
 from distdbg.runtime.plan.bounds import bound_s
 from distdbg.runtime.plan.compare import Question, Row, compare, is_too_much, time_of

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.addresses import LocalAddress, Way, find_way, parse_address
+from distdbg.agent.addresses import LocalAddress, parse_address
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
+from distdbg.agent.ways import Way, find_way
 from distdbg.cli.clock_words import is_paused, who_holds
 from distdbg.cli.kept_runs import print_kept_runs
 from distdbg.cli.table import print_table

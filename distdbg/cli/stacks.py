@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.addresses import ask_all_hosts, find_way
 from distdbg.agent.merge import MergedStack, join, render
+from distdbg.agent.ways import ask_all_hosts, find_way
 from distdbg.errors import UsageError
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks

@@ -216,7 +216,7 @@ def _open_any(text: str | None) -> Feed:
 
     is_path = text is not None and os.path.exists(text)
     if text is not None and not is_path and _ELSEWHERE.fullmatch(text):
-        from distdbg.agent.addresses import find_way
+        from distdbg.agent.ways import find_way
 
         return LiveFeed(WayDoor(find_way(text), text))
     by = time.monotonic() + _BEGINNING_S

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from distdbg import config
 from distdbg.cli.table import print_table
 from distdbg.errors import ConfigError
+from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
-from distdbg.runtime.call import Kind
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.kept import Kept, Machine, read_kept
 from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, Way

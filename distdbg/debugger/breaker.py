@@ -16,7 +16,6 @@ import weakref
 from typing import TYPE_CHECKING
 
 from distdbg import config
-from distdbg.check.tracing import TracingEngine, untraced
 from distdbg.control.breakpoints import On, Rule, parse_rules, rules_from_page
 from distdbg.debugger.breaking import BreakingEngine
 from distdbg.debugger.frames import user_frame
@@ -32,12 +31,13 @@ from distdbg.errors import (
     OpTimeout,
     RankLeft,
 )
-from distdbg.runtime.call import Call
-from distdbg.runtime.engine import Engine
+from distdbg.ops.call import Call
+from distdbg.ops.engine import Engine
+from distdbg.runtime.backends.tracing import TracingEngine, untraced
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
-    from distdbg.runtime.world import World
+    from distdbg.runtime.groups.group import ProcessGroup
+    from distdbg.runtime.process.world import World
 
 #: What makes a rule the same after the page was written anew: whose, its number, its text.
 _Key = tuple[bool, int, str]
@@ -70,7 +70,7 @@ class Armed:
 
 
 class Breaker:
-    """Implements Stops; see distdbg/runtime/debugger_seam.py."""
+    """Implements Stops; see distdbg/runtime/process/debugger_seam.py."""
 
     def __init__(self, world: World, rank: int, stop: Stop | None = None) -> None:
         self._world = world

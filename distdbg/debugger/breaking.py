@@ -6,45 +6,57 @@ compared and sent by what is inside, so a rank that stops here has done nothing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 from distdbg.errors import DistError
-from distdbg.runtime.call import Call
-from distdbg.runtime.engine import Engine, Pending, await_end
-from distdbg.runtime.waits import op_number
+from distdbg.ops.call import Call
+from distdbg.ops.engine import Engine, Pending, await_end
+from distdbg.runtime.handles.waits import op_number
 
 if TYPE_CHECKING:
-    from distdbg.debugger.breaker import Breaker
     from distdbg.debugger.op_facts import OpFacts
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
+
+
+class Rules(Protocol):
+    """The rules of the rank, as an op asks them (breaker.py)."""
+
+    def look_at(self, group: ProcessGroup, call: Call, seq: int) -> AbstractContextManager[OpFacts]:
+        """Stop before the op, if a rule says so. What it returns is a block that carries out the op."""
+        ...
+
+    def stop_at_error(self, facts: OpFacts, error: DistError) -> None:
+        """Stop at the error of an op before its program gets it, if a rule says so."""
+        ...
 
 
 class BreakingEngine:
-    """Implements Engine around another one; see distdbg/runtime/engine.py."""
+    """Implements Engine around another one; see distdbg/ops/engine.py."""
 
-    def __init__(self, inner: Engine, group: ProcessGroup, breaker: Breaker) -> None:
+    def __init__(self, inner: Engine, group: ProcessGroup, rules: Rules) -> None:
         self.inner = inner
         self._group = group
-        self._breaker = breaker
+        self._rules = rules
         #: Of an engine that counts none of its ops.
         self._count = 0
 
     def run(self, call: Call) -> int:
         """Carry out `call`, unless the user quits before it."""
-        with self._breaker.look_at(self._group, call, self._next_seq(call)) as facts:
+        with self._rules.look_at(self._group, call, self._next_seq(call)) as facts:
             try:
                 return self.inner.run(call)
             except DistError as error:
-                self._breaker.stop_at_error(facts, error)
+                self._rules.stop_at_error(facts, error)
                 raise
 
     def submit(self, call: Call) -> Pending:
         """Start `call`, unless the user quits before it."""
-        with self._breaker.look_at(self._group, call, self._next_seq(call)) as facts:
+        with self._rules.look_at(self._group, call, self._next_seq(call)) as facts:
             try:
-                return BreakingPending(self.inner.submit(call), facts, self._breaker)
+                return BreakingPending(self.inner.submit(call), facts, self._rules)
             except DistError as error:
-                self._breaker.stop_at_error(facts, error)
+                self._rules.stop_at_error(facts, error)
                 raise
 
     def set_timeout(self, timeout_s: float) -> None:
@@ -75,12 +87,12 @@ class BreakingEngine:
 class BreakingPending:
     """Implements Pending around another one: its error is asked about where it is waited for."""
 
-    __slots__ = ("_breaker", "_facts", "_inner")
+    __slots__ = ("_facts", "_inner", "_rules")
 
-    def __init__(self, inner: Pending, facts: OpFacts, breaker: Breaker) -> None:
+    def __init__(self, inner: Pending, facts: OpFacts, rules: Rules) -> None:
         self._inner = inner
         self._facts = facts
-        self._breaker = breaker
+        self._rules = rules
 
     @property
     def number(self) -> int:
@@ -96,7 +108,7 @@ class BreakingPending:
         try:
             self._inner.wait(deadline_ns)
         except DistError as error:
-            self._breaker.stop_at_error(self._facts, error)
+            self._rules.stop_at_error(self._facts, error)
             raise
 
     def await_end(self, deadline_ns: int) -> None:

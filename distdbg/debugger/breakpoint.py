@@ -23,8 +23,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 
-from distdbg.check.logs import get_logger
-from distdbg.check.lost_members import find_gone
 from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.outcome import LIMIT_S
 from distdbg.debugger.session import Outcome, served
@@ -43,11 +41,13 @@ from distdbg.errors import (
     WrongTypeError,
     format_ranks,
 )
+from distdbg.log.logs import get_logger
 from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.recorded_waits import aside
-from distdbg.runtime.world import World, current
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.members.lost_members import find_gone
+from distdbg.runtime.process.world import World, current
+from distdbg.runtime.recorder.recorded_waits import aside
 
 #: How often who waits looks: soon at first, then less and less often.
 _FIRST_NAP_S: Final = 0.01

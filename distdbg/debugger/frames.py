@@ -9,7 +9,7 @@ import sysconfig
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 
-from distdbg.check.sites import skipped_folders
+from distdbg.ops.sites import skipped_folders
 
 _LIBRARIES = (
     "<frozen ",

@@ -9,7 +9,7 @@ from distdbg.control.page import read_page
 from distdbg.errors import DistError
 from distdbg.record.folders import attempt_number
 from distdbg.record.host import host_name
-from distdbg.runtime.world import World
+from distdbg.runtime.process.world import World
 
 
 def rank_of(world: World) -> int:

@@ -13,8 +13,8 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.native import find_nonfinite
-from distdbg.runtime.buffers import as_input
-from distdbg.runtime.call import Call, Kind
+from distdbg.ops.call import Call, Kind
+from distdbg.runtime.arrays.buffers import as_input
 
 
 def describe_nonfinite(call: Call, rank: int) -> str:

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from distdbg.check.logs import get_logger
 from distdbg.debugger.stopping import Stop, is_at_prompt, open_prompt, rank_of
 from distdbg.errors import CollectiveError, DebuggerQuit, JobAborted, PeerLost, format_error
+from distdbg.log.logs import get_logger
 from distdbg.record.printable import shorten
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 _log = get_logger("debugger")
 _MARK = "_distdbg_held"

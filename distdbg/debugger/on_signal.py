@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from distdbg.check.logs import get_logger
+from distdbg.log.logs import get_logger
 
 _log = get_logger("debugger")
 _SIGNAL = signal.SIGUSR1

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.sites import call_site
 from distdbg.errors import UsageError
-from distdbg.runtime.buffers import as_input
-from distdbg.runtime.call import Call, Kind, Variant
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.call import Call, Kind, Variant
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.sites import call_site
+from distdbg.runtime.arrays.buffers import as_input
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
 
 
 class OpFacts:

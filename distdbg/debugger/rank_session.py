@@ -41,8 +41,8 @@ from distdbg.debugger.stop_op import StopOp
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams
 from distdbg.errors import ConfigError, format_error
-from distdbg.runtime import world as worlds
-from distdbg.runtime.world import World
+from distdbg.runtime.process import world as worlds
+from distdbg.runtime.process.world import World
 
 #: How long a rank that leaves waits for its clients to hear of it.
 _LAST_WORDS_S = 1.0

@@ -15,7 +15,7 @@ from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.identity import rank_of
 from distdbg.debugger.outcome import LIMIT_S, Outcome
 from distdbg.debugger.rank_session import Session
-from distdbg.runtime.world import World, current
+from distdbg.runtime.process.world import World, current
 
 __all__ = ["Outcome", "leave_rank", "serve_rank", "served", "session_of", "stop_here"]
 

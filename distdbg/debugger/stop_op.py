@@ -13,8 +13,8 @@ from typing import Any
 
 from distdbg.record.format import Aside
 from distdbg.record.printable import shorten
-from distdbg.runtime.recorded_waits import aside
-from distdbg.runtime.world import World
+from distdbg.runtime.process.world import World
+from distdbg.runtime.recorder.recorded_waits import aside
 
 #: How long the name of a stop may be in the record.
 _MOST_WHY = 120

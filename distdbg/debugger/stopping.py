@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
-from distdbg.check.logs import get_logger
-from distdbg.check.sites import call_site, shorten
 from distdbg.debugger import session
 from distdbg.debugger.outcome import LIMIT_S, quit_error
 from distdbg.debugger.session import Outcome
+from distdbg.log.logs import get_logger
+from distdbg.ops.sites import call_site, shorten
 
 if TYPE_CHECKING:
-    from distdbg.runtime.world import World
+    from distdbg.runtime.process.world import World
 
 _log = get_logger("debugger")
 

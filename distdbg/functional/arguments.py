@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.runtime.arguments import Array
-from distdbg.runtime.buffers import as_array
-from distdbg.runtime.group import GroupMember, ProcessGroup, resolve
-from distdbg.runtime.integers import to_int
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api.arguments import Array
+from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.arrays.buffers import as_array
+from distdbg.runtime.groups.group import GroupMember, ProcessGroup, resolve
 from distdbg.runtime.mesh import DeviceMesh
-from distdbg.runtime.reduce_op import ReduceOp
 
 #: A group; a mesh of one dimension; a mesh and one of its dimensions; None: the default group.
 GroupLike: TypeAlias = ProcessGroup | DeviceMesh | tuple[DeviceMesh, int | str] | Any

@@ -12,14 +12,14 @@ from typing import Any
 from distdbg.errors import UsageError
 from distdbg.functional.arguments import GroupLike, OpLike, array_of, dim_of, group_of, reduce_op_of
 from distdbg.functional.op import Op, carry_out
-from distdbg.runtime import calls
-from distdbg.runtime.arguments import Array
-from distdbg.runtime.buffers import copy_of, empty_like, join_along, stack_parts, zeros_like
-from distdbg.runtime.call import WORDS_SHIFT, Variant
-from distdbg.runtime.group import to_group_rank
-from distdbg.runtime.integers import to_ints
-from distdbg.runtime.options import Timeout
-from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.ops.call import WORDS_SHIFT, Variant
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api import calls
+from distdbg.runtime.api.arguments import Array
+from distdbg.runtime.api.integers import to_ints
+from distdbg.runtime.api.options import Timeout
+from distdbg.runtime.arrays.buffers import copy_of, empty_like, join_along, stack_parts, zeros_like
+from distdbg.runtime.groups.group import to_group_rank
 
 
 def all_reduce(

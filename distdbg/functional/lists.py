@@ -18,12 +18,12 @@ from distdbg.functional.arguments import (
 )
 from distdbg.functional.collectives import weigh
 from distdbg.functional.op import Op, carry_out
-from distdbg.runtime import calls
-from distdbg.runtime.arguments import Array, check_one_dtype
-from distdbg.runtime.buffers import empty_like, zeros_like
-from distdbg.runtime.group import to_group_rank
-from distdbg.runtime.options import Timeout
-from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api import calls
+from distdbg.runtime.api.arguments import Array, check_one_dtype
+from distdbg.runtime.api.options import Timeout
+from distdbg.runtime.arrays.buffers import empty_like, zeros_like
+from distdbg.runtime.groups.group import to_group_rank
 
 
 def all_gather_list(

@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from distdbg.errors import UsageError
-from distdbg.runtime.arguments import Array
-from distdbg.runtime.call import Call
-from distdbg.runtime.coalescing import limited, start_all
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.options import Timeout
-from distdbg.runtime.torch_arrays import is_tensor, wants_gradient
-from distdbg.runtime.work import Work
+from distdbg.ops.call import Call
+from distdbg.runtime.api.arguments import Array
+from distdbg.runtime.api.coalescing import limited, start_all
+from distdbg.runtime.api.options import Timeout
+from distdbg.runtime.arrays.torch_arrays import is_tensor, wants_gradient
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.handles.work import Work
 
 _NO_TIMEOUT: Final = timedelta(0)
 

@@ -18,7 +18,7 @@
     stale_sockets   what a killed agent leaves
 
     outputs/        what ranks print: kept, shown line by line, selected
-    evidence        what is known of ranks that are gone;  left_record: what their records say
+    evidence        what is known of ranks that are gone;  left_record, record_facts: what their records say
     root_cause      which rank failed first;  first_failure: when that is clear
     report, last_frames, rank_activity   the final report, and what ranks did when a job was stopped
 

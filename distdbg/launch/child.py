@@ -105,10 +105,10 @@ def run_child(
 
 def _leave(error: Exception) -> None:
     """Tell this rank's groups and its record what it raised; a child need not be a rank."""
-    if "distdbg.runtime.exit_reason" in sys.modules:
-        from distdbg.runtime.debugger_seam import hold_on_error
-        from distdbg.runtime.exit_reason import leave
-        from distdbg.runtime.world import current
+    if "distdbg.runtime.process.exit_reason" in sys.modules:
+        from distdbg.runtime.process.debugger_seam import hold_on_error
+        from distdbg.runtime.process.exit_reason import leave
+        from distdbg.runtime.process.world import current
 
         hold_on_error(error)
         leave(current(), error)

@@ -9,7 +9,7 @@ where distdbg's own things are:
     DISTDBG_HOST      what this host is called
     DISTDBG_AGENT=0   the launcher has started the agent, or none is wanted
     DISTDBG_DEBUGGABLE, DISTDBG_DEBUG_ON_ERROR   1 with the flags of the same names
-    DISTDBG_TORCH=1   with --torch
+    DISTDBG_TORCH     1, or 0 with --no-torch
     DISTDBG_OTLP      with --otlp: a rank notes which span of the program its ops belong to
 
 MASTER_PORT is free when the ranks start: torch's rank 0 binds it, which TORCHELASTIC_USE_AGENT_STORE
@@ -118,6 +118,7 @@ def rank_environment(
         "DISTDBG_RUN_DIR": start.folder,
         "DISTDBG_HOST": start.host,
         "DISTDBG_AGENT": 0,
+        "DISTDBG_TORCH": int(options.torch),
         # It would win over torchrun's, so one that the launcher itself has must not come through.
         "DISTDBG_ERROR_FILE": errors,
     }
@@ -125,8 +126,6 @@ def rank_environment(
         made["DISTDBG_TIMEOUT_S"] = options.op_timeout_s
     if options.debuggable:
         made["DISTDBG_DEBUGGABLE"] = 1
-    if options.torch:
-        made["DISTDBG_TORCH"] = 1
     if options.debug_on_error:
         made["DISTDBG_DEBUG_ON_ERROR"] = 1
     if options.exports.signals:

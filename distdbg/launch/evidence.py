@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.crash_file import read_crash
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Frame
@@ -24,24 +25,6 @@ _STDERR_NBYTES: Final = 4096
 _STDERR_LINES: Final = 6
 #: Errors in a record that name the rank to blame.
 _CONSEQUENCES: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFacts:
-    """What the record of a rank says at its end."""
-
-    path: str
-    doing: str = ""
-    """'in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step)'."""
-    how: Exit | None = None
-    raised: str = ""
-    """'ValueError: no data'."""
-    raised_wall_ns: int = 0
-    error_type: str = ""
-    """Of the last error that one of its ops had, with the ranks of it."""
-    error_ranks: tuple[int, ...] = ()
-    thread_error: str = ""
-    """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,12 @@ class Flag:
         return tuple(dict.fromkeys(filter(None, (self.short, self.name, f"--{self.dest}"))))
 
     @property
+    def opposite(self) -> str:
+        """What turns off a switch that is on by itself: --no-torch."""
+        is_on = self.kind == "switch" and self.default is True
+        return f"--no-{self.name.removeprefix('--')}" if is_on else ""
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """The environment variables, the first that is set counts."""
         return tuple(f"{prefix}{self.dest.upper()}" for prefix in self.prefixes)
@@ -72,6 +78,7 @@ SECTIONS: tuple[Section, ...] = (
                 "how many ranks this launcher starts: a number, cpu or gpu for as many as there are "
                 "of them, auto for GPUs where there are any and CPUs otherwise",
                 "N",
+                short="-n",
             ),
         ),
     ),
@@ -300,8 +307,9 @@ SECTIONS: tuple[Section, ...] = (
             Flag(
                 "--torch",
                 "switch",
-                False,
-                "record and check the ops of torch.distributed in the ranks, which the script need not know",
+                True,
+                "record and check the ops of torch.distributed in the ranks, which the script need not know; "
+                "--no-torch leaves them alone",
                 prefixes=_OURS,
             ),
             Flag(

@@ -130,6 +130,10 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
     about = flag.about.replace("%", "%%")
     if flag.kind == "switch":
         group.add_argument(*flag.names, dest=flag.dest, action="store_true", help=about)
+        if flag.opposite:
+            group.add_argument(
+                flag.opposite, dest=flag.dest, action="store_false", help=argparse.SUPPRESS
+            )
         return
     shown = flag.default not in (None, "", ())
     group.add_argument(

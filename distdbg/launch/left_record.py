@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError
-from distdbg.launch.evidence import RecordFacts
+from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Finding
 from distdbg.record.format import Exit

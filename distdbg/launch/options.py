@@ -115,7 +115,7 @@ class RunOptions:
 
     op_timeout_s: float | None = None
     debuggable: bool = False
-    torch: bool = False
+    torch: bool = True
     debug_on_error: bool = False
 
     notes: tuple[str, ...] = ()

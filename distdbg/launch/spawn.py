@@ -30,9 +30,9 @@ from distdbg.launch.failures import (
     ProcessRaisedException,
 )
 from distdbg.launch.spawn_stop import Stopped, ending_by_signals, print_stop, where_to_look
+from distdbg.runtime.process.uncaught import print_in_blocks
 from distdbg.runtime.rendezvous.process import read_start
 from distdbg.runtime.rendezvous.spot import spot_path
-from distdbg.runtime.uncaught import print_in_blocks
 
 #: Between SIGTERM and SIGKILL.
 _TERM_S = 5.0

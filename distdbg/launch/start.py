@@ -26,7 +26,7 @@ def launch(argv: Sequence[str], *, prog: str = "distdbg run", is_old_form: bool 
     """Run the job of a command line to its end; return the exit code."""
     options = read_command_line(argv, prog=prog, is_old_form=is_old_form)
     from distdbg.launch.run import run  # the rest of the launcher, which --help does not need
-    from distdbg.runtime.debugger_seam import check_stops
+    from distdbg.runtime.process.debugger_seam import check_stops
 
     check_stops()  # once, and not by every rank
     return run(options)

@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.runtime import world as worlds
-from distdbg.runtime.debugger_seam import hold_on_error
-from distdbg.runtime.exit_reason import leave
-from distdbg.runtime.init import destroy_process_group, init_process_group, is_initialized
+from distdbg.runtime.process import world as worlds
+from distdbg.runtime.process.debugger_seam import hold_on_error
+from distdbg.runtime.process.exit_reason import leave
+from distdbg.runtime.process.init import destroy_process_group, init_process_group, is_initialized
 from distdbg.runtime.store import HashStore
 
 Result = TypeVar("Result")

@@ -34,6 +34,7 @@ local_time      A wall-clock time for people, to be looked up in `dmesg -T` or a
 memory_share    A rank that was killed and had used much more memory than the others
 observations    what a host's agent saw of its ranks
 parse           turns the bytes of one entry of the ring into an event, with its references resolved
+loop_marks      what a record has of loops over batches; plain values
 passages        loops over batches that ranks go through several times
 printable       makes text from programs safe to print
 printed_stack   the stack in a traceback, or in what faulthandler prints of a crash

@@ -98,7 +98,7 @@ def record(fn: Callable[..., Any] | None = None, error_handler: ErrorHandler | N
 
 def _hold(error: Exception) -> None:
     """Let a rank stop in the debugger first, where that is asked for; without a runtime there is none."""
-    stops: Any = sys.modules.get("distdbg.runtime.debugger_seam")
+    stops: Any = sys.modules.get("distdbg.runtime.process.debugger_seam")
     if stops is not None:
         stops.hold_on_error(error)
 

@@ -15,7 +15,7 @@ from distdbg.record.forms import Form
 #: `type` of what a rank writes of a line that receives from any rank and drops the answer from which.
 SOURCE_DROPPED: Final = "SourceDropped"
 
-#: By the number of the kind, for an op whose form was overwritten; as distdbg.runtime.call.Kind.
+#: By the number of the kind, for an op whose form was overwritten; as distdbg.ops.call.Kind.
 KIND_LABELS: Final = (
     "broadcast",
     "all_reduce",

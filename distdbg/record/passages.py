@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from distdbg.record.known_marks import (
     BATCH,
@@ -20,9 +19,7 @@ from distdbg.record.known_marks import (
     JOINED,
     OUT_OF_BATCHES,
 )
-
-if TYPE_CHECKING:
-    from distdbg.record.batches import Said, Track
+from distdbg.record.loop_marks import Said, Track
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError
-from distdbg.record.batches import RanOut, Track, find_ran_out, to_said
+from distdbg.record.batches import RanOut, find_ran_out, to_said
 from distdbg.record.folders import record_name
 from distdbg.record.format import EventType, Flag
+from distdbg.record.loop_marks import Track
 from distdbg.record.reader import RecordFile
 
 #: Records that are looked at; of larger groups the first.

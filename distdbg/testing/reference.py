@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.reduce_op import ReduceOp
 
 Block = npt.NDArray[Any]
 

@@ -35,13 +35,13 @@ from distdbg.errors import (
     UsageError,
     format_ranks,
 )
-from distdbg.runtime.arguments import check_arrays
-from distdbg.runtime.buffers import Buffer, as_input, as_output
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.engine import Pending
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.engine import Pending
+from distdbg.runtime.api.arguments import check_arrays
+from distdbg.runtime.arrays.buffers import Buffer, as_input, as_output
+from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.runtime.store import Store
-from distdbg.runtime.work import NO_DEADLINE
 from distdbg.testing.reference import Block, Brought, compute
 
 _POLL_S = 0.0003

@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import TypeVar
 
 from distdbg.runtime.backends.registry import Backend
-from distdbg.runtime.init import destroy_world, init_process_group
+from distdbg.runtime.process.init import destroy_world, init_process_group
+from distdbg.runtime.process.world import World, use
 from distdbg.runtime.store import HashStore, Store
-from distdbg.runtime.world import World, use
 from distdbg.testing.store_engine import StoreEngine
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.sites import skip_folder, skipped_folders
+from distdbg.ops.sites import skip_folder, skipped_folders
 
 if TYPE_CHECKING:
     from distdbg.native import Recorder

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from distdbg.check.explain import BACKWARD_OF
-from distdbg.check.sites import call_site
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.world import record_comm
+from distdbg.ops.sites import call_site
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.process.world import record_comm
 from distdbg.torch_bridge.call_sites import skip_torch
 
 
@@ -65,7 +65,7 @@ def _place(site: str) -> str:
 
 def _skip_in(recorder: Any) -> None:
     """A record that began before torch was known: a backward pass goes through lines of torch."""
-    from distdbg.check.sites import skipped_folders
+    from distdbg.ops.sites import skipped_folders
 
     for folder in skipped_folders()[1:]:
         recorder.skip_folder(folder)

@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.check.levels import level_of
 from distdbg.errors import JobAborted, MismatchError, PeerLost, RendezvousError
+from distdbg.runtime.groups.levels import level_of
 from distdbg.torch_bridge.call_sites import skip_torch
 from distdbg.torch_bridge.guarded import guarded, switch_off
 from distdbg.torch_bridge.tap.engine import Theirs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.errors import WrongTypeError
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp, make_premul_sum
+from distdbg.ops.reduce_op import RedOpType, ReduceOp, make_premul_sum
 
 _BY_NUMBER: dict[int, ReduceOp] = {int(kind): getattr(ReduceOp, kind.name) for kind in RedOpType}
 _PREMUL_SUM = RedOpType.PREMUL_SUM

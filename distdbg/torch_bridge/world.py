@@ -13,19 +13,19 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from distdbg.check.membership import Creation
-from distdbg.check.sites import call_site
 from distdbg.errors import DistError
+from distdbg.ops.sites import call_site
 from distdbg.record.format import Aside
 from distdbg.runtime.backends.registry import Backend
-from distdbg.runtime.creation import create_group
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.group_join import meet, part
-from distdbg.runtime.init import destroy_process_group, init_process_group
-from distdbg.runtime.member_liveness import Lives
-from distdbg.runtime.recorded_waits import aside
+from distdbg.runtime.groups.creation import create_group
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_join import meet, part
+from distdbg.runtime.groups.membership import Creation
+from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.process.init import destroy_process_group, init_process_group
+from distdbg.runtime.process.world import World, current, set_watching, use
+from distdbg.runtime.recorder.recorded_waits import aside
 from distdbg.runtime.store import PrefixStore, Store
-from distdbg.runtime.world import World, current, set_watching, use
 from distdbg.torch_bridge.store import TorchStore
 from distdbg.torch_bridge.tap.engine import Theirs, TorchEngine
 

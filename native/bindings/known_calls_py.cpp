@@ -284,7 +284,7 @@ class KnownCaller {
   nb::object group_type_;
   nb::object op_type_;
   nb::object run_;
-  nb::object profiler_facts_;  // the namespace of torch_profiler.py
+  nb::object profiler_facts_;  // of runtime/recorder/torch_profiler.py
   ArrayReader reader_;
 };
 

@@ -101,7 +101,7 @@ struct StringHash {
 };
 
 // The plans of a group, found again by what they depend on: the kind, op and root, dtype and shape of
-// every array, and `extra` (distdbg/runtime/call.py). A negative one says not to keep the plan: calls
+// every array, and `extra` (distdbg/ops/call.py). A negative one says not to keep the plan: calls
 // with split sizes, which change with every call.
 class Plans {
  public:

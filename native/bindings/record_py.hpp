@@ -73,7 +73,7 @@ class RecorderHandle {
  private:
   void write_context();
 
-  nb::object ask_context_;  // not valid: nobody; see distdbg/runtime/trace_context.py
+  nb::object ask_context_;  // not valid: nobody; see distdbg/runtime/recorder/trace_context.py
   nb::object context_module_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 // Between the binding and the user's code is at least the function that torch's is replaced by.
 constexpr int frames_above_user = 1;
 
-// distdbg/check/foreign/checked_engine.py
+// distdbg/runtime/backends/checked/checked_engine.py
 constexpr int level_detail_of_check = 2;
 
 // Attributes of the objects of distdbg/torch_bridge/tap and of torch, each name made once.

@@ -1,4 +1,4 @@
-// The element types that the data plane knows. The numbers are those of distdbg/runtime/dtypes.py
+// The element types that the data plane knows. The numbers are those of distdbg/ops/dtypes.py
 // (a test compares them); they are part of the wire and of the record and never change.
 #pragma once
 

@@ -17,7 +17,7 @@
 
 namespace distdbg {
 
-// The numbers are those of distdbg/runtime/reduce_op.py and of torch.distributed.
+// The numbers are those of distdbg/ops/reduce_op.py and of torch.distributed.
 enum class ReduceKind : std::uint8_t {
   sum = 0,
   avg = 1,

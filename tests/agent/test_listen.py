@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.addresses import find_way
 from distdbg.agent.client import AgentClient
+from distdbg.agent.ways import find_way
 from distdbg.errors import DistNetworkError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.addresses import find_way
+from distdbg.agent.ways import find_way
 from distdbg.errors import DistNetworkError
 from distdbg.testing.ports import free_port
 from tests.agent.conftest import ROOT, Job

@@ -29,7 +29,7 @@ from distdbg.errors import (
 from distdbg.record.format import Aside
 from distdbg.record.host import host_name
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 Ranks = Callable[..., list[Any]]
 

@@ -22,7 +22,7 @@ from distdbg.debugger.session import Outcome
 from distdbg.errors import ConfigError, DebuggerQuit, MismatchError, OpTimeout
 from distdbg.record.host import host_name
 from distdbg.runtime.backends.cpu import CpuEngine
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 Ranks = Callable[..., list[Any]]
 

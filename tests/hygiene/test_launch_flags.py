@@ -65,7 +65,12 @@ def test_all_other_flags_are_known_additions() -> None:
 
 def test_every_spelling_of_the_table_is_in_the_parser() -> None:
     accepted = {name for action in make_parser()._actions for name in action.option_strings}
-    assert accepted == {name for flag in FLAGS for name in flag.names} | {"-h", "--help"}
+    opposites = {flag.opposite for flag in FLAGS if flag.opposite}
+    assert opposites == {"--no-torch"}
+    assert accepted == {name for flag in FLAGS for name in flag.names} | opposites | {
+        "-h",
+        "--help",
+    }
 
 
 def test_ours_is_looked_at_before_torchruns_variable() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.native import Recorder
+from distdbg.ops.call import Kind
 from distdbg.record import entries, format
 from distdbg.record.format import EventType, Field, Flag, Section, checksum, pack, unpack
-from distdbg.runtime.call import Kind
 
 HEADER_FILE = Path(__file__).parents[2] / "native" / "core" / "record_layout.hpp"
 CODES = {

@@ -75,10 +75,10 @@ def test_frames_of_the_package_are_hidden_unless_they_are_asked_for(
     )
     done = start_job("--nproc-per-node=2", script).wait()
     assert done.report[0].startswith("MISMATCH: "), done.err
-    assert "runtime/group.py" not in done.err
+    assert "runtime/groups/group.py" not in done.err
     assert done.err.count("differs between ranks") <= 3  # one per rank that differs, and the report
     full = start_job("--nproc-per-node=2", script, environ={"DISTDBG_TRACEBACK": "full"}).wait()
-    assert "runtime/group.py" in full.err
+    assert "runtime/groups/group.py" in full.err
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 
 from distdbg import _native
 from distdbg.errors import UsageError
-from distdbg.runtime.buffers import (
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.arrays.buffers import (
     Array,
     as_input,
     as_output,
@@ -22,7 +23,6 @@ from distdbg.runtime.buffers import (
     overlaps,
     scaled_copy,
 )
-from distdbg.runtime.dtypes import Dtype
 
 
 class Exporter:

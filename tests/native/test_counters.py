@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from distdbg.native import Form, Recorder
+from distdbg.ops.call import Kind
 from distdbg.record.entries import Counter
 from distdbg.record.format import Aside, Flag
 from distdbg.record.reader import RecordFile
-from distdbg.runtime.call import Kind
 
 PLACES = 512
 REDUCE = int(Kind.ALL_REDUCE)

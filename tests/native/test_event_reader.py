@@ -19,10 +19,10 @@ import pytest
 
 import distdbg as dist
 from distdbg.native import EventReader, Form, NativeError, RecordedOp, Recorder
+from distdbg.ops.call import Kind
 from distdbg.record.entries import Op
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.nccl import events, library, watchdog
-from distdbg.runtime.call import Kind
 from tests.unit.nccl.stand_in import Machine, StandInArray, StandInEvent
 
 NOT_READY = 600

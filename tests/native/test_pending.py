@@ -12,8 +12,8 @@ import pytest
 import distdbg as dist
 from distdbg.errors import OpTimeout
 from distdbg.native import NativeError
+from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.pending import CpuPending
-from distdbg.runtime.call import Call, Kind
 from distdbg.testing.store_ranks import run_store_ranks
 
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg import _native
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp, check_reduce, make_premul_sum
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce, make_premul_sum
 
 Values = np.ndarray[Any, np.dtype[Any]]
 

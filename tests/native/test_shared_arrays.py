@@ -15,8 +15,8 @@ import pytest
 import distdbg as dist
 from distdbg.errors import ConfigError, DistBackendError, UsageError
 from distdbg.native import is_shared
-from distdbg.runtime import shared_arrays
-from distdbg.runtime.memory_room import Memory, cgroup_folders, parse_table
+from distdbg.runtime.api import shared_arrays
+from distdbg.runtime.arrays.memory_room import Memory, cgroup_folders, parse_table
 
 
 def has_memory(x: Any) -> bool:

@@ -11,8 +11,8 @@ import pytest
 
 from distdbg import _native
 from distdbg.errors import UsageError
-from distdbg.runtime.buffers import as_input, as_output, copy_of, cut, empty_like, numel
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.arrays.buffers import as_input, as_output, copy_of, cut, empty_like, numel
 
 torch: Any = pytest.importorskip("torch")
 
@@ -110,7 +110,7 @@ def test_helpers_stay_in_torch() -> None:
 def test_nothing_here_imports_torch() -> None:
     program = (
         "import sys, numpy\n"
-        "from distdbg.runtime.buffers import as_output\n"
+        "from distdbg.runtime.arrays.buffers import as_output\n"
         "as_output(numpy.zeros(3)); as_output(bytearray(3))\n"
         "sys.exit('torch' in sys.modules)\n"
     )

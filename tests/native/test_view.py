@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from distdbg import _native
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.dtypes import Dtype
 
 
 def test_view_knows_the_memory_of_an_array() -> None:

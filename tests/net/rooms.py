@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-_RUNTIME = ("collectives", "group_methods", "join", "objects", "p2p", "timeouts")
-_CHECK = ("checked_messages", "foreign_control", "levels", "membership", "messages", "mismatches")
+_RUNTIME = (
+    *("collectives", "group_methods", "join", "objects", "p2p", "timeouts"),
+    *("checked_messages", "foreign_control", "levels", "membership"),
+)
+_CHECK = ("messages", "mismatches")
 _PARITY = (
     *("blocks", "collectives", "debugging", "errors", "groups", "mesh", "objects"),
     *("point_to_point", "reduce_ops", "shutdown", "work"),

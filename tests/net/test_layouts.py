@@ -19,7 +19,7 @@ import pytest
 import distdbg as dist
 from distdbg.runtime.rendezvous.process import Process, identify_self
 from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
-from tests.unit.check.test_monitored_barrier import look_when_all_have_come
+from tests.unit.runtime.test_monitored_barrier import look_when_all_have_come
 
 SIZE = 4
 #: The ranks of each host. The last are for `make stress`.

@@ -11,7 +11,7 @@ from textwrap import indent
 
 import pytest
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.names import NAMES
 from tests.net.rooms import ROOMS
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.runtime.world import World, use
+from distdbg.runtime.process.world import World, use
 from distdbg.testing.ports import free_port
 from tests.parity.promise import on_ranks, promise
 

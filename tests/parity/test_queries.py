@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import distdbg as dist
-from distdbg.runtime.world import World, use
+from distdbg.runtime.process.world import World, use
 from tests.parity.promise import on_ranks, promise
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import distdbg as dist
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.world import current
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.process.world import current
 
 SIZE = 2
 

@@ -22,7 +22,7 @@ from distdbg.control.words import AbortWords
 from distdbg.errors import DistStoreError, JobAborted, OpTimeout, PeerLost
 from distdbg.record.host import host_name
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from distdbg.testing.ports import free_port
 
 WORDS = AbortWords(

@@ -18,7 +18,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import CollectiveError, PeerLost, RendezvousError
-from distdbg.runtime import creation
+from distdbg.runtime.groups import creation
 from distdbg.runtime.rendezvous import presence
 from distdbg.runtime.rendezvous.assemble import Round
 from distdbg.runtime.rendezvous.process import identify_self

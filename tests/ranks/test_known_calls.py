@@ -19,7 +19,7 @@ from distdbg.config import read_setting
 from distdbg.errors import MismatchError, OpTimeout, PeerLost
 from distdbg.record.entries import Op
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from tests.ranks.known_calls import SIZE, hits, run, send_around, world
 
 #: Each takes an array of 4, one of 4, and one of 2.

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.log_levels import LogLevel
 from distdbg.errors import UsageError
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.world import World, use
+from distdbg.log.log_levels import LogLevel
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.process.world import World, use
 from tests.ranks.known_calls import (
     SIZE,
     hits,

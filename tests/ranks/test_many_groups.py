@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.runtime import init
+from distdbg.runtime.process import init
 
 Ranks = Callable[..., list[Any]]
 

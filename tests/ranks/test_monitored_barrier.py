@@ -14,10 +14,10 @@ from unittest.mock import patch
 import pytest
 
 import distdbg as dist
-from distdbg.check import monitored_barrier
-from distdbg.check.monitored_barrier import run_monitored_barrier
-from distdbg.check.tree import find_missing
 from distdbg.errors import OpTimeout, PeerLost, RankLeft
+from distdbg.runtime.api import monitored_barrier
+from distdbg.runtime.api.barrier_tree import find_missing
+from distdbg.runtime.api.monitored_barrier import run_monitored_barrier
 from distdbg.testing.ports import free_port
 
 LONG = timedelta(seconds=60)

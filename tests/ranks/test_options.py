@@ -17,10 +17,10 @@ import pytest
 import distdbg as dist
 from distdbg.check import options
 from distdbg.errors import BufferChangedError, DivergedError, MismatchError, NonFiniteError
+from distdbg.ops.call import Call
 from distdbg.runtime.backends import planner
 from distdbg.runtime.backends.cpu import CpuEngine
 from distdbg.runtime.backends.planner import Planner
-from distdbg.runtime.call import Call
 
 Ranks = Callable[..., list[Any]]
 

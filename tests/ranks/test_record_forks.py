@@ -17,7 +17,7 @@ import pytest
 import distdbg as dist
 from distdbg.errors import UsageError
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 
 def set_level() -> None:

@@ -14,7 +14,7 @@ import distdbg as dist
 from distdbg.errors import ConfigError, RankLeft, UsageError
 from distdbg.record.entries import Mark, Op
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 ODD = "\udc80"  # as Python decodes the byte 0x80 of a file name
 LONG = "e" + "\u00e9" * 700  # 1401 bytes; the record keeps 1024, which would cut a character

@@ -9,7 +9,7 @@ from typing import Any
 
 import distdbg as dist
 from distdbg.record.stack_file import STACK_SIGNAL, stacks_name
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 
 def is_caught() -> bool:

@@ -21,7 +21,7 @@ from distdbg.record.entries import WorkWait
 from distdbg.record.folders import record_name
 from distdbg.record.rank_words import where_is
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 
 def poll_for(look: Callable[[], Any], timeout_s: float, why: str) -> Any:

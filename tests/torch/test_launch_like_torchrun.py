@@ -110,7 +110,7 @@ def test_a_rank_is_told_the_same_variables(tmp_path: Path, warm_python: WarmPyth
         master_addr="127.0.0.1",
         master_port=1,
     )
-    added = {"STORE", "TOKEN", "RUN", "RUN_DIR", "HOST", "AGENT", "ERROR_FILE"}
+    added = {"STORE", "TOKEN", "RUN", "RUN_DIR", "HOST", "AGENT", "TORCH", "ERROR_FILE"}
     #: Where files and ports are is each launcher's own affair; the store is explained in environment.py.
     differ = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}
     for local_rank in range(2):

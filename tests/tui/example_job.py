@@ -184,7 +184,7 @@ def feed() -> MadeUpFeed:
     )
     made.ops[OpKey(group="world", seq=42)] = op_detail()
     made.ops[OpKey(rank=0, number=84)] = op_detail()
-    step = ("wait (distdbg/runtime/group.py:310)", "step (train.py:88)", "main (train.py:140)",
+    step = ("wait (distdbg/runtime/groups/group.py:310)", "step (train.py:88)", "main (train.py:140)",
             "<module> (train.py:151)")  # fmt: skip
     made.all_stacks = Stacks(
         groups=(

@@ -7,7 +7,7 @@ import distdbg as dist
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.record.entries import Mark
 from distdbg.record.known_marks import MESH
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from distdbg.testing.store_ranks import run_store_ranks
 from distdbg.tui.app import TopApp
 from distdbg.tui.feed import Topic

@@ -12,20 +12,20 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from distdbg.agent.tree.finding import Address, Directory
 from distdbg.agent.tree.handshake import Handshake
 from distdbg.agent.tree.links import NEEDS_TLS, Link, LinkLost, connect, hurry, listen, secure
 from distdbg.agent.tree.messages import BadMessage
+from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.parent_choice import Ascent
-from distdbg.agent.tree.pipe_ends import PipeEnd, PipeEnds
+from distdbg.agent.tree.pipe_ends import PipeEnd, PipeEnds, PipeMail
 from distdbg.agent.tree.pipes import Key
 from distdbg.agent.tree.shape import ancestors
 from distdbg.secure.guard import open_guard
 
 if TYPE_CHECKING:
-    from distdbg.agent.tree.place import Tree
     from distdbg.runtime.store import Store
 
 _log = logging.getLogger("distdbg.agent")
@@ -39,10 +39,31 @@ _MOST_COMPLAINTS: Final = 32
 _CLOSE_S: Final = 2.0
 
 
+class Shared(Protocol):
+    """What this thread shares with the agent's loop (place.py)."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def lock(self) -> threading.Lock:
+        """Protects the node."""
+        ...
+
+    @property
+    def clock_ns(self) -> Callable[[], int]: ...
+    def post(self, mail: PipeMail) -> None:
+        """Tell the agent's loop."""
+        ...
+
+    def tell_agent(self) -> None:
+        """Wake the agent's loop when it has to look."""
+        ...
+
+
 class Loop:
     """The thread with the sockets."""
 
-    def __init__(self, tree: Tree, token: bytes, meeting: str, fan_in: int, nodes: int) -> None:
+    def __init__(self, tree: Shared, token: bytes, meeting: str, fan_in: int, nodes: int) -> None:
         self._tree = tree
         self._node = tree.node
         self._lock = tree.lock

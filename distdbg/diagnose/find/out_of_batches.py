@@ -13,10 +13,11 @@ from distdbg.diagnose.finding import Evidence, Finding, Kind
 from distdbg.diagnose.ops import NONE
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
-from distdbg.record.batches import HINT, UNKNOWN, RanOut, Track, find_ran_out, to_said
+from distdbg.record.batches import HINT, UNKNOWN, RanOut, find_ran_out, to_said
 from distdbg.record.entries import Mark
 from distdbg.record.format import Flag
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
+from distdbg.record.loop_marks import Track
 
 _KINDS: Final = frozenset(
     (Kind.MISSING_RANK, Kind.MISMATCH, Kind.DEADLOCK, Kind.STALL, Kind.STUCK_RANK)

@@ -8,39 +8,12 @@ is how a user of the command brings one.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import cast
 
 from distdbg.errors import ConfigError, UsageError
+from distdbg.launch.rendezvous.options import RendezvousOptions
 from distdbg.launch.rendezvous.round import Rendezvous
-
-
-class RendezvousOptions(Protocol):
-    """What a rendezvous is made from: a part of the options of the run."""
-
-    @property
-    def rdzv_backend(self) -> str: ...
-    @property
-    def rdzv_endpoint(self) -> str: ...
-    @property
-    def rdzv_host(self) -> str: ...
-    @property
-    def rdzv_port(self) -> int: ...
-    @property
-    def rdzv_id(self) -> str: ...
-    @property
-    def rdzv_conf(self) -> Mapping[str, Any]: ...
-    @property
-    def min_nodes(self) -> int: ...
-    @property
-    def max_nodes(self) -> int: ...
-    @property
-    def node_rank(self) -> int: ...
-    @property
-    def local_addr(self) -> str | None: ...
-    @property
-    def standalone(self) -> bool: ...
-
 
 Make = Callable[[RendezvousOptions], Rendezvous]
 

@@ -20,7 +20,7 @@ from distdbg.launch.rendezvous.shared import Reached, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.registry import RendezvousOptions
+    from distdbg.launch.rendezvous.options import RendezvousOptions
     from distdbg.launch.rendezvous.round import Rendezvous
 
 _READ_S = 5.0

@@ -13,13 +13,13 @@ from copy import copy
 from typing import Any
 
 from distdbg.errors import DistError, UsageError
-from distdbg.runtime.call import Call
-from distdbg.runtime.device_arrays import is_on_device
-from distdbg.runtime.engine import Engine, Pending
+from distdbg.ops.call import Call
+from distdbg.ops.engine import Engine, Pending
+from distdbg.runtime.arrays.device_arrays import is_on_device
 
 
 class ByDevice:
-    """Implements Engine around two; see distdbg/runtime/engine.py."""
+    """Implements Engine around two; see distdbg/ops/engine.py."""
 
     #: Each of the two is recorded by itself.
     records_itself = True

@@ -13,25 +13,26 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from distdbg.check.logs import get_logger
 from distdbg.check.options import BUFFERS, ORDER
-from distdbg.check.sites import call_site
 from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
+from distdbg.log.logs import get_logger
 from distdbg.native import Control, KnownCalls, Message, NativeError, Op, Recorder, View
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Engine, Pending
+from distdbg.ops.sites import call_site
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import write_error
+from distdbg.runtime.arrays.buffers import as_input, as_output
 from distdbg.runtime.backends import staging
 from distdbg.runtime.backends.failures import Where, tell_backward, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
 from distdbg.runtime.backends.planner import Planner, message_form
+from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.buffers import as_input, as_output
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Engine, Pending
-from distdbg.runtime.member_liveness import Life, Lives
+from distdbg.runtime.members.member_liveness import Life, Lives
 from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import (
@@ -39,11 +40,10 @@ from distdbg.runtime.plan.problem import (
     IN_PLACE_SHARED_CORES_NBYTES,
     SLOTS_NBYTES,
 )
-from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.gpu.beside_host import OnGpu
-    from distdbg.runtime.debugger_seam import Through
+    from distdbg.runtime.process.debugger_seam import Through
     from distdbg.runtime.store import Store
 
 _log = get_logger("runtime")
@@ -67,10 +67,10 @@ _ROUND_NBYTES = 4096
 
 
 class CpuEngine:
-    """Implements Engine; see distdbg/runtime/engine.py."""
+    """Implements Engine; see distdbg/ops/engine.py."""
 
     records_itself = True
-    #: For known_calls.py; of this class alone, since another one may carry out ops otherwise.
+    #: For api/known_calls.py; of this class alone, since another one may carry out ops otherwise.
     knows_calls = True
 
     def __init__(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distdbg.check.absent import SHOWN
 from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import BACKWARD_OF, explain_mismatch
-from distdbg.check.sites import UNKNOWN, call_site, shorten
 from distdbg.control.words import AbortWords, to_error
 from distdbg.errors import (
     CollectiveError,
@@ -24,10 +22,12 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.native import Group, Message, NativeError
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.sites import UNKNOWN, call_site, shorten
 from distdbg.record.durations import duration_text
 from distdbg.record.rank_words import NO_OP_YET
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.members.absent import SHOWN
 
 #: Words for what a group rank does now, if anything is known of it.
 Where = Callable[[int], str | None]

@@ -16,13 +16,11 @@ from typing import Any
 
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError, format_error
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Pending
 from distdbg.record.durations import duration_text
-from distdbg.runtime.arguments import Array, check_arrays
-from distdbg.runtime.buffers import as_output, cut
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Pending
-from distdbg.runtime.group_methods import GroupMethods
-from distdbg.runtime.options import (
+from distdbg.runtime.api.arguments import Array, check_arrays
+from distdbg.runtime.api.options import (
     AllgatherOptions,
     AllreduceOptions,
     AllToAllOptions,
@@ -34,8 +32,10 @@ from distdbg.runtime.options import (
     ReduceScatterOptions,
     ScatterOptions,
 )
-from distdbg.runtime.torch_backends import is_torchs, options_for_torch, with_tensors
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.arrays.buffers import as_output, cut
+from distdbg.runtime.backends.torch_backends import is_torchs, options_for_torch, with_tensors
+from distdbg.runtime.groups.group_methods import GroupMethods
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 #: The backend's object and its handles: third-party code, of no common type.
 Foreign = Any
@@ -115,7 +115,7 @@ class ForeignEngine:
 
     def _is_ours(self, name: str) -> bool:
         """Whether the backend lacks the method, or has only inherited our ProcessGroup's."""
-        from distdbg.runtime.group import ProcessGroup
+        from distdbg.runtime.groups.group import ProcessGroup
 
         method = getattr(type(self.backend), name, None)
         if method is None:

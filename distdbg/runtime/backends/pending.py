@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, View
-from distdbg.runtime.call import Call
+from distdbg.ops.call import Call
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.cpu import CpuEngine
@@ -18,7 +18,7 @@ NO_DEADLINE = 2**63 - 1
 
 
 class CpuPending:
-    """An op in flight; see Pending in distdbg/runtime/engine.py."""
+    """An op in flight; see Pending in distdbg/ops/engine.py."""
 
     __slots__ = (
         "_call",

@@ -14,12 +14,13 @@ from distdbg.check.explain import describe
 from distdbg.check.options import HAVE_EQUAL_OUTPUTS
 from distdbg.check.signature import fingerprint, signature
 from distdbg.native import Form, Plan, View
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.cuts import Cut, cut_blocks, is_input_cut, is_output_cut
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import check_reduce
 from distdbg.record.forms import write_form
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.reduce_op import check_reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,10 @@ class Planner:
 
     def _cuts(
         self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> tuple[list[compiling.Cut], list[compiling.Cut]]:
+    ) -> tuple[list[Cut], list[Cut]]:
         return (
-            compiling.cut_blocks(
-                inputs, call.input_splits, self.size, compiling.is_input_cut(call.kind)
-            ),
-            compiling.cut_blocks(
-                outputs, call.output_splits, self.size, compiling.is_output_cut(call.kind)
-            ),
+            cut_blocks(inputs, call.input_splits, self.size, is_input_cut(call.kind)),
+            cut_blocks(outputs, call.output_splits, self.size, is_output_cut(call.kind)),
         )
 
     def _words(
@@ -76,8 +73,8 @@ class Planner:
         call: Call,
         inputs: Sequence[View],
         facts: Mapping[str, Any],
-        in_cuts: Sequence[compiling.Cut],
-        out_cuts: Sequence[compiling.Cut],
+        in_cuts: Sequence[Cut],
+        out_cuts: Sequence[Cut],
     ) -> bytes:
         """What this rank says of its call when ranks differ."""
         if "root" in facts:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError
 from distdbg.native import Form, RecordedOp, Recorder, TappedOp
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Engine, Pending, await_end
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import write_form
 from distdbg.record.writing import status_of, write_error
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import device_text
-from distdbg.runtime.engine import Engine, Pending, await_end
-from distdbg.runtime.waits import waiting_for
+from distdbg.runtime.arrays.device_arrays import device_text
+from distdbg.runtime.handles.waits import waiting_for
 
 if TYPE_CHECKING:
-    from distdbg.runtime.debugger_seam import Through
+    from distdbg.runtime.process.debugger_seam import Through
 
 _MOST_FORMS = 1024
 NO_DEADLINE = 2**63 - 1
@@ -31,7 +31,7 @@ _ENDING = threading.Lock()
 
 
 class RecordedEngine:
-    """Implements Engine around one that keeps no record; see distdbg/runtime/engine.py."""
+    """Implements Engine around one that keeps no record; see distdbg/ops/engine.py."""
 
     def __init__(
         self,

@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distdbg.errors import BackendMissingError, UnknownBackendError, UsageError, WrongTypeError
-from distdbg.runtime.debugger_seam import on_other_rules
-from distdbg.runtime.engine import Engine
+from distdbg.ops.engine import Engine
+from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 #: Makes a backend object with torch's method names; its two forms are in register_backend.
@@ -327,21 +327,21 @@ def _make_host(
 ) -> Engine:
     plugin = Backend.plugins.get(name)
     if plugin is None and name == Backend.UCC and group.size() > 1:
-        from distdbg.check.foreign.wrapping import put_beside
+        from distdbg.runtime.backends.checked.wrapping import put_beside
         from distdbg.runtime.backends.ucc.engine import make_engine as make_ucc_engine
 
         return put_beside(partial(make_ucc_engine, group, store), group, store)
     if plugin is None and name == Backend.MPI:
-        from distdbg.check.foreign.wrapping import put_beside
+        from distdbg.runtime.backends.checked.wrapping import put_beside
         from distdbg.runtime.backends.mpi.engine import make_engine as make_mpi_engine
 
         return put_beside(partial(make_mpi_engine, group, store), group, store)
     if plugin is None:
-        from distdbg.check.absent import doing, where_is
-        from distdbg.check.out_of_batches import tell_out_of_batches
         from distdbg.runtime.backends.cpu import CpuEngine
         from distdbg.runtime.backends.gpu.beside_host import OnGpu
         from distdbg.runtime.backends.gpu.capabilities import announce
+        from distdbg.runtime.members.absent import doing, where_is
+        from distdbg.runtime.members.out_of_batches import tell_out_of_batches
 
         announce(store, group.rank(), group.size())
         engine = CpuEngine(
@@ -364,7 +364,7 @@ def _make_host(
         )
         engine.on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
         return engine
-    from distdbg.check.foreign.wrapping import put_beside
+    from distdbg.runtime.backends.checked.wrapping import put_beside
 
     return put_beside(partial(_make_foreign, plugin, group, store, pg_options), group, store)
 
@@ -373,7 +373,7 @@ def _make_foreign(
     plugin: BackendPlugin, group: ProcessGroup, store: Store, pg_options: object
 ) -> Engine:
     from distdbg.runtime.backends.foreign import ForeignEngine
-    from distdbg.runtime.torch_backends import store_for_maker
+    from distdbg.runtime.backends.torch_backends import store_for_maker
 
     timeout = timedelta(seconds=group.timeout_s)
     store = store_for_maker(store, timeout)

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.logs import get_logger
 from distdbg.check.options import read_options
 from distdbg.config import read_setting
 from distdbg.control.words import to_error
@@ -30,6 +29,7 @@ from distdbg.errors import (
     RendezvousError,
     format_ranks,
 )
+from distdbg.log.logs import get_logger
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
@@ -43,7 +43,7 @@ from distdbg.runtime.tuning.profile import Profile, Ways
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
-    from distdbg.runtime.member_liveness import Lives
+    from distdbg.runtime.members.member_liveness import Lives
     from distdbg.runtime.net.between import Between
     from distdbg.runtime.store import Store
 

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from distdbg.runtime.arguments import reducible
-from distdbg.runtime.call import Call, Variant
-from distdbg.runtime.device_arrays import check_taken, is_on_device
-from distdbg.runtime.engine import await_end
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp
-from distdbg.runtime.torch_arrays import is_tensor
-from distdbg.runtime.waits import op_number
-from distdbg.runtime.work import has_failed
+from distdbg.ops.call import Call, Variant
+from distdbg.ops.engine import await_end
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
+from distdbg.runtime.api.arguments import reducible
+from distdbg.runtime.arrays.device_arrays import check_taken, is_on_device
+from distdbg.runtime.arrays.torch_arrays import is_tensor
+from distdbg.runtime.handles.waits import op_number
+from distdbg.runtime.handles.work import has_failed
 
 if TYPE_CHECKING:
+    from distdbg.ops.engine import Pending
     from distdbg.runtime.backends.cpu import CpuEngine
     from distdbg.runtime.backends.gpu.beside_host import OnGpu
-    from distdbg.runtime.engine import Pending
 
 
 def is_for_device(call: Call) -> bool:

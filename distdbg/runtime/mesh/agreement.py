@@ -7,12 +7,12 @@ from hashlib import blake2b
 from typing import Any
 
 from distdbg.check.arrays import few, odd_ranks, say_ranks
-from distdbg.check.sites import call_site, shorten
 from distdbg.errors import MismatchError
+from distdbg.ops.sites import call_site, shorten
 from distdbg.record.writing import write_error
-from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.api.objects import all_gather_object
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.mesh.layout import Ranks
-from distdbg.runtime.objects import all_gather_object
 
 
 def check_agreement(default: ProcessGroup, words: str, ranks: Ranks) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from distdbg.errors import UsageError
-from distdbg.runtime.init import init_process_group, is_initialized
-from distdbg.runtime.integers import to_ints
+from distdbg.runtime.api.integers import to_ints
 from distdbg.runtime.mesh.device_mesh import DeviceMesh, check_device_type
 from distdbg.runtime.mesh.groups import Override
 from distdbg.runtime.mesh.layout import check_names
-from distdbg.runtime.world import current
+from distdbg.runtime.process.init import init_process_group, is_initialized
+from distdbg.runtime.process.world import current
 
 
 def init_device_mesh(

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from distdbg.errors import UnknownDimError, UsageError, WrongTypeError
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.integers import to_int
+from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.mesh.agreement import check_agreement
 from distdbg.runtime.mesh.groups import Override, groups_of_dims, groups_of_lines, override_of
 from distdbg.runtime.mesh.layout import Layout, Ranks, to_ranks
 from distdbg.runtime.mesh.telling import tell_mesh
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 
 _entered = threading.local()
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.api.subgroups import new_group
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.mesh.layout import Layout
-from distdbg.runtime.subgroups import new_group
 
 #: A backend, its options, or both.
 Override = str | tuple[str | None, Any] | Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.record.known_marks import MESH
-from distdbg.runtime.marks import mark
+from distdbg.runtime.api.marks import mark
 
 
 def tell_mesh(mesh: Any) -> None:

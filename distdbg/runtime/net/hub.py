@@ -11,10 +11,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distdbg.check.logs import get_logger
 from distdbg.config import read_float, read_int
 from distdbg.control.tokens import derive_token
 from distdbg.errors import ConfigError, format_ranks
+from distdbg.log.logs import get_logger
 from distdbg.native import TcpHub, UcxEngine
 from distdbg.runtime.net import ucx
 from distdbg.runtime.net.address import own_address

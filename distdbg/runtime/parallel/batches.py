@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from distdbg.errors import WrongTypeError
 from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
-from distdbg.runtime.marks import mark
-from distdbg.runtime.world import observed
+from distdbg.runtime.api.marks import mark
+from distdbg.runtime.process.world import observed
 
 T = TypeVar("T")
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from distdbg.check.levels import level_of
-from distdbg.check.log_levels import DebugLevel
-from distdbg.check.logs import get_logger
-from distdbg.check.sites import call_site
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.runtime import torch_arrays
-from distdbg.runtime.collectives import broadcast
-from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, from_numpy
-from distdbg.runtime.group import Group, resolve
+from distdbg.log.log_levels import DebugLevel
+from distdbg.log.logs import get_logger
+from distdbg.ops.dtypes import CARRIERS, FROM_NUMPY, from_numpy
+from distdbg.ops.sites import call_site
+from distdbg.runtime.api.collectives import broadcast
+from distdbg.runtime.arrays import torch_arrays
+from distdbg.runtime.groups.group import Group, resolve
+from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.parallel.reducer.agreement import Description
 from distdbg.runtime.parallel.reducer.arrays import Array, NumpyArrays
 from distdbg.runtime.parallel.reducer.buckets import Capacity
@@ -39,7 +39,7 @@ from distdbg.runtime.parallel.reducer.measures import Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import Reducer
 from distdbg.runtime.parallel.tree import by_name, rebuild
-from distdbg.runtime.world import record_comm
+from distdbg.runtime.process.world import record_comm
 
 _log = get_logger("parallel")
 

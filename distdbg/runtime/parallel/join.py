@@ -27,19 +27,19 @@ import numpy as np
 
 from distdbg.check.arrays import few
 from distdbg.check.explain import name_ranks
-from distdbg.check.sites import call_site, shorten
 from distdbg.errors import CollectiveError, UsageError, WrongTypeError
+from distdbg.ops.call import WORDS_SHIFT, Call, Variant
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.ops.sites import call_site, shorten
 from distdbg.record.batches import JOIN_ENDED
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, JOIN_STEP, JOINED
 from distdbg.record.writing import write_error
-from distdbg.runtime import calls
-from distdbg.runtime.arguments import Array
-from distdbg.runtime.call import WORDS_SHIFT, Call, Variant
-from distdbg.runtime.group import ProcessGroup, resolve
-from distdbg.runtime.marks import mark
-from distdbg.runtime.objects import all_gather_object
-from distdbg.runtime.reduce_op import ReduceOp
-from distdbg.runtime.work import Work
+from distdbg.runtime.api import calls
+from distdbg.runtime.api.arguments import Array
+from distdbg.runtime.api.marks import mark
+from distdbg.runtime.api.objects import all_gather_object
+from distdbg.runtime.groups.group import ProcessGroup, resolve
+from distdbg.runtime.handles.work import Work
 
 #: So many steps on behalf of others are worth a warning.
 _MOST_SHADOWED: Final = 1000

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sized
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.runtime.integers import to_int
+from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.api.queries import get_rank, get_world_size
 from distdbg.runtime.parallel.permutation import permutation
-from distdbg.runtime.queries import get_rank, get_world_size
 
 
 class DistributedSampler:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.problem import Topology
 
 #: How many times the bytes of all blocks pass a card, by the share that other hosts have.

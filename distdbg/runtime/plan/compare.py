@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.between.choose import choose, names_for, plan_by_name
 from distdbg.runtime.plan.between.estimate import estimate_s
 from distdbg.runtime.plan.bounds import blocks_of

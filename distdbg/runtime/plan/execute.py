@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.accesses import AccessLog, Sent
 from distdbg.runtime.plan.contents import Content, Interval, Memory, Value, divided, folded, moved
 from distdbg.runtime.plan.faults import Fault, FaultKind

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.build import Steps, at_input, at_output, peers_after
 from distdbg.runtime.plan.cut import cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology

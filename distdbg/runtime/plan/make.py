@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
 from distdbg.runtime.plan.all_reduce import plan_all_reduce
 from distdbg.runtime.plan.all_to_all import plan_all_to_all

@@ -6,7 +6,7 @@ of each host for the messages, where the plain one shares them out over the lane
 
 from __future__ import annotations
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 
 NAMES: dict[Kind, tuple[str, ...]] = {
     Kind.ALL_REDUCE: (

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.names import NAMES
 
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

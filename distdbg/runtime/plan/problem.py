@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.layout import Layout
 from distdbg.runtime.plan.link import Link
 from distdbg.runtime.plan.overrides import Override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.contents import Value
 from distdbg.runtime.plan.problem import Problem
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.contents import Content
 from distdbg.runtime.plan.execute import Execution, Host
 from distdbg.runtime.plan.faults import Fault, FaultKind

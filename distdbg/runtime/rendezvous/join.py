@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError, UsageError
-from distdbg.runtime.integers import to_place
+from distdbg.runtime.api.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
 from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone

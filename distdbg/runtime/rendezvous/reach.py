@@ -20,9 +20,9 @@ from distdbg.errors import (
     RendezvousError,
 )
 from distdbg.record.durations import duration_text
+from distdbg.runtime.process.world import current
 from distdbg.runtime.rendezvous import spot
 from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtSpot, Meeting
-from distdbg.runtime.world import current
 
 if TYPE_CHECKING:
     from distdbg.runtime.rendezvous.process import Process

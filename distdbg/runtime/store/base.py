@@ -21,9 +21,9 @@ from typing import Never, Self
 
 from distdbg.errors import DistStoreError, QueueEmptyError, UsageError, WrongTypeError
 from distdbg.record.durations import duration_text
-from distdbg.runtime.integers import to_int
+from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.process.world import current
 from distdbg.runtime.store.timeouts import Timeout, to_seconds
-from distdbg.runtime.world import current
 
 Value = str | bytes | bytearray | memoryview
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from distdbg.errors import QueueEmptyError, UsageError, WrongTypeError
-from distdbg.runtime.integers import to_int
+from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.process.world import current
 from distdbg.runtime.store.base import (
     Store,
     Value,
@@ -29,7 +30,6 @@ from distdbg.runtime.store.file_log import KEY_NBYTES, VALUE_NBYTES, Kind, Recor
 from distdbg.runtime.store.log_file import LogFile
 from distdbg.runtime.store.table import Table, add_to
 from distdbg.runtime.store.timeouts import Timeout
-from distdbg.runtime.world import current
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.01

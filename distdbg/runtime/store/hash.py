@@ -8,6 +8,7 @@ from typing import Self
 
 from distdbg.control.clock import SLICE_S
 from distdbg.errors import QueueEmptyError
+from distdbg.runtime.process.world import current
 from distdbg.runtime.store.base import (
     Store,
     Value,
@@ -20,7 +21,6 @@ from distdbg.runtime.store.base import (
 )
 from distdbg.runtime.store.table import Table, add_to
 from distdbg.runtime.store.timeouts import Timeout
-from distdbg.runtime.world import current
 
 
 class HashStore(Store):

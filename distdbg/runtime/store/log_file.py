@@ -18,6 +18,7 @@ from functools import partial
 
 from distdbg.errors import DistStoreError, UsageError
 from distdbg.record.durations import duration_text
+from distdbg.runtime.process.world import current
 from distdbg.runtime.rendezvous.process import identify_self, is_alive, is_gone
 from distdbg.runtime.store.base import DEFAULT_TIMEOUT_S
 from distdbg.runtime.store.file_log import (
@@ -31,7 +32,6 @@ from distdbg.runtime.store.file_log import (
 )
 from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
 from distdbg.runtime.store.table import Table
-from distdbg.runtime.world import current
 
 _FIRST_PAUSE_S = 0.0002
 # A lock is held for microseconds; the kernel's own waiting (F_OFD_SETLKW) would know no deadline.

@@ -26,7 +26,8 @@ from distdbg.errors import (
 )
 from distdbg.native import Control, NativeError, StoreClient
 from distdbg.record.durations import duration_text
-from distdbg.runtime.integers import to_int
+from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.process.world import current
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
@@ -49,7 +50,6 @@ from distdbg.runtime.store.timeouts import (
     to_ns,
     to_seconds,
 )
-from distdbg.runtime.world import current
 from distdbg.secure.guard import Guard, open_guard
 
 # The server itself ends waits in time; this much later it is taken for dead.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, Way, Ways
 from distdbg.runtime.tuning.trials import (
     ASLEEP,

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distdbg.runtime.call import (
+    from distdbg.ops.call import (
         Kind,  # with NumPy, which a launcher that looks at a profile need not load
     )
 

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from distdbg.native import Group, View
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.backends.planner import Planner
 from distdbg.runtime.backends.shared_memory import channel_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.tuning.trials import DEFAULT, REPETITIONS, VARIANTS, Trial
 
 _SLOT_NBYTES = 512 << 10

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.overrides import parse_size
 from distdbg.runtime.tuning.profile import (
     CLASSES,

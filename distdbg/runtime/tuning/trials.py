@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.tuning.profile import HALF_NBYTES, NEVER, Profile, Way, Ways
 
 #: One of each class, and the order in which they are timed.

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from distdbg.errors import UsageError
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.init import init_process_group
-from distdbg.runtime.subgroups import make_named
-from distdbg.runtime.world import World, current
+from distdbg.runtime.api.subgroups import make_named
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.process.init import init_process_group
+from distdbg.runtime.process.world import World, current
 from distdbg.torch_bridge.backend.group import DistdbgProcessGroup
 from distdbg.torch_bridge.backend.patches import patch
 from distdbg.torch_bridge.call_sites import skip_torch

@@ -13,12 +13,12 @@ from typing import Any
 import torch.distributed as torch_dist
 
 from distdbg.errors import UsageError
-from distdbg.runtime import calls
-from distdbg.runtime.call import ANY_SOURCE
-from distdbg.runtime.coalescing import Collector, start_all
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.init import leave_group
-from distdbg.runtime.options import seconds_or_none
+from distdbg.ops.call import ANY_SOURCE
+from distdbg.runtime.api import calls
+from distdbg.runtime.api.coalescing import Collector, start_all
+from distdbg.runtime.api.options import seconds_or_none
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.process.init import leave_group
 from distdbg.torch_bridge.backend.collectives import Collectives
 from distdbg.torch_bridge.backend.tensors import only
 from distdbg.torch_bridge.backend.work import DistdbgWork, DoneWork

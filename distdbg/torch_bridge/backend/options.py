@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from distdbg.runtime.options import seconds_or_none
-from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api.options import seconds_or_none
 from distdbg.torch_bridge.reduce_op import reduce_op
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from distdbg.errors import UsageError
-from distdbg.runtime import calls
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
+from distdbg.runtime.api import calls
+from distdbg.runtime.groups.group import ProcessGroup
 
 
 def all_reduce_sparse(

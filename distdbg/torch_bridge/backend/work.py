@@ -1,10 +1,11 @@
 """Work of the backend: torch's class over ours.
 
 torch's C++ asks a Work for two things: wait() and get_future(). A future is completed with the list of
-output tensors by the thread that watches the ops of this process (runtime/watcher.py), or by a thread that
-waits for the op. It fails through a callback that raises: an exception that is set on a torch Future is a
-value to C++. What a Python Future holds is a Python object to C++, so torch's built-in hook FP16_COMPRESS,
-which wants a list of tensors of its own kind, refuses it; the hook of Python with that name takes it.
+output tensors by the thread that watches the ops of this process (runtime/handles/watcher.py), or by a
+thread that waits for the op. It fails through a callback that raises: an exception that is set on a torch
+Future is a value to C++. What a Python Future holds is a Python object to C++, so torch's built-in hook
+FP16_COMPRESS, which wants a list of tensors of its own kind, refuses it; the hook of Python with that name
+takes it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 
-from distdbg.runtime.work import Work
+from distdbg.runtime.handles.work import Work
 
 #: Up to torch 2.6 its C++ does not keep what is Python's of a Work, and would wait for ever: so it is kept
 #: here until it was waited for, or its future asked for, or so many came after it. None: torch keeps it.

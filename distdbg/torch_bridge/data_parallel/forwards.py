@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
-from distdbg.check.sites import UNKNOWN, skipped_folders
+from distdbg.ops.sites import UNKNOWN, skipped_folders
 from distdbg.runtime.parallel.reducer.counts import Counts
 
 

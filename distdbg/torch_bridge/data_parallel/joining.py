@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distdbg.runtime.collectives import all_reduce
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api.collectives import all_reduce
 from distdbg.runtime.parallel.join import JoinHook
-from distdbg.runtime.reduce_op import ReduceOp
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.torch_bridge.data_parallel.module import DistributedDataParallel
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from distdbg.check.levels import level_of
+from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.parallel.reducer.reducer import Reducer
 
 #: torch's words for dtypes.

@@ -17,14 +17,14 @@ from typing import Any, Self
 
 import torch
 
-from distdbg.check.levels import level_of
-from distdbg.check.log_levels import DebugLevel
-from distdbg.check.logs import get_logger
-from distdbg.check.sites import call_site
 from distdbg.errors import CollectiveError, MismatchError, UsageError
+from distdbg.log.log_levels import DebugLevel
+from distdbg.log.logs import get_logger
+from distdbg.ops.sites import call_site
 from distdbg.record.known_marks import BACKWARD, FORWARD
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.marks import span
+from distdbg.runtime.api.marks import span
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.hooks import BuiltinCommHookType, builtin_hook
 from distdbg.runtime.parallel.join import Join, Joinable
@@ -38,7 +38,7 @@ from distdbg.runtime.parallel.reducer.construction import (
 from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import Reducer
-from distdbg.runtime.world import record_comm
+from distdbg.runtime.process.world import record_comm
 from distdbg.torch_bridge.call_sites import skip_torch_in
 from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse
 from distdbg.torch_bridge.data_parallel.autograd import (

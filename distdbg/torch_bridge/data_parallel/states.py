@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from distdbg.runtime.collectives import broadcast
-from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.api.collectives import broadcast
+from distdbg.runtime.groups.group import ProcessGroup
 
 #: More is not copied into one tensor; torch's number.
 _MOST_NBYTES = 250 << 20

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distdbg.check.foreign.checked_pending import CheckedPending
-from distdbg.runtime.call import PLACE_SHIFT, Call, Kind, Part
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp
+from distdbg.ops.call import PLACE_SHIFT, Call, Kind, Part
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
+from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 
 #: The arguments of one op by the names in its schema.
 Arguments = dict[str, Any]

@@ -1,11 +1,11 @@
 """TorchEngine hands ops back to torch; TapEngine is the check around it.
 
-The check is that of other backends (check/foreign). What differs: torch has started the op when the
-tap returns, and who waits for it may be Python (Work.wait), C++ (DDP's reducer, functional collectives) or
-nobody.
+The check is that of other backends (runtime/backends/checked). What differs: torch has started the op when
+the tap returns, and who waits for it may be Python (Work.wait), C++ (DDP's reducer, functional collectives)
+or nobody.
 
 Levels
-    OFF, INFO   as in check/foreign
+    OFF, INFO   as in runtime/backends/checked
     DETAIL      a blocking op starts when all ranks have agreed. One that its caller does not wait for waits
                 for the agreement for a moment only: two ranks may start ops on two groups in different
                 orders, and wait for them later. Where the moment is over it starts as at INFO.
@@ -16,15 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.foreign.agreement import Agreement
-from distdbg.check.foreign.checked_engine import DETAIL, CheckedEngine, failed
-from distdbg.check.foreign.checked_pending import CheckedPending, Watch, is_usable_after
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError
 from distdbg.native import NativeError
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Engine, Pending
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Engine, Pending
+from distdbg.runtime.backends.checked.agreement import Agreement
+from distdbg.runtime.backends.checked.checked_engine import DETAIL, CheckedEngine, failed
+from distdbg.runtime.backends.checked.checked_pending import CheckedPending, Watch, is_usable_after
+from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.pending import TorchPending
 from distdbg.torch_bridge.tap.sockets import shut_down
@@ -32,8 +32,8 @@ from distdbg.torch_bridge.tap.sockets import shut_down
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.check.foreign.control import ControlGroup
-    from distdbg.check.foreign.traits import Traits
+    from distdbg.runtime.backends.checked.control import ControlGroup
+    from distdbg.runtime.backends.checked.traits import Traits
     from distdbg.torch_bridge.tap.lane import Lane
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.

@@ -10,14 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from distdbg.check.levels import level_of
-from distdbg.check.monitored_barrier import monitored_barrier
 from distdbg.errors import DistBackendError, DistError
 from distdbg.native import NativeError
-from distdbg.runtime.call import Kind
-from distdbg.runtime.engine import Pending
-from distdbg.runtime.marks import span
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.ops.call import Kind
+from distdbg.ops.engine import Pending
+from distdbg.runtime.api.marks import span
+from distdbg.runtime.api.monitored_barrier import monitored_barrier
+from distdbg.runtime.groups.levels import level_of
+from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs

@@ -24,11 +24,11 @@ from functools import partial, wraps
 from importlib import import_module
 from typing import Any
 
-from distdbg.check.logs import get_logger
-from distdbg.check.sites import skip_folder
-from distdbg.runtime.call import Kind
-from distdbg.runtime.reduce_op import ReduceOp
-from distdbg.runtime.world import use
+from distdbg.log.logs import get_logger
+from distdbg.ops.call import Kind
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.ops.sites import skip_folder
+from distdbg.runtime.process.world import use
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
 from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups

@@ -15,13 +15,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.foreign.agreement import Agreement
-from distdbg.check.foreign.checked_engine import failed
-from distdbg.check.foreign.checked_pending import CheckedPending
 from distdbg.errors import DistError
 from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
+from distdbg.ops.call import Kind
+from distdbg.runtime.backends.checked.agreement import Agreement
+from distdbg.runtime.backends.checked.checked_engine import failed
+from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
-from distdbg.runtime.call import Kind
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, TorchEngine
 from distdbg.torch_bridge.tap.pending import TorchPending, can_be_sliced

@@ -13,11 +13,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.foreign.checked_engine import DETAIL, failed
-from distdbg.check.foreign.messages import Header
 from distdbg.errors import DistError
+from distdbg.ops.call import Kind
 from distdbg.record.format import Flag
-from distdbg.runtime.call import Kind
+from distdbg.runtime.backends.checked.checked_engine import DETAIL, failed
+from distdbg.runtime.backends.checked.messages import Header
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp
@@ -25,12 +25,12 @@ from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.check.foreign.checked_pending import Watch
     from distdbg.native import TappedOp
+    from distdbg.runtime.backends.checked.checked_pending import Watch
     from distdbg.torch_bridge.tap.groups import InFlight
 
 _FLAGS = int(Flag.ASYNC | Flag.MESSAGE)
-#: As in check/foreign/messages.py: a header is posted before its message, so it is there soon after it.
+#: As in runtime/backends/checked/messages.py: a header is posted before its message, so it is there soon.
 _SOON_NS = 5_000_000_000
 #: Lines, and words of the other side, that are kept for one look.
 _MOST_SEEN = 64

@@ -17,8 +17,8 @@ from functools import partial, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from distdbg.runtime.call import Kind
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp
+from distdbg.ops.call import Kind
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import Known, Lane

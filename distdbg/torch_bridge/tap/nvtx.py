@@ -13,7 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from distdbg.config import read_setting
-from distdbg.runtime import marks
+from distdbg.runtime.api import marks
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.calls import TapCall

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from distdbg.runtime.call import Kind
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.ops.call import Kind
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 #: Of gloo these cannot be waited for in slices: a wait that gives up breaks the connection, or
 #: the Work does not know that it has ended.

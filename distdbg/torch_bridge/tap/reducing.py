@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distdbg.native import ReducerOp
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.torch_bridge.tap.methods import Methods
 from distdbg.torch_bridge.training.ddp import armed
 

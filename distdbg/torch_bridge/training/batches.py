@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Final
 
 from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
-from distdbg.runtime.marks import mark
+from distdbg.runtime.api.marks import mark
 
 _IS_MARKED: Final = "_distdbg_marks"
 

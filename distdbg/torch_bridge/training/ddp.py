@@ -12,9 +12,9 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any
 
-from distdbg.check.logs import get_logger
+from distdbg.log.logs import get_logger
 from distdbg.record.known_marks import FORWARD, NO_GRADIENT
-from distdbg.runtime.marks import begin_span, end_span, mark
+from distdbg.runtime.api.marks import begin_span, end_span, mark
 from distdbg.runtime.parallel.reducer.names import list_names
 from distdbg.torch_bridge.training.model import Model
 from distdbg.torch_bridge.training.naming import named, naming

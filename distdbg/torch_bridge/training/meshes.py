@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from distdbg.record.known_marks import MESH
-from distdbg.runtime.marks import mark
+from distdbg.runtime.api.marks import mark
 from distdbg.runtime.mesh.telling import words_of
 
 

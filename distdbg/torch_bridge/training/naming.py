@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from distdbg.native import Recorder
-from distdbg.runtime.world import observed
+from distdbg.runtime.process.world import observed
 
 
 class named:

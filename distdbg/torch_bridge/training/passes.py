@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from distdbg.record.known_marks import BACKWARD, OPTIMIZER, STEP
-from distdbg.runtime.marks import Begun, begin_span, end_span, mark
+from distdbg.runtime.api.marks import Begun, begin_span, end_span, mark
 
 
 class Steps:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from distdbg.check.logs import get_logger
+from distdbg.log.logs import get_logger
 from distdbg.torch_bridge.training.batches import mark_loaded_batches
 from distdbg.torch_bridge.training.ddp import DdpPatch
 from distdbg.torch_bridge.training.fsdp import patch_loaded

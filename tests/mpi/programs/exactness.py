@@ -9,9 +9,9 @@ import numpy as np
 
 import distdbg as dist
 from distdbg import _native
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, make_premul_sum
 from distdbg.runtime.backends.mpi.library import started
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, make_premul_sum
 
 COUNT = 7
 

@@ -137,7 +137,7 @@ class Watch:
 
     def install(self) -> None:
         """Put a look at each op before ProcessGroup.run."""
-        from distdbg.runtime import group
+        from distdbg.runtime.groups import group
 
         original = group.ProcessGroup.run
         note = self.note

@@ -45,7 +45,7 @@ def test_a_deadlock_is_proven_though_one_rank_waits_in_cpp(
 ) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "distdbg", "run", "--torch", "--nproc-per-node=2"),
+            *(sys.executable, "-m", "distdbg", "run", "--nproc-per-node=2"),
             job(tmp_path, "waits.py", script),
         ],
         env=environment(tmp_path)

@@ -108,7 +108,7 @@ def test_torchs_breakpoint_stops_a_watched_rank_and_ranks_in_unlike_ops_are_ende
     """One job: to start it costs more than all that happens in it."""
     script = job(tmp_path, "stops.py", STOPS)
     done = subprocess.run(
-        [*(sys.executable, "-m", "distdbg", "run", "--torch", "--nproc-per-node=2"), script],
+        [*(sys.executable, "-m", "distdbg", "run", "--nproc-per-node=2"), script],
         env=environment(tmp_path) | {"DISTDBG_TORCH": "", "DISTDBG_AGENT": "1"},
         input="p x\nx = 7\ncontinue\n",
         capture_output=True,

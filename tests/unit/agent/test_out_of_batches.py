@@ -16,7 +16,7 @@ from distdbg.agent.judging.live_session import Facts, Heard
 from distdbg.record.batches import HINT
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from distdbg.testing.store_ranks import run_store_ranks
 
 RECV = KIND_LABELS.index("recv")

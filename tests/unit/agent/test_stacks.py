@@ -69,7 +69,7 @@ def test_half_of_what_faulthandler_writes_is_read_as_far_as_it_goes(end: int) ->
 def test_a_site_is_a_line_of_the_program_where_there_is_one() -> None:
     library = StackFrame("match", "/usr/lib/python3.11/re/__init__.py", 166)
     package = StackFrame("load", "/env/lib/python3.11/site-packages/torch/x.py", 1)
-    own = StackFrame("run", "/src/distdbg/runtime/group.py", 5)
+    own = StackFrame("run", "/src/distdbg/runtime/groups/group.py", 5)
     program = StackFrame("step", "/home/ada/train.py", 88)
     assert find_site((library, package, own, program), "/src/distdbg") == program
     assert find_site((library, package), "/src/distdbg") == library

@@ -216,7 +216,7 @@ def test_who_uses_no_cpu_in_changing_calls_is_asleep() -> None:
 
 
 def test_a_wait_in_our_own_code_is_a_wait() -> None:
-    at = thread(native("futex"), py("wait", 5, f"{OWN}/runtime/work.py"), py())
+    at = thread(native("futex"), py("wait", 5, f"{OWN}/runtime/handles/work.py"), py())
     found = judged(look(0, at), look(1, at))
     assert (found.state, found.site) == (RankState.WAITING, "train.py:88 (step)")
 

@@ -12,9 +12,9 @@ import pytest
 import distdbg as dist
 from distdbg.check.latent import Place, is_result_dropped, place_above
 from distdbg.check.sample import sample
-from distdbg.check.unwaited import is_only_read
+from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.pending import NO_DEADLINE
-from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.latent_errors.unwaited import is_only_read
 
 WORLD = 2
 

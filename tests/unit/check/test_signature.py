@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from distdbg.check.signature import fingerprint, signature
-from distdbg.runtime import calls
-from distdbg.runtime.backends.compile import cut_blocks, is_input_cut, is_output_cut
-from distdbg.runtime.buffers import as_input
-from distdbg.runtime.call import Call
-from distdbg.runtime.reduce_op import ReduceOp, make_premul_sum
+from distdbg.ops.call import Call
+from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
+from distdbg.ops.reduce_op import ReduceOp, make_premul_sum
+from distdbg.runtime.api import calls
+from distdbg.runtime.arrays.buffers import as_input
 
 
 def facts(call: Call, size: int = 2) -> dict[str, Any]:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from distdbg.debugger.nan import describe_nonfinite
-from distdbg.runtime import calls
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api import calls
 
 GOOD = np.arange(6, dtype=np.float64).reshape(2, 3)
 BAD = GOOD.copy()

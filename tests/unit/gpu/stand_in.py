@@ -21,9 +21,9 @@ import numpy as np
 import distdbg as dist
 from distdbg import _native
 from distdbg.native import View, scale
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.backends.gpu.driver import Driver
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType
 from tests.unit.nccl.stand_in import StandInArray
 
 #: Above all addresses of the host: which mapping an address belongs to.

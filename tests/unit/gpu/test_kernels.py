@@ -14,9 +14,9 @@ import pytest
 
 from distdbg import _native
 from distdbg.native import View
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, check_reduce, make_premul_sum
 from distdbg.runtime.backends.gpu.kernels import SINGLES, WORDS, kernel_name, kernel_text
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, check_reduce, make_premul_sum
 
 SOURCES, TARGETS = 3, 2
 FACTORS = (0.5, -1.75, 3.0)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.backends.gpu import chunks
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
 from distdbg.runtime.backends.gpu.ipc_info import (
@@ -20,8 +22,6 @@ from distdbg.runtime.backends.gpu.ipc_info import (
     unpack,
 )
 from distdbg.runtime.backends.gpu.routes import FROM_NBYTES, Way, choose
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
 
 MIB = 1 << 20
 

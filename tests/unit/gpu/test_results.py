@@ -11,9 +11,9 @@ import distdbg as dist
 from distdbg import _native
 from distdbg.errors import UsageError
 from distdbg.native import View
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, check_reduce
 from distdbg.runtime.backends.gpu import capabilities, chunks
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, check_reduce
 from tests.unit.gpu.stand_in import Machine
 
 #: Words of 16 bytes do not come out even in any dtype, and it is several chunks.

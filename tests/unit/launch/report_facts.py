@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from distdbg.control.words import AGENT, AbortWords
-from distdbg.launch.evidence import Evidence, RecordFacts
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.record_facts import RecordFacts
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import ErrorFacts

@@ -87,6 +87,7 @@ def test_a_rank_finds_what_torchrun_would_tell_it_and_where_our_things_are() -> 
         "DISTDBG_RUN_DIR": "/runs/x/attempt_2",
         "DISTDBG_HOST": "b",
         "DISTDBG_AGENT": "0",
+        "DISTDBG_TORCH": "1",
         "DISTDBG_ERROR_FILE": "/logs/1/error.json",
     }
 
@@ -96,6 +97,11 @@ def test_what_an_outer_launcher_said_is_replaced() -> None:
     found = environment(options(), start(), 0, **outer)
     assert (found["RANK"], found["MASTER_PORT"]) == ("0", "5000")
     assert found["DISTDBG_ERROR_FILE"] == "/logs/1/error.json"
+
+
+def test_groups_of_torch_are_watched_unless_that_is_not_wanted() -> None:
+    assert environment(options(), start(), 0)["DISTDBG_TORCH"] == "1"
+    assert environment(options(torch=False), start(), 0, DISTDBG_TORCH="1")["DISTDBG_TORCH"] == "0"
 
 
 def test_without_an_error_file_the_variable_is_empty_as_torchruns() -> None:

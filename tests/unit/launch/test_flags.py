@@ -36,6 +36,16 @@ def test_short_forms_are_torchruns() -> None:
     assert (flags.redirects, flags.tee, flags.module) == ("3", "1", True)
 
 
+def test_the_number_of_ranks_has_mpiexecs_short_form_too() -> None:
+    assert read("-n", "3").nproc_per_node == read("-n3").nproc_per_node == "3"
+
+
+def test_a_switch_that_is_on_by_itself_is_turned_off_by_no_or_its_variable() -> None:
+    assert read().torch is read("--torch").torch is True
+    assert read("--no-torch").torch is read(DISTDBG_TORCH="0").torch is False
+    assert read("--torch", DISTDBG_TORCH="0").torch is True
+
+
 def test_all_after_the_script_is_the_scripts() -> None:
     flags = parse(["--nnodes=2", "train.py", "--nnodes=5", "-h", "x"], {})
     assert flags.nnodes == "2"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdbg.launch.evidence import Evidence, RecordFacts
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.record_facts import RecordFacts
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.root_cause import Part, divide, find_root_cause
 from distdbg.record.ends import Cause, RankEnd

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import distdbg as dist
-from distdbg.runtime import calls
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api import calls
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.library import Library
-from distdbg.runtime.reduce_op import ReduceOp
 
 VERSION = 22703
 

@@ -15,11 +15,11 @@ import pytest
 import distdbg as dist
 from distdbg.control.clock import FREE_CLOCK
 from distdbg.errors import UsageError
-from distdbg.runtime import calls
+from distdbg.ops.call import Call
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api import calls
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.options import NcclOptions
-from distdbg.runtime.call import Call
-from distdbg.runtime.reduce_op import ReduceOp
 from tests.unit.nccl.stand_in import VERSION, Machine, StandInArray
 
 FLOAT32, UINT8 = 7, 1

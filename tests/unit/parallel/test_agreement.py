@@ -11,13 +11,8 @@ from distdbg.runtime.parallel.reducer.agreement import (
     retell,
     waiting_bucket,
 )
-from distdbg.runtime.parallel.reducer.passes import (
-    PassReport,
-    find_uneven,
-    is_partial,
-    judge_pass,
-    used_by_any,
-)
+from distdbg.runtime.parallel.reducer.pass_report import PassReport
+from distdbg.runtime.parallel.reducer.passes import find_uneven, is_partial, judge_pass, used_by_any
 
 SITE = "/home/me/train.py:12 (main)"
 OTHER = "/home/me/train.py:14 (main)"

@@ -18,7 +18,7 @@ import pytest
 import distdbg as dist
 from distdbg.record.entries import Mark, Op, SpanBegin
 from distdbg.record.reader import read_record
-from distdbg.runtime.future import Future
+from distdbg.runtime.handles.future import Future
 from distdbg.runtime.parallel.hooks import Later, allreduce_hook
 
 Floats = npt.NDArray[np.float32]

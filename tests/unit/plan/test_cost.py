@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Topology, make_plan
 from distdbg.runtime.plan import all_reduce as maker
 from distdbg.runtime.plan.cost import Cost, predict_s, predict_sampled_s, segment_costs_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Step, StepKind, Topology, make_plan
 from distdbg.runtime.plan.draw import draw, format_step
 from distdbg.runtime.plan.problem import uniform_problem

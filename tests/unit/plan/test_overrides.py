@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.layout import Layout, make_hosts
 from distdbg.runtime.plan.overrides import (
     Override,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology, make_plan
 from distdbg.runtime.plan.all_reduce import two_phase_slots
 from distdbg.runtime.plan.problem import uniform_problem

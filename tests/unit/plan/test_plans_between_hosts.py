@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology, make_plan
 from distdbg.runtime.plan.between.all_to_all import short_nbytes
 from distdbg.runtime.plan.between.choose import choose, names_for, plan_by_name

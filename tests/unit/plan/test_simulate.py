@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology
 from distdbg.runtime.plan.problem import uniform_problem
 from distdbg.runtime.plan.simulate import Fault, FaultKind, simulate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Space, Step, StepKind, Topology
 from distdbg.runtime.plan.problem import uniform_problem
 from distdbg.runtime.plan.simulate import FaultKind, simulate

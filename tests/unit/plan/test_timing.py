@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.between.choose import choose, fastest, names_for
 from distdbg.runtime.plan.between.estimate import estimate_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.record.batches import RanOut, Said, Track, find_ran_out
+from distdbg.record.batches import RanOut, find_ran_out
 from distdbg.record.known_marks import (
     BATCH,
     JOIN_OUT_OF_BATCHES,
@@ -11,6 +11,7 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
+from distdbg.record.loop_marks import Said, Track
 
 #: What a rank did, in order: a mark's name with its value, or a call.
 Did = list[tuple[str, int] | str]

@@ -17,7 +17,7 @@ Thread 0x00007f02 (most recent call first):
 
 Current thread 0x00007f01 (most recent call first):
   File "/job/train.py", line 7 in backward
-  File "{PACKAGE}runtime/group.py", line 9 in run
+  File "{PACKAGE}runtime/groups/group.py", line 9 in run
   File "/job/train.py", line 13 in main
 
 Extension modules: numpy (total: 1)
@@ -36,7 +36,7 @@ Traceback (most recent call last):
     step(1 /
          ^^^
   [Previous line repeated 3 more times]
-  File "{PACKAGE}runtime/collectives.py", line 61, in all_reduce
+  File "{PACKAGE}runtime/api/collectives.py", line 61, in all_reduce
   File "/job/train.py", line 12, in step
     y = x / 0
 ZeroDivisionError: division by zero

@@ -35,7 +35,7 @@ IN_OURS = "def op():\n    raise ValueError('no data')\n"
 
 
 def test_frames_of_the_package_are_hidden() -> None:
-    error = raised("\nop()\n", "/home/me/train.py", IN_OURS, f"{OURS}runtime/group.py")
+    error = raised("\nop()\n", "/home/me/train.py", IN_OURS, f"{OURS}runtime/groups/group.py")
     text = format_trimmed(error, package=OURS)
     assert "group.py" not in text
     assert 'File "/home/me/train.py", line 2' in text

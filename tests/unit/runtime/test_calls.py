@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.runtime import arguments, calls
-from distdbg.runtime.call import Call
-from distdbg.runtime.reduce_op import ReduceOp, make_premul_sum
+from distdbg.ops.call import Call
+from distdbg.ops.reduce_op import ReduceOp, make_premul_sum
+from distdbg.runtime.api import arguments, calls
 
 SUM = ReduceOp.SUM
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from distdbg.errors import JobAborted, MismatchError, RankLeft
+from distdbg.ops.call import Kind
 from distdbg.runtime.backends.failures import to_public
-from distdbg.runtime.call import Kind
 
 
 class _Fault(Exception):

@@ -10,8 +10,8 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import ConfigError, RendezvousError, UsageError
+from distdbg.runtime.process.world import World, current, use
 from distdbg.runtime.store import HashStore
-from distdbg.runtime.world import World, current, use
 from distdbg.testing.store_ranks import REFERENCE, register_reference, run_store_ranks
 
 

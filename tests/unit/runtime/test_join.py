@@ -15,7 +15,7 @@ import distdbg as dist
 from distdbg.algorithms import join as torchs_path
 from distdbg.record.entries import Finding, Mark
 from distdbg.record.reader import read_record
-from distdbg.runtime.world import current
+from distdbg.runtime.process.world import current
 from distdbg.testing.store_ranks import run_store_ranks
 
 

@@ -16,7 +16,7 @@ from distdbg.errors import (
     RankLeft,
 )
 from distdbg.runtime.backends.shared_memory import too_late
-from distdbg.runtime.member_liveness import Life, Lives
+from distdbg.runtime.members.member_liveness import Life, Lives
 from distdbg.runtime.rendezvous.process import identify_self, read_start
 
 

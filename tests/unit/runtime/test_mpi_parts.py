@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from distdbg import _native
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.backends.mpi.memory import Piece
 from distdbg.runtime.backends.mpi.reductions import name_of
 from distdbg.runtime.backends.mpi.wide import parts
 from distdbg.runtime.backends.nap import LONGEST_S, Nap
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType
 
 
 def test_every_reduction_that_is_defined_has_an_op() -> None:

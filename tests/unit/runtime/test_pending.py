@@ -12,8 +12,8 @@ import pytest
 
 from distdbg.errors import OpTimeout
 from distdbg.native import NativeError
+from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending
-from distdbg.runtime.call import Call, Kind
 
 
 class EndsMeanwhile:

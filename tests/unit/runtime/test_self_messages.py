@@ -11,7 +11,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import MismatchError, UsageError
-from distdbg.runtime.self_messages import is_alone
+from distdbg.runtime.backends.self_messages import is_alone
 from distdbg.testing.store_ranks import run_store_ranks
 
 

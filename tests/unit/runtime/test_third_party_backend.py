@@ -17,7 +17,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import DistBackendError, UsageError
-from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.testing.store_ranks import run_store_ranks
 
 Array = npt.NDArray[Any]

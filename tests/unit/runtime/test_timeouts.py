@@ -16,9 +16,9 @@ import pytest
 import distdbg as dist
 from distdbg import config
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
+from distdbg.ops.call import Call
 from distdbg.record.rank_words import where_is
-from distdbg.runtime.call import Call
-from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
 
 LIMIT_S = 0.05

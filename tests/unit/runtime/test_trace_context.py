@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.runtime.trace_context import TraceContext, names_traces
+from distdbg.runtime.recorder.trace_context import TraceContext, names_traces
 
 TRACE = 0x4BF92F3577B34DA6A3CE929D0E0E4736
 WORDS = (0x4BF92F3577B34DA6, 0xA3CE929D0E0E4736, 9, True)

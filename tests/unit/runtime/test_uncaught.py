@@ -16,7 +16,7 @@ from distdbg.diagnose.load.run_folder import load_run
 from distdbg.errors import PeerLost, UsageError
 from distdbg.record.folders import user_folder
 from distdbg.record.known_marks import THREAD_ERROR
-from distdbg.runtime.uncaught import know_run, print_in_blocks, text_of
+from distdbg.runtime.process.uncaught import know_run, print_in_blocks, text_of
 
 LOST = PeerLost("rank 2 died", peer=2, how="died (signal 9, SIGKILL)", details=["unusable"])
 
@@ -24,7 +24,7 @@ LOST = PeerLost("rank 2 died", peer=2, how="died (signal 9, SIGKILL)", details=[
 @pytest.fixture(autouse=True)
 def is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever other tests have made of this process."""
-    monkeypatch.setattr("distdbg.runtime.uncaught._runs", [])
+    monkeypatch.setattr("distdbg.runtime.process.uncaught._runs", [])
 
 
 def below_launcher(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
@@ -161,7 +161,7 @@ def test_torchs_hook_puts_no_second_number_before_the_lines(
 
 INTERRUPTED = """\
 import os, signal
-from distdbg.runtime import uncaught
+from distdbg.runtime.process import uncaught
 
 def late(error, whole=uncaught.text_of):
     os.kill(os.getpid(), signal.SIGINT)

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.tracing import TracedPending
 from distdbg.control.clock import FREE_CLOCK
 from distdbg.debugger.breaking import BreakingPending
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import await_end
 from distdbg.runtime.backends.staging import StagedPending
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import await_end
-from distdbg.runtime.future import Future
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.watcher import Watcher
-from distdbg.runtime.work import NO_DEADLINE, ManyPending, Work, WorkResult
-from distdbg.runtime.world import World, use
+from distdbg.runtime.backends.tracing import TracedPending
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.handles.future import Future
+from distdbg.runtime.handles.watcher import Watcher
+from distdbg.runtime.handles.work import NO_DEADLINE, ManyPending, Work, WorkResult
+from distdbg.runtime.process.world import World, use
 
 
 class ManualPending:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from distdbg.check.foreign.agreement import Agreement
 from distdbg.errors import OpTimeout
-from distdbg.runtime.call import Call, Kind
+from distdbg.ops.call import Call, Kind
+from distdbg.runtime.backends.checked.agreement import Agreement
 
 
 class Control:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.groups import InFlight, Tapped
 from distdbg.torch_bridge.tap.pending import TorchPending

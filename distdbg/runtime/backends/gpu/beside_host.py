@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.native import Group, RecordedOp
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Engine, Pending
+from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.backends.gpu import capabilities, driver
 from distdbg.runtime.backends.gpu.messages import GpuMessages
 from distdbg.runtime.backends.gpu.mixed import Issued
 from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.debugger_seam import on_other_rules
-from distdbg.runtime.device_arrays import is_on_device
-from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.cpu import CpuEngine
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

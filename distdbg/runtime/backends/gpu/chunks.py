@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from distdbg.ops.call import Kind
+from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.host_memory import HostMemory
-from distdbg.runtime.call import Kind
-from distdbg.runtime.dtypes import Dtype
 
 #: Of all blocks of one chunk together. NOT MEASURED: long enough that a copy's latency is nothing beside it.
 CHUNK_NBYTES: int = 4 << 20

@@ -14,32 +14,33 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from distdbg.check.absent import doing, where_is
 from distdbg.check.explain import describe
-from distdbg.check.foreign.array_facts import key_of
-from distdbg.check.foreign.call_facts import call_facts
-from distdbg.check.foreign.table import MOST_WORDS
-from distdbg.check.out_of_batches import tell_out_of_batches
 from distdbg.check.signature import fingerprint
 from distdbg.config import read_setting
 from distdbg.errors import DistStoreError, OpTimeout, RendezvousError
 from distdbg.native import Form, Group, NativeError, Plan, View
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.cuts import Cut, cut_blocks, is_input_cut, is_output_cut
+from distdbg.ops.dtypes import Dtype
 from distdbg.record.durations import duration_text
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
+from distdbg.runtime.backends.checked.array_facts import key_of
+from distdbg.runtime.backends.checked.call_facts import call_facts
+from distdbg.runtime.backends.checked.table import MOST_WORDS
 from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.member_liveness import Lives
+from distdbg.runtime.members.absent import doing, where_is
+from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.out_of_batches import tell_out_of_batches
 from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind
 from distdbg.runtime.store import PrefixStore
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 _GATE: Final = compiling.step_tuple(Step(StepKind.GATE))
@@ -182,8 +183,8 @@ class GpuControlGroup:
         views_out = views_in
         if outputs is not inputs:
             views_out = tuple([View(x, True) for x in outputs])
-        in_cuts = compiling.cut_blocks(views_in, None, size, compiling.is_input_cut(kind))
-        out_cuts = compiling.cut_blocks(views_out, None, size, compiling.is_output_cut(kind))
+        in_cuts = cut_blocks(views_in, None, size, is_input_cut(kind))
+        out_cuts = cut_blocks(views_out, None, size, is_output_cut(kind))
         key = (kind, header.call.root, op_code, dtype, tuple(in_cuts), tuple(out_cuts))
         plan = self._plans.get((header.fingerprint, *key))
         if plan is None:
@@ -200,8 +201,8 @@ class GpuControlGroup:
         header: OpHeader,
         key: tuple[object, ...],
         steps: list[compiling.StepTuple],
-        in_cuts: list[compiling.Cut],
-        out_cuts: list[compiling.Cut],
+        in_cuts: list[Cut],
+        out_cuts: list[Cut],
         dtype: Dtype,
         op_code: int,
     ) -> Plan:

@@ -13,8 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from distdbg.check.foreign.lane import Lane
-from distdbg.check.levels import level_of
 from distdbg.errors import (
     DistBackendError,
     DistError,
@@ -23,7 +21,14 @@ from distdbg.errors import (
     RendezvousError,
     UsageError,
 )
-from distdbg.runtime.backends import compile as compiling
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.engine import Pending
+from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
+from distdbg.runtime.arrays.torch_arrays import is_tensor
+from distdbg.runtime.backends.checked.lane import Lane
 from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
@@ -32,16 +37,11 @@ from distdbg.runtime.backends.gpu.mixed import Issued, MixedWatch
 from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import Way
 from distdbg.runtime.backends.nccl.streams import current_stream
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.engine import Pending
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp, check_reduce
-from distdbg.runtime.torch_arrays import is_tensor
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.groups.levels import level_of
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 #: So long a host that waits for the device asks without a pause, then with one.
@@ -54,7 +54,7 @@ _PATIENCE_S: Final = 2.0
 
 
 class GpuEngine:
-    """Implements Engine; see distdbg/runtime/engine.py."""
+    """Implements Engine; see distdbg/ops/engine.py."""
 
     def __init__(
         self,
@@ -192,8 +192,8 @@ class GpuEngine:
         return Job(
             kind,
             dtype,
-            _blocks(inputs, call.input_splits, size, compiling.is_input_cut(kind)),
-            _blocks(outputs, call.output_splits, size, compiling.is_output_cut(kind)),
+            _blocks(inputs, call.input_splits, size, is_input_cut(kind)),
+            _blocks(outputs, call.output_splits, size, is_output_cut(kind)),
             is_in_place=inputs is outputs,
             factor=call.op.factor if call.op is not None and premul else None,
             reads=kind is not Kind.BROADCAST or is_root,
@@ -346,5 +346,5 @@ def _blocks(
 ) -> list[Block]:
     return [
         Block(buffers[index].address + offset, nbytes)
-        for index, offset, nbytes in compiling.cut_blocks(buffers, splits, size, is_cut)
+        for index, offset, nbytes in cut_blocks(buffers, splits, size, is_cut)
     ]

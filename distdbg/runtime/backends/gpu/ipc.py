@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from distdbg.check.explain import describe, explain_mismatch
-from distdbg.check.foreign.table import MOST_WORDS, Table
-from distdbg.check.logs import get_logger
 from distdbg.errors import MismatchError
+from distdbg.log.logs import get_logger
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.backends.checked.table import MOST_WORDS, Table
 from distdbg.runtime.backends.gpu.chunks import Block, Job
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 from distdbg.runtime.backends.gpu.driver import Driver
@@ -42,8 +44,6 @@ from distdbg.runtime.backends.gpu.schedule import (
     source_blocks,
     target_block,
 )
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import ReduceOp
 
 _log = get_logger("runtime")
 

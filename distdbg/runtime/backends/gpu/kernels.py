@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.schedule import WORD_NBYTES, Reduction
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType
 
 #: Of a block; and at most so many of them, enough for every GPU there is: more would wait for their turn.
 _THREADS: Final = 512

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.errors import DistBackendError
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.message_offer import MOST_FREED, MessageOffer
-from distdbg.runtime.device_arrays import DeviceBuffer
 
 #: Kept open at most of all peers, and remembered of what was offered to one.
 MOST_OPEN: Final = 64

@@ -20,25 +20,25 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from distdbg.check.logs import get_logger
 from distdbg.errors import DistBackendError, DistError
+from distdbg.log.logs import get_logger
 from distdbg.native import Form, Group, Message, NativeError
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
 from distdbg.record.forms import write_form
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer, device_text
+from distdbg.runtime.arrays.torch_arrays import is_plain, is_tensor
 from distdbg.runtime.backends.gpu.message_memory import Offers, OpenedMemory
 from distdbg.runtime.backends.gpu.message_offer import pack
 from distdbg.runtime.backends.gpu.transfer import Transfer
 from distdbg.runtime.backends.nccl.streams import current_stream
 from distdbg.runtime.backends.pending import CpuPending
 from distdbg.runtime.backends.staging import StagedPending
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer, device_text
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.torch_arrays import is_plain, is_tensor
 
 if TYPE_CHECKING:
+    from distdbg.ops.engine import Pending
     from distdbg.runtime.backends.cpu import CpuEngine
     from distdbg.runtime.backends.gpu.driver import Driver
-    from distdbg.runtime.engine import Pending
 
 _log = get_logger("runtime")
 

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from distdbg.check.absent import issued, recorded, waits_in
 from distdbg.errors import CollectiveError, MismatchError, format_ranks
 from distdbg.native import Group
+from distdbg.ops.call import Call
 from distdbg.runtime.backends.failures import BROKEN, DIFFERS
-from distdbg.runtime.call import Call
+from distdbg.runtime.members.absent import issued, recorded, waits_in
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
 
 #: Between two looks; an op that waits in two of them is looked at.
 _LOOK_S: Final = 0.1

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, OpTimeout
+from distdbg.ops.call import Call
 from distdbg.record.durations import duration_text
-from distdbg.runtime.call import Call
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 #: A wait looks at the clock of the job so often; its end wakes it at once.
 _SLICE_S = 0.05
 
 
 class GpuPending:
-    """Implements Pending; see distdbg/runtime/engine.py."""
+    """Implements Pending; see distdbg/ops/engine.py."""
 
     __slots__ = ("_call", "_clock", "_ended", "_error", "_group", "_lock", "_on_end")
 

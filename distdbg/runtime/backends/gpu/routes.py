@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
-from distdbg.runtime.call import Call, Kind
+from distdbg.ops.call import Call, Kind
 
 
 class Way(IntEnum):

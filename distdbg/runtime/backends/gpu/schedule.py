@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from distdbg.ops.call import Kind
 from distdbg.runtime.backends.gpu.chunks import Block
-from distdbg.runtime.call import Kind
 
 #: Parts of arrays begin at multiples of it, so that they are read in words of this size.
 WORD_NBYTES: Final = 16

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.check.logs import get_logger
 from distdbg.errors import OpTimeout
+from distdbg.log.logs import get_logger
 from distdbg.native import Form, Group, Message, View
+from distdbg.ops.call import Call, Kind
 from distdbg.record.durations import duration_text
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.gpu.message_offer import unpack
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.gpu.driver import Bytes, Driver

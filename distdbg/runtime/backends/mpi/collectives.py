@@ -12,6 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distdbg.native import View, divide
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType
+from distdbg.runtime.arrays.buffers import input_of, output_of
 from distdbg.runtime.backends.mpi import wide
 from distdbg.runtime.backends.mpi.memory import (
     Piece,
@@ -21,10 +25,6 @@ from distdbg.runtime.backends.mpi.memory import (
     joined,
     room_for,
 )
-from distdbg.runtime.buffers import input_of, output_of
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.mpi.any_source import AnySource

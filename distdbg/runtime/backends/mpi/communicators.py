@@ -12,15 +12,15 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distdbg.check.foreign.worker_threads import Hands
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError, format_ranks
 from distdbg.record.durations import duration_text
+from distdbg.runtime.backends.checked.worker_threads import Hands
 from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.library import Library
 from distdbg.runtime.backends.mpi.memory import Started
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

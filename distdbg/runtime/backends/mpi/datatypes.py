@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.dtypes import Dtype
 
 #: MPI's names. What is not here has no datatype in the standard.
 _NAMES = {

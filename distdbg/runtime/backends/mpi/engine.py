@@ -1,6 +1,6 @@
 """MpiEngine: one group's ops as non-blocking ops of MPI, each with a deadline.
 
-What is compared between ranks is put around it, as around any other backend (distdbg/check/foreign).
+What is compared between ranks is put around it, as around any other backend (backends/checked).
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from distdbg.config import read_setting
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, UsageError
-from distdbg.runtime.arguments import check_arrays
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Pending
+from distdbg.runtime.api.arguments import check_arrays
+from distdbg.runtime.arrays.device_wait import wait_for_device
 from distdbg.runtime.backends.mpi import collectives, library, messages
 from distdbg.runtime.backends.mpi.any_source import AnySource
 from distdbg.runtime.backends.mpi.collectives import MpiGroup
@@ -22,13 +25,10 @@ from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.on_gpus import goes_direct
 from distdbg.runtime.backends.mpi.pending import MpiPending
 from distdbg.runtime.backends.staging import Staged, StagedPending, is_for_device
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_wait import wait_for_device
-from distdbg.runtime.engine import Pending
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 #: The check around it knows better who is late, and looks half a second after the limit.
@@ -36,7 +36,7 @@ _SLACK_NS: Final = 2_000_000_000
 
 
 class MpiEngine:
-    """Implements Engine; see distdbg/runtime/engine.py."""
+    """Implements Engine; see distdbg/ops/engine.py."""
 
     #: Elements are moved, so ranks may differ in the order of memory.
     distdbg_reads_strides = True

@@ -20,7 +20,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from distdbg.check.logs import get_logger
+from distdbg.log.logs import get_logger
 from distdbg.runtime.backends.nap import LONGEST_S, Nap
 from distdbg.runtime.rendezvous.process import is_gone
 

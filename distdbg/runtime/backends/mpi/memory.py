@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distdbg.runtime.buffers import Buffer
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.arrays.buffers import Buffer
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

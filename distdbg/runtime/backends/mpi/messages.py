@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.errors import DistBackendError, UsageError
+from distdbg.ops.call import Call, Kind
+from distdbg.runtime.arrays.buffers import output_of
 from distdbg.runtime.backends.mpi import wide
 from distdbg.runtime.backends.mpi.collectives import MpiGroup, give, take
 from distdbg.runtime.backends.mpi.memory import Piece, Started, bytes_of
-from distdbg.runtime.buffers import output_of
-from distdbg.runtime.call import Call, Kind
 
 
 def check_tag(call: Call, limit: int) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from distdbg.ops.call import Call
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType
+from distdbg.runtime.arrays.buffers import overlaps
+from distdbg.runtime.arrays.device_arrays import as_view, is_on_device
 from distdbg.runtime.backends.mpi.reductions import name_of
-from distdbg.runtime.buffers import overlaps
-from distdbg.runtime.call import Call
-from distdbg.runtime.device_arrays import as_view, is_on_device
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType
 
 
 def reads_gpus(mpi: Any) -> bool:

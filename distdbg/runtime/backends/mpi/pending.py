@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import DistBackendError, DistError, InternalError, OpTimeout
+from distdbg.ops.call import Call, Kind
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.mpi.any_source import Receive
 from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.memory import Started
 from distdbg.runtime.backends.mpi.messages import check_received
 from distdbg.runtime.backends.nap import Nap
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.mpi.engine import MpiEngine
@@ -30,7 +30,7 @@ _WATCH_NS: Final = 20_000_000
 
 
 class MpiPending:
-    """Implements Pending; see distdbg/runtime/engine.py."""
+    """Implements Pending; see distdbg/ops/engine.py."""
 
     __slots__ = (
         "_deadline_ns",

@@ -13,9 +13,9 @@ import threading
 from typing import Any
 
 from distdbg.native import View, reduce
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.backends.mpi.datatypes import FOREIGN_TO_MPI, Datatypes
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType
 
 _NARROW = (Dtype.uint8, Dtype.int8, Dtype.uint16, Dtype.int16)
 _BOOL = {

@@ -14,7 +14,7 @@ from distdbg.errors import DistBackendError, DistError, MismatchError
 from distdbg.runtime.backends.nccl.arrivals import await_members, ranks_text
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistStoreError, OpTimeout, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.runtime.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import Lives
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdbg.check.foreign.wrapping import put_beside
 from distdbg.errors import format_ranks
 from distdbg.runtime.backends.by_device import ByDevice
+from distdbg.runtime.backends.checked.wrapping import put_beside
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.making import make_engine
 from distdbg.runtime.backends.nccl.queued import QueuedEngine
-from distdbg.runtime.debugger_seam import on_other_rules
+from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
-    from distdbg.runtime.engine import Engine
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.ops.engine import Engine
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

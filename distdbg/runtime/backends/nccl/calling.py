@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.backends.nccl import reductions, wire
 from distdbg.runtime.backends.nccl.ending import Ending
 from distdbg.runtime.backends.nccl.library import Library
@@ -19,9 +22,6 @@ from distdbg.runtime.backends.nccl.steps import (
     steps_of,
 )
 from distdbg.runtime.backends.nccl.streams import Streams
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
-from distdbg.runtime.dtypes import Dtype
 
 
 class Calling:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.check.foreign.worker_threads import Hands
 from distdbg.errors import (
     DistBackendError,
     DistError,
@@ -25,12 +24,13 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.record.durations import duration_text
+from distdbg.runtime.backends.checked.worker_threads import Hands
 from distdbg.runtime.backends.nccl.failures import advice, is_nccls, to_error
 from distdbg.runtime.backends.nccl.library import Library
 from distdbg.runtime.backends.nccl.wire import version_text
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 _VERDICT: Final = "nccl/id"

@@ -2,7 +2,7 @@
 
     the caller's stream  ---ready event--->  the group's stream: NCCL  ---event at the end--->  who waits
 
-What is compared between ranks is put around it, as around any other backend (distdbg/check/foreign).
+What is compared between ranks is put around it, as around any other backend (backends/checked).
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from typing import Any, Final, NoReturn
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, InternalError, UsageError, format_error
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.engine import Pending
+from distdbg.runtime.arrays.device_arrays import device_buffer
+from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.nccl.calling import Calling
 from distdbg.runtime.backends.nccl.ending import Ending
 from distdbg.runtime.backends.nccl.failures import to_error
@@ -24,19 +29,14 @@ from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
 from distdbg.runtime.backends.nccl.watchdog import watchdog
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import device_buffer
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.engine import Pending
-from distdbg.runtime.torch_arrays import is_tensor
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 #: The check around it knows better who is late, and looks half a second after the limit.
 _SLACK_NS: Final = 2_000_000_000
 
 
 class NcclEngine:
-    """Implements Engine; see distdbg/runtime/engine.py."""
+    """Implements Engine; see distdbg/ops/engine.py."""
 
     #: Messages match in order, whatever their tags.
     distdbg_ignores_tags = True

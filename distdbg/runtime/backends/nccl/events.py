@@ -9,7 +9,7 @@ import atexit
 import threading
 from typing import Final
 
-from distdbg.check.logs import get_logger
+from distdbg.log.logs import get_logger
 from distdbg.native import EventReader, NativeError
 
 _log = get_logger("runtime")

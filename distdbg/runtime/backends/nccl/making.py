@@ -13,7 +13,7 @@ from distdbg.runtime.backends.nccl.library import load
 from distdbg.runtime.backends.nccl.options import NcclOptions
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

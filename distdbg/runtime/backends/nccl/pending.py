@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout
+from distdbg.ops.call import Call, Kind
 from distdbg.record.durations import duration_text
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.nccl.streams import has_passed
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer
-from distdbg.runtime.work import NO_DEADLINE
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.nccl.engine import NcclEngine
@@ -29,7 +29,7 @@ _WATCH_NS: Final = 20_000_000
 
 
 class NcclPending:
-    """Implements Pending; see distdbg/runtime/engine.py."""
+    """Implements Pending; see distdbg/ops/engine.py."""
 
     __slots__ = (
         "_engine",

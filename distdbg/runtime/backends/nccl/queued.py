@@ -11,14 +11,14 @@ from functools import partial
 
 from distdbg.errors import DistError, InternalError
 from distdbg.native import RecordedOp, Recorder
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Pending
 from distdbg.record.format import Flag, Status
 from distdbg.runtime.backends.nccl.events import event_reader
 from distdbg.runtime.backends.nccl.library import load
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.recorded import RecordedEngine
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Pending
-from distdbg.runtime.waits import waiting_for
+from distdbg.runtime.handles.waits import waiting_for
 
 
 class QueuedEngine(RecordedEngine):

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from distdbg.errors import UsageError
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp, check_reduce
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
 
 _SUM, _PRODUCT, _MAX, _MIN, _AVG = range(5)
 _PLAIN: Final = {

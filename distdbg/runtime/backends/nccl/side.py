@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distdbg.runtime.device_arrays import DeviceBuffer
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 
 
 class DeviceSide:

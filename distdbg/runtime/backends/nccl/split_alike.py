@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from distdbg.check.sites import call_site
 from distdbg.errors import MismatchError, format_ranks
+from distdbg.ops.sites import call_site
 from distdbg.runtime.backends.nccl.arrivals import await_members, ranks_text
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)

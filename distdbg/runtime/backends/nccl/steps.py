@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from distdbg.ops.call import Call, Kind
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.nccl.wire import Wire
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.device_arrays import DeviceBuffer
 
 #: A copy inside of the device: target, source, bytes; before NCCL's calls, or after all of them.
 COPY = "copy"

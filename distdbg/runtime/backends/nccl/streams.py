@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.backends.nccl.library import Library
-from distdbg.runtime.device_arrays import DeviceBuffer, device_buffer
 
 #: Above the default; CUDA takes the nearest one that the device has.
 _HIGH: Final = -1

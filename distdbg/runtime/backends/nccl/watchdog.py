@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from distdbg.runtime.backends.nccl.pending import NcclPending
-from distdbg.runtime.waits import not_waiting
+from distdbg.runtime.handles.waits import not_waiting
 
 #: Between two looks, for as long as the ops in flight are young; then it grows.
 _FIRST_S: Final = 0.001

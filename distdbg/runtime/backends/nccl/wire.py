@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from distdbg.errors import UsageError
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.dtypes import Dtype
 
 _UINT8: Final = 1
 _CODES: Final = {

@@ -17,7 +17,11 @@ import numpy as np
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.native import View, divide
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.record.durations import duration_text
+from distdbg.runtime.arrays.buffers import copy_of
+from distdbg.runtime.arrays.device_wait import wait_for_device
 from distdbg.runtime.backends.nap import Nap
 from distdbg.runtime.backends.progress import Progress
 from distdbg.runtime.backends.ucc import library as ucc
@@ -28,10 +32,6 @@ from distdbg.runtime.backends.ucc.memory import (
     give,
     take,
 )
-from distdbg.runtime.buffers import copy_of
-from distdbg.runtime.device_wait import wait_for_device
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.ucc.team import Team

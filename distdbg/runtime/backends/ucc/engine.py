@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import UsageError
-from distdbg.runtime.arguments import check_arrays
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.engine import Engine, Pending
+from distdbg.runtime.api.arguments import check_arrays
+from distdbg.runtime.arrays.buffers import input_of
 from distdbg.runtime.backends.foreign import ForeignEngine
 from distdbg.runtime.backends.ucc.backend import UccBackend, can_reduce
 from distdbg.runtime.backends.ucc.library import load
 from distdbg.runtime.backends.ucc.memory import check_places
 from distdbg.runtime.backends.ucc.messages import make_messages
 from distdbg.runtime.backends.ucc.team import Team
-from distdbg.runtime.buffers import input_of
-from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.engine import Engine, Pending
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

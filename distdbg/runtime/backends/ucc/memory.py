@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from distdbg.errors import UsageError
-from distdbg.runtime import device_arrays
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.arrays import device_arrays
+from distdbg.runtime.arrays.buffers import as_input, as_output
+from distdbg.runtime.arrays.device_wait import library_of
+from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.ucc.library import CUDA, HOST
-from distdbg.runtime.buffers import as_input, as_output
-from distdbg.runtime.device_wait import library_of
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.torch_arrays import is_tensor
 
 #: An array of any library.
 Array = Any

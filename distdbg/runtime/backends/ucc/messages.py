@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distdbg.check.absent import doing, where_is
 from distdbg.runtime.backends.cpu import CpuEngine
+from distdbg.runtime.members.absent import doing, where_is
 from distdbg.runtime.store import PrefixStore
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 

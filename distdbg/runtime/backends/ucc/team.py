@@ -18,7 +18,7 @@ from distdbg.runtime.backends.ucc import library as ucc
 from distdbg.runtime.backends.ucc.library import ContextParams, Exchange, Library, TeamParams
 
 if TYPE_CHECKING:
-    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 #: Between two looks while the team is made or left.

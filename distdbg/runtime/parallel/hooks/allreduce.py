@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.runtime.collectives import all_reduce
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.group import Group, ProcessGroup, resolve
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.api.collectives import all_reduce
+from distdbg.runtime.arrays.torch_arrays import is_tensor
+from distdbg.runtime.groups.group import Group, ProcessGroup, resolve
 from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
-from distdbg.runtime.torch_arrays import is_tensor
 
 
 def group_of(state: Group) -> ProcessGroup:

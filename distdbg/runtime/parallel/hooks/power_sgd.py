@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from distdbg.errors import UsageError
-from distdbg.runtime.buffers import copy_of, empty_like
-from distdbg.runtime.collectives import all_reduce
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.group import Group, ProcessGroup
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.api.collectives import all_reduce
+from distdbg.runtime.arrays.buffers import copy_of, empty_like
+from distdbg.runtime.arrays.torch_arrays import is_tensor
+from distdbg.runtime.groups.group import Group, ProcessGroup
 from distdbg.runtime.parallel.hooks.allreduce import allreduce_hook, assign, cast, group_of
 from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
-from distdbg.runtime.torch_arrays import is_tensor
 
 
 @dataclass(slots=True)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distdbg.runtime.collectives import all_gather_into_tensor
-from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.group import Group
+from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.api.collectives import all_gather_into_tensor
+from distdbg.runtime.arrays.torch_arrays import is_tensor
+from distdbg.runtime.groups.group import Group
 from distdbg.runtime.parallel.hooks.allreduce import assign, cast, group_of
 from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
-from distdbg.runtime.torch_arrays import is_tensor
 
 Floats = npt.NDArray[np.float32]
 

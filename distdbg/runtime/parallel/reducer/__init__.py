@@ -12,6 +12,7 @@ hooked.py      how a comm hook is called, and what follows where it raises
 agreement.py   whether all ranks have the same model; errors of ops in DDP's words; pure
 exchange.py    what ranks tell each other after a pass that was unusual
 partial.py     which gradients have come, over several backward passes; pure
+pass_report.py  what one rank saw in one pass; plain values
 passes.py      whether all ranks did the same in a pass; pure
 construction.py  the comparison of models and values when a reducer is made
 measures.py    times of forward, backward and communication, and the facts of the log

@@ -6,14 +6,12 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distdbg.check.arrays import few, odd_ranks, say_ranks
-from distdbg.check.sites import shorten
 from distdbg.errors import CollectiveError, MismatchError, PeerLost, RankLeft, format_ranks
-
-if TYPE_CHECKING:
-    from distdbg.runtime.parallel.reducer.passes import PassReport, UnevenPass
+from distdbg.ops.sites import shorten
+from distdbg.runtime.parallel.reducer.pass_report import PassReport, UnevenPass
 
 #: An op failed; a rank that was killed is no CollectiveError.
 Failed = CollectiveError | PeerLost

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from distdbg.check.assert_same import assert_same
-from distdbg.check.log_levels import DebugLevel
-from distdbg.check.logs import get_logger
 from distdbg.errors import CollectiveError, DistError, DivergedError
+from distdbg.log.log_levels import DebugLevel
+from distdbg.log.logs import get_logger
 from distdbg.record.writing import write_error
-from distdbg.runtime.buffers import as_input
-from distdbg.runtime.collectives import all_gather_into_tensor
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.objects import all_gather_object
+from distdbg.runtime.api.assert_same import assert_same
+from distdbg.runtime.api.collectives import all_gather_into_tensor
+from distdbg.runtime.api.objects import all_gather_object
+from distdbg.runtime.arrays.buffers import as_input
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.parallel.reducer.agreement import Description, compare_models
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.names import list_names

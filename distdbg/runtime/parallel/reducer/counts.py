@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.runtime.parallel.reducer.passes import PassReport, UnevenPass, find_uneven
+from distdbg.runtime.parallel.reducer.pass_report import PassReport, UnevenPass
+from distdbg.runtime.parallel.reducer.passes import find_uneven
 
 
 class Counts:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.objects import all_gather_object
+from distdbg.log.logs import get_logger
+from distdbg.runtime.api.objects import all_gather_object
+from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.parallel.reducer.construction import recorded
 from distdbg.runtime.parallel.reducer.counts import Counts
-from distdbg.runtime.parallel.reducer.passes import PassReport, is_partial, judge_pass
+from distdbg.runtime.parallel.reducer.pass_report import PassReport
+from distdbg.runtime.parallel.reducer.passes import is_partial, judge_pass
 
 _log = get_logger("parallel")
 

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.runtime.torch_arrays import is_tensor
+from distdbg.runtime.arrays.torch_arrays import is_tensor
 
 _HINT = "see the section on comm hooks in docs/how-to/train-data-parallel.md"
 

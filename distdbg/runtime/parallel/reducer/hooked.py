@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distdbg.check.levels import level_of
-from distdbg.check.log_levels import DebugLevel
 from distdbg.errors import CollectiveError, PeerLost
-from distdbg.runtime.group import ProcessGroup
+from distdbg.log.log_levels import DebugLevel
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.parallel.reducer.agreement import is_ahead
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket

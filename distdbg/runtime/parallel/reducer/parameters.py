@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from distdbg.runtime.dtypes import Dtype
+from distdbg.ops.dtypes import Dtype
 
 _BY_LABEL = {dtype.label: dtype for dtype in Dtype}
 

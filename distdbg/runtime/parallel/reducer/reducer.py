@@ -4,9 +4,8 @@ Every rank issues the ops of a pass in one order: its buckets, by their numbers,
 that is missing is zeros, so no rank ever waits for an op that another one leaves out; the status says that
 something was unusual, and only then the ranks exchange names.
 
-The status of a plain pass is one more element of the last bucket: that is on its way when all gradients are
-there, or in finish(), so it is known by then. With a comm hook, and where parameters may be unused, it is an
-op of its own.
+The status of a plain pass is one more element of the last bucket, which is on its way by finish() at the
+latest. With a comm hook, and where parameters may be unused, it is an op of its own.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from distdbg.check.levels import level_of
-from distdbg.check.log_levels import DebugLevel
-from distdbg.check.logs import get_logger
-from distdbg.check.sites import call_site
 from distdbg.errors import CollectiveError, DistError, MismatchError, PeerLost, UsageError
+from distdbg.log.log_levels import DebugLevel
+from distdbg.log.logs import get_logger
+from distdbg.ops.sites import call_site
 from distdbg.record.known_marks import STEP
-from distdbg.runtime.collectives import all_reduce, broadcast
-from distdbg.runtime.group import ProcessGroup
-from distdbg.runtime.marks import mark, span
+from distdbg.runtime.api.collectives import all_reduce, broadcast
+from distdbg.runtime.api.marks import mark, span
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.levels import level_of
+from distdbg.runtime.handles.work import Work
 from distdbg.runtime.parallel.reducer.agreement import (
     STATUS,
     Failed,
@@ -44,9 +44,9 @@ from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
 from distdbg.runtime.parallel.reducer.measures import Measures, Moments
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.partial import Partial
-from distdbg.runtime.parallel.reducer.passes import PassReport, came_twice, used_by_any
+from distdbg.runtime.parallel.reducer.pass_report import PassReport
+from distdbg.runtime.parallel.reducer.passes import came_twice, used_by_any
 from distdbg.runtime.parallel.reducer.status import Status, named
-from distdbg.runtime.work import Work
 
 _log = get_logger("parallel")
 _ORDER_NAME = "DDP order of buckets"

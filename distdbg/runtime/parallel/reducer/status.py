@@ -12,11 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from distdbg.errors import MismatchError
-from distdbg.runtime.collectives import all_reduce
-from distdbg.runtime.group import ProcessGroup
+from distdbg.ops.reduce_op import ReduceOp
+from distdbg.runtime.api.collectives import all_reduce
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.handles.work import Work
 from distdbg.runtime.parallel.reducer.agreement import STATUS, is_ahead
-from distdbg.runtime.reduce_op import ReduceOp
-from distdbg.runtime.work import Work
 
 Result = TypeVar("Result")
 

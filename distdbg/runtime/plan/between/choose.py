@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.between.all_gather import plan_all_gather
 from distdbg.runtime.plan.between.all_reduce import plan_all_reduce
 from distdbg.runtime.plan.between.all_to_all import can_bruck, plan_all_to_all

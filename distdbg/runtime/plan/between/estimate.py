@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.link import Link
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Topology

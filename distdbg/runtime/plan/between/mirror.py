@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
 from distdbg.runtime.plan.all_reduce import flat
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter

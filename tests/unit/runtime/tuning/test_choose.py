@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.tuning.choose import choose_profile, choose_ways, fastest
 from distdbg.runtime.tuning.profile import CLASSES, NEVER, Profile, Way, Ways
 from distdbg.runtime.tuning.trials import (

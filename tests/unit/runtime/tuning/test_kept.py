@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.tuning import background
 from distdbg.runtime.tuning.busy import is_disturbing
 from distdbg.runtime.tuning.current import current_profile

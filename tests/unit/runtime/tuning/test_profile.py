@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.problem import uniform_problem
 from distdbg.runtime.plan.simulate import simulate

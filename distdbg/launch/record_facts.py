@@ -1,0 +1,25 @@
+"""What the record of a rank says at its end, read by `left_record.py`: a plain value, without the reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distdbg.record.format import Exit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFacts:
+    """What the record of a rank says at its end."""
+
+    path: str
+    doing: str = ""
+    """'in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step)'."""
+    how: Exit | None = None
+    raised: str = ""
+    """'ValueError: no data'."""
+    raised_wall_ns: int = 0
+    error_type: str = ""
+    """Of the last error that one of its ops had, with the ranks of it."""
+    error_ranks: tuple[int, ...] = ()
+    thread_error: str = ""
+    """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""

@@ -1,0 +1,88 @@
+"""Block: ops that another backend gets together, each after its agreement at DETAIL."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from distdbg.errors import DistError
+from distdbg.ops.call import Call, Kind
+from distdbg.runtime.backends.checked.agreement import Agreement
+from distdbg.runtime.backends.checked.checked_pending import CheckedPending
+from distdbg.runtime.handles.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
+
+
+class Block:
+    """What one thread submits between begin_block() and end_block()."""
+
+    def __init__(self, engine: CheckedEngine) -> None:
+        self._engine = engine
+        self._ops: list[CheckedPending] = []
+
+    @property
+    def has_agreements(self) -> bool:
+        """Whether ranks are asked before its ops; not of messages, which have headers."""
+        return any(op.call.kind < Kind.SEND for op in self._ops)
+
+    def add(self, call: Call) -> CheckedPending:
+        """An op that waits for the end of the block."""
+        pending = CheckedPending(self._engine, call, None, None)
+        self._ops.append(pending)
+        return pending
+
+    def begin_agreements(self) -> None:
+        """Number the ops. They start in this order: `order` is held until they have, or are queued."""
+        ops, self._ops = self._ops, []
+        for op in ops:
+            try:
+                op.agree(self._engine.begin_agreement(op.call))
+                self._ops.append(op)
+            except DistError as error:
+                op.fail(error)
+
+    def start_agreed(self) -> None:
+        """Wait for all agreements, then start what all mean; on the lane."""
+        agreed = [op for op in self._ops if self._has_agreed(op)]
+        self._start(agreed, is_agreed=True)
+
+    def start_now(self) -> list[Agreement]:
+        """Start all; returns the agreements that nobody has waited for."""
+        self._start(self._ops, is_agreed=False)
+        return [op.agreement for op in self._ops if op.agreement is not None]
+
+    def _has_agreed(self, op: CheckedPending) -> bool:
+        assert op.agreement is not None  # a block has collectives or messages, not both
+        try:
+            op.agreement.wait(NO_DEADLINE)
+        except DistError as error:
+            self._engine.note_disagreed(error)
+            op.fail(error)
+            return False
+        return True
+
+    def _start(self, ops: list[CheckedPending], is_agreed: bool) -> None:
+        if not ops:
+            return
+        backend: Any = self._engine.engine
+        started = []
+        try:
+            backend.begin_block()
+        except Exception as error:  # noqa: BLE001 - another library's, and this may be the lane
+            for op in ops:
+                op.fail(self._engine.failed(op.call, error))
+            return
+        try:
+            for op in ops:
+                try:
+                    op.watch.begin(None if is_agreed else op.agreement)
+                    started.append((op, self._engine.start(op.call, op.watch)))
+                except DistError as error:
+                    op.fail(error)
+        finally:
+            with suppress(Exception):  # each op of the block has it
+                backend.end_block()
+        for op, foreign in started:
+            op.go(foreign, None if is_agreed else op.agreement)

@@ -1,0 +1,245 @@
+"""CheckedPending: one checked op: its agreement, then the backend's own handle."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from distdbg.errors import (
+    CollectiveError,
+    DistError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    UsageError,
+)
+from distdbg.ops.call import Call
+from distdbg.ops.engine import Pending
+from distdbg.runtime.backends.checked.agreement import Agreement
+from distdbg.runtime.backends.checked.control import GRACE_NS, ControlGroup
+from distdbg.runtime.backends.checked.worker_threads import SLICE_S
+from distdbg.runtime.handles.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
+
+#: Held while an op gets its error: it has one, however many threads wait for it.
+_ENDING = threading.Lock()
+
+#: An agreement in a broken group ends within this.
+_SOON_NS = 1_000_000_000
+
+
+class Watch:
+    """Looks after one op that the backend has: raises what must end the wait for it."""
+
+    __slots__ = ("_agreement", "_control", "_engine", "_seq", "_started_ns", "call")
+
+    def __init__(
+        self,
+        engine: CheckedEngine,
+        control: ControlGroup,
+        call: Call,
+        seq: int,
+        agreement: Agreement | None,
+        started_ns: int,
+    ) -> None:
+        self._engine = engine
+        self._control = control
+        self.call = call
+        self._seq = seq
+        self._agreement = agreement
+        self._started_ns = started_ns
+
+    def __call__(self, grace_ns: int = GRACE_NS) -> None:
+        if not self._engine.is_watching:
+            return
+        try:
+            agreement = self._agreement
+            if agreement is not None and agreement.done():
+                self._agreement = None
+                await_started(agreement, NO_DEADLINE)
+            try:
+                self._control.look(self.call, self._seq, self._started_ns, grace_ns)
+            except CollectiveError:
+                if agreement is not None:  # it knows better, and ends soon in a broken group
+                    with suppress(OpTimeout):
+                        await_started(agreement, self._engine.clock.now_ns() + _SOON_NS)
+                raise
+        except DistError as error:
+            raise self._engine.on_trouble(error) from error.__cause__
+
+    def number(self, seq: int) -> None:
+        """The op has a number now."""
+        self._seq = seq
+
+    def begin(self, agreement: Agreement | None = None) -> None:
+        """Count the time of the op from now; `agreement`: look at this too."""
+        self._agreement = agreement
+        self._started_ns = self._engine.clock.now_ns()
+
+
+class CheckedPending:
+    """An op in flight: first its agreement, then the backend's own handle."""
+
+    __slots__ = ("_engine", "_error", "_foreign", "_has_started", "agreement", "call", "watch")
+
+    def __init__(
+        self,
+        engine: CheckedEngine,
+        call: Call,
+        agreement: Agreement | None,
+        foreign: Pending | None,
+        watch: Watch | None = None,
+    ) -> None:
+        self._engine = engine
+        self._error: DistError | None = None
+        self._foreign = foreign
+        self.call = call
+        self.agreement = agreement
+        seq = agreement.seq if agreement is not None else 0
+        self.watch = watch or engine.watcher(
+            call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
+        )
+        #: Set when the backend has it, or never gets it; None: it has had it from the beginning.
+        self._has_started = threading.Event() if foreign is None else None
+        if foreign is not None:
+            _hand_over(foreign, self.watch)
+
+    def agree(self, agreement: Agreement) -> None:
+        """An op of a block gets its number at the end of that."""
+        self.agreement = agreement
+        self.watch.number(agreement.seq)
+
+    def go(self, foreign: Pending, agreement: Agreement | None = None) -> None:
+        """The backend has the op now; `agreement`: not all have agreed yet."""
+        assert self._has_started is not None  # of an op that waits in the lane, or in a block
+        self.watch.begin(agreement)
+        self._foreign = foreign
+        self._has_started.set()
+        _hand_over(foreign, self.watch)
+
+    def fail(self, error: DistError) -> None:
+        """The backend never gets the op."""
+        assert self._has_started is not None  # as above
+        self._error = error
+        self._has_started.set()
+
+    def done(self) -> bool:
+        """Whether the op has ended, well or badly; never blocks."""
+        if self._has_started is not None and not self._has_started.is_set():
+            return False
+        if self._error is not None or self._foreign is None or self._foreign.done():
+            return True
+        try:
+            self.watch()
+        except DistError as error:
+            self._error = error
+        return self._error is not None
+
+    def wait(self, deadline_ns: int) -> None:
+        """Block until the op has ended; raise its error. At the deadline: OpTimeout."""
+        if self._has_started is not None and not self._has_started.is_set():
+            self._wait_start(self._has_started, deadline_ns)
+        if self._error is not None:
+            self._engine.note_raised(self._error)
+            raise self._error
+        foreign = self._foreign
+        assert foreign is not None  # or there is an error
+        try:
+            if deadline_ns == NO_DEADLINE and self._engine.is_watching and not foreign.done():
+                self._engine.carry_out_wait(foreign, self.watch)
+            else:
+                self._wait_in_backend(foreign, deadline_ns)
+        except DistError as error:
+            if deadline_ns != NO_DEADLINE and not foreign.done():
+                self._engine.note_raised(error)
+                raise
+            with _ENDING:
+                self._error = self._error or error
+            if self._error is error:
+                self._engine.note_raised(error)
+                raise
+        if self._error is not None:  # another thread, which waited too, was first
+            self._engine.note_raised(self._error)
+            raise self._error
+        self._engine.settle()
+
+    def _wait_in_backend(self, foreign: Pending, deadline_ns: int) -> None:
+        try:
+            foreign.wait(deadline_ns)
+        except DistError:
+            raise
+        except Exception as error:  # it may have failed because a peer has given the group up
+            if self._engine.is_watching:
+                try:
+                    self._engine.settle()  # the difference may be that of an op before
+                except DistError as better:
+                    raise better from error
+                self._engine.explain(error, self.watch)
+            raise self._engine.failed(self.call, error) from error
+
+    def source_rank(self) -> int:
+        """The group rank a finished recv got its message from; -1 for other ops."""
+        return self._foreign.source_rank() if self._foreign is not None else -1
+
+    def _wait_start(self, has_started: threading.Event, deadline_ns: int) -> None:
+        """Until the lane has started the op, or knows why not."""
+        agreement = self.agreement
+        if agreement is None:
+            raise UsageError(
+                f"{self.call.name or self.call.kind.label} is waited for inside of the block it is part of",
+                hint="wait when the block has ended, which is when its ops are started",
+            )
+        try:
+            agreement.wait(deadline_ns)
+        except DistError:
+            if not agreement.done():
+                raise  # only this wait has given up
+        self.watch.begin()
+        while not has_started.wait(SLICE_S):
+            if self._engine.clock.now_ns() >= deadline_ns:
+                raise OpTimeout(
+                    f"{self.call.kind.label} did not start in time; it continues",
+                    kind=self.call.kind.label,
+                    seq=agreement.seq,
+                )
+            if agreement.done():
+                try:
+                    self.watch()
+                except DistError as error:
+                    self._error = error
+                    return
+
+
+def _hand_over(foreign: Pending, watch: Watch) -> None:
+    """An op that goes on by itself is looked after by its backend, whether anybody waits or not."""
+    keep = getattr(foreign, "keep_watch", None)
+    if keep is not None:
+        keep(watch)
+
+
+def is_usable_after(error: DistError) -> bool:
+    """Whether the group goes on after it: the ranks differ, and all are still there."""
+    return isinstance(error, MismatchError) and not isinstance(error, PeerLost)
+
+
+def await_started(agreement: Agreement, deadline_ns: int) -> None:
+    """Wait for the agreement on an op that the backend has already."""
+    try:
+        agreement.wait(deadline_ns)
+    except MismatchError as error:
+        raise as_started(error) from error.__cause__
+
+
+def as_started(error: MismatchError) -> MismatchError:
+    """A difference that was found when the backend had the op already."""
+    if is_usable_after(error):
+        error.details = [line for line in error.details if "still usable" not in line]
+        error.details.append(
+            "the op had been started (level INFO): outputs may hold anything, and the group is "
+            "unusable"
+        )
+        error.hint = error.hint or "DISTDBG_DEBUG=detail compares before an op is started"
+    return error

@@ -1,0 +1,417 @@
+"""Point-to-point ops of other backends: a header beside each message.
+
+The sender posts a header to the same peer with the same tag, and waits for nothing. A receiver that
+waits for one rank takes the header first and compares; then the backend receives. All other receives
+start at once, and are compared when they have ended: from any source, because only then is it known whose
+message it was (so what such a receive matches is the backend's choice, as without us), and
+asynchronous ones, so that the backend knows of them in the order they were posted.
+
+Where a receive from any source is open beside others of its tag, nobody can tell which header belongs to
+which message: these are not compared, but one header is taken for each message all the same.
+
+When a difference is found the sender has gone on, and its message stays in the backend: so the receiver
+breaks the group, and the sender raises at its next op, or in the op that it waits in.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distdbg.errors import DistError, MismatchError
+from distdbg.native import Message, View
+from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Pending
+from distdbg.ops.sites import UNKNOWN, shorten
+from distdbg.runtime.backends.checked.array_facts import ArrayFacts
+from distdbg.runtime.backends.checked.control import ControlGroup
+from distdbg.runtime.backends.failures import DIFFERS
+from distdbg.runtime.backends.self_messages import is_alone, refuse
+from distdbg.runtime.handles.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
+
+_HEADER_NBYTES = 768
+_WORDS = 100
+#: A header is posted before its message, so it is there soon after it.
+_SOON_NS = 5_000_000_000
+#: How long close() waits for receivers to take the headers of what was sent.
+_LINGER_S = 5.0
+#: Sent headers are looked through when there are so many.
+_SWEEP_AT = 64
+#: Looks that are kept.
+_MOST_KNOWN = 512
+
+
+class Header:
+    """What one side says about a message; `bytes` is what travels."""
+
+    __slots__ = ("memory", "message", "view")
+
+    def __init__(self, words: bytes | None = None) -> None:
+        self.memory = np.zeros(_HEADER_NBYTES, np.uint8)
+        if words is not None:
+            self.memory[: len(words)] = np.frombuffer(words, np.uint8)
+        self.view = View(self.memory, words is None)
+        self.message: Message | None = None
+
+    def again(self) -> Header:
+        """The same words for another message; nobody writes to them."""
+        other = Header.__new__(Header)
+        other.memory, other.view, other.message = self.memory, self.view, None
+        return other
+
+    def facts(self) -> dict[str, Any]:
+        """What the sender said."""
+        parsed: dict[str, Any] = json.loads(self.memory.tobytes().rstrip(b"\0"))
+        return parsed
+
+
+class Messages:
+    """The point to point ops of one group."""
+
+    def __init__(self, engine: CheckedEngine, control: ControlGroup, ignores_tags: bool) -> None:
+        self._engine = engine
+        self._control = control
+        self._ignores_tags = ignores_tags
+        #: Of those who count messages and post their headers in one order, outside of here.
+        self.order = threading.Lock()
+        #: Protects the rest.
+        self._lock = threading.Lock()
+        self._sent: list[Header] = []
+        #: Of receives: native code writes to their memory, also when nobody waits for them any more.
+        self._expected: list[Header] = []
+        #: What was sent before, and what was compared before and is alike: programs repeat themselves.
+        self._known: dict[object, Header] = {}
+        self._alike: set[object] = set()
+        #: Receives that have not been seen to end, by tag.
+        self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
+        #: No receive was ever from any source, so each header is for the next message of its tag.
+        self.are_certain = True
+        #: Tags where a receive from any source was dropped, so headers cannot be told apart.
+        self.lost_tags: set[int] = set()
+
+    def run(self, call: Call) -> int:
+        """Carry out a blocking send or recv."""
+        if call.peer == self._control.rank:
+            self._refuse_alone(call)
+        if call.kind is Kind.SEND:
+            self._announce(call)
+            return self._engine.carry_out(call, 0)
+        tag = self._tag(call)
+        with self._lock:
+            is_alone = call.peer >= 0 and not self._open.get(tag) and tag not in self.lost_tags
+        if not is_alone or self._engine.level == 0:
+            pending = self.submit(call)
+            pending.wait(NO_DEADLINE)
+            return pending.source_rank()
+        header = Header()
+        deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
+        try:
+            message = self._control.post(call, header.view, call.peer, tag)
+            self._control.await_header(call, message, deadline_ns, True)
+        except DistError as error:
+            told = self._control.told_mismatch() or error
+            raise self._engine.on_trouble(told) from error.__cause__
+        self.compare(call, call.peer, header)
+        return self._engine.carry_out(call, 0)
+
+    def submit(self, call: Call, compares_first: bool = False) -> Pending:
+        """Start a send or recv; `compares_first`: a recv not before its message was announced."""
+        if call.kind is Kind.SEND:
+            self._announce(call)
+            return self._engine.pending(call)
+        tag = self._tag(call)
+        with self._lock:
+            self.are_certain = self.are_certain and call.peer >= 0
+            pending = ReceivePending(self, call, tag)
+            others = self._open.setdefault(tag, weakref.WeakSet())
+            if others and (call.peer < 0 or any(other.call.peer < 0 for other in others)):
+                pending.is_certain = False
+                for other in others:
+                    other.is_certain = False
+            others.add(pending)
+            if call.peer >= 0 and tag not in self.lost_tags:
+                pending.expect(call.peer)
+        if compares_first and pending.is_certain and pending.header is not None:
+            self._compare_first(pending, pending.header)
+        pending.inner = self._engine.pending(call)
+        return pending
+
+    def _compare_first(self, pending: ReceivePending, header: Header) -> None:
+        """Wait for the header and compare, before the backend may write anything."""
+        call, message = pending.call, header.message
+        assert message is not None  # it was posted
+        deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
+        try:
+            self._control.await_header(call, message, deadline_ns, True)
+        except DistError as error:
+            told = self._control.told_mismatch() or error
+            raise self._engine.on_trouble(told) from error.__cause__
+        with self._lock:
+            self._open[pending.tag].discard(pending)
+        pending.is_taken = True
+        self.compare(call, call.peer, header)
+
+    def drain(self) -> None:
+        """Wait a little for receivers that have not taken the headers of what they are sent."""
+        deadline = time.monotonic() + _LINGER_S
+        for header in self._sent:
+            message = header.message
+            while message is not None and not message.done:
+                if time.monotonic() > deadline or self._control.is_broken:
+                    break
+                if not self._control.has_come(message):
+                    time.sleep(0.001)  # nothing but another look tells
+        self._sent.clear()
+
+    # -------------------------------------------------------------------------------- headers
+
+    def _tag(self, call: Call) -> int:
+        return 0 if self._ignores_tags else call.tag
+
+    @property
+    def ignores_tags(self) -> bool:
+        """Whether the backend matches messages without their tags."""
+        return self._ignores_tags
+
+    def _refuse_alone(self, call: Call) -> None:
+        """Raise where a blocking message to this rank itself can never find its other side."""
+        is_send, tag = call.kind is Kind.SEND, self._tag(call)
+        with self._lock:
+            others = list(self._open.get(tag, ())) if is_send else []
+        if any(other.call.peer < 0 for other in others):
+            return  # a receive from any source, whose header is not asked for yet
+        if not self._control.native.meets_itself(is_send, tag) and is_alone():
+            names = self._control.names
+            raise refuse(is_send, names[self._control.rank], call.tag, self._control.name)
+
+    def _announce(self, call: Call) -> None:
+        self.announce(call, self._header(call, self._control.call_site()), self._tag(call))
+
+    def announce(self, call: Call, header: Header, tag: int) -> None:
+        """Post what is said of a message, before the message itself."""
+        with self._lock:
+            if len(self._sent) >= _SWEEP_AT:
+                self._sent = [each for each in self._sent if each.message and not each.message.done]
+            header.message = self._control.post(call, header.view, call.peer, tag)
+            self._sent.append(header)
+
+    def header_of(self, words: dict[str, Any]) -> Header:
+        """What is said of a message that is sent from the program's line of now."""
+        return _make_header(self.at(words))
+
+    def at(self, words: dict[str, Any]) -> dict[str, Any]:
+        """The same at the program's line of now."""
+        return words | {"call_site": self._control.call_site()[-_WORDS:]}
+
+    def _header(self, call: Call, site: str) -> Header:
+        key: object = (site, *_look(call, call.inputs[0]))
+        try:
+            known = self._known.get(key)
+        except TypeError:  # a dtype or shape of somebody's that cannot be hashed
+            known, key = None, None
+        if known is not None:
+            return known.again()
+        header = _make_header(_words(call, site))
+        if key is not None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = header
+        return header
+
+    def take(self, pending: ReceivePending, source: int) -> None:
+        """After a receive has ended: take its header, and compare where it is certain."""
+        with self._lock:
+            if pending.tag in self.lost_tags:
+                return
+            if pending.header is None:
+                pending.expect(source)
+            self._open[pending.tag].discard(pending)
+        header = pending.header
+        if header is None or header.message is None:
+            return
+        try:
+            self._control.await_header(
+                pending.call,
+                header.message,
+                self._control.clock.now_ns() + _SOON_NS,
+                False,
+            )
+        except DistError:
+            # The message itself has come, so nothing is wrong but our count.
+            self.lose(pending.tag)
+            return
+        if pending.is_certain and self._engine.level > 0:
+            self.compare(pending.call, source, header)
+
+    def expect_next(self, call: Call, source: int, tag: int) -> Header:
+        """The same for one whose header is certain."""
+        with self._lock:
+            return self.expect(call, source, tag)
+
+    def expect(self, call: Call, source: int, tag: int) -> Header:
+        """Post the receive of a header."""
+        header = Header()
+        header.message = self._control.post(call, header.view, source, tag)
+        if len(self._expected) >= _SWEEP_AT:
+            self._expected = [
+                each for each in self._expected if each.message and not each.message.done
+            ]
+        self._expected.append(header)
+        return header
+
+    def lose(self, tag: int) -> None:
+        """From now on headers of this tag cannot be told apart."""
+        self.lost_tags.add(tag)
+
+    def compare(self, call: Call, source: int, header: Header) -> None:
+        """Raise when what was sent is not what is expected."""
+        key: object = (header.memory.tobytes(), *_look(call, call.outputs[0]))
+        try:
+            if key in self._alike:
+                return
+        except TypeError:  # as above
+            key = None
+        self.compare_words(call, source, header.facts(), _words(call, self._control.call_site()))
+        if key is not None:
+            if len(self._alike) >= _MOST_KNOWN:
+                self._alike.clear()
+            self._alike.add(key)
+
+    def words(self, call: Call) -> dict[str, Any]:
+        """What this side says of a message, but for the line."""
+        return _words(call, UNKNOWN)
+
+    def compare_words(
+        self, call: Call, source: int, theirs: dict[str, Any], ours: dict[str, Any]
+    ) -> None:
+        """Raise when what was sent is not what is expected."""
+        aspects = ("dtype", "count", "device", *(("tag",) if self._ignores_tags else ()))
+        if all(theirs[aspect] == ours[aspect] for aspect in aspects):
+            return
+        names = self._control.names
+        sender, receiver = names[source], names[self._control.rank]
+        has_tag = self._ignores_tags and theirs["tag"] != ours["tag"]
+        has_device = theirs["device"] != ours["device"]
+        sites = shorten([theirs["call_site"], ours["call_site"]])
+        error = MismatchError(
+            f"recv on group '{self._control.name}' {DIFFERS}"
+            f"rank {sender} sent {_amount(theirs, has_tag, has_device)}, "
+            f"rank {receiver} expects {_amount(ours, has_tag, has_device)} (tag {call.tag})",
+            kind=call.kind.label,
+            group=self._control.name,
+            ranks=[sender, receiver],
+            details=[
+                f"rank {sender} called {theirs['function']} at {sites[theirs['call_site']]}",
+                f"rank {receiver} called {ours['function']} at {sites[ours['call_site']]}",
+                "the message stays in the backend, so the group is unusable",
+            ],
+        )
+        raise self._engine.on_trouble(error)
+
+
+class ReceivePending:
+    """A receive that the backend has, compared when it has ended."""
+
+    __slots__ = (
+        "__weakref__",
+        "_error",
+        "_messages",
+        "call",
+        "header",
+        "inner",
+        "is_certain",
+        "is_taken",
+        "tag",
+    )
+
+    def __init__(self, messages: Messages, call: Call, tag: int) -> None:
+        self._messages = messages
+        self._error: DistError | None = None
+        #: Whether its header was looked at.
+        self.is_taken = False
+        self.call = call
+        self.tag = tag
+        self.header: Header | None = None
+        self.inner: Pending | None = None
+        #: Whether the next header from its source is its own.
+        self.is_certain = True
+
+    def expect(self, source: int) -> None:
+        """Post the receive of the header."""
+        self.header = self._messages.expect(self.call, source, self.tag)
+
+    def done(self) -> bool:
+        """Whether the receive has ended."""
+        return self._error is not None or (self.inner is not None and self.inner.done())
+
+    def wait(self, deadline_ns: int) -> None:
+        """Wait for the backend, then compare."""
+        if self._error is not None:
+            raise self._error
+        assert self.inner is not None  # set before anybody has this object
+        self.inner.wait(deadline_ns)
+        if self.is_taken:
+            return
+        self.is_taken = True
+        try:
+            self._messages.take(self, self.inner.source_rank())
+        except DistError as error:
+            self._error = error
+            raise
+
+    def source_rank(self) -> int:
+        """Whose message it was."""
+        return -1 if self.inner is None else self.inner.source_rank()
+
+    def __del__(self) -> None:
+        if not self.is_taken and self.call.peer < 0:
+            self._messages.lose(self.tag)
+
+
+def _make_header(words: dict[str, Any]) -> Header:
+    text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
+    if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
+        text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
+    return Header(text)
+
+
+def _look(call: Call, array: Any) -> tuple[Any, ...]:
+    """What the words of a call are made of, beside its line."""
+    return (
+        getattr(array, "shape", None),
+        getattr(array, "dtype", None),
+        getattr(array, "device", None),
+        type(array),
+        call.tag,
+        call.name,
+    )
+
+
+def _words(call: Call, site: str) -> dict[str, Any]:
+    facts = ArrayFacts(call.inputs[0] if call.kind is Kind.SEND else call.outputs[0])
+    count = 1
+    for extent in facts.shape:
+        count *= extent
+    return {
+        "dtype": facts.label[:_WORDS],
+        "count": count,
+        "device": facts.device[:_WORDS],
+        "tag": call.tag,
+        "function": (call.name or call.kind.label)[:_WORDS],
+        "call_site": site[-_WORDS:],
+    }
+
+
+def _amount(facts: dict[str, Any], has_tag: bool, has_device: bool) -> str:
+    text = f"{facts['count']} {facts['dtype']}"
+    if has_device:
+        text += f" on {facts['device']}"
+    return f"{text} with tag {facts['tag']}" if has_tag else text

@@ -1,0 +1,9 @@
+"""ProcessGroup, and how one is made.
+
+group          ranks that communicate; the one place where their ops are issued
+group_methods  the ops as methods of a group, under torch's names
+creation       creates a group: its store, the meeting of its members, its engine
+group_join     all members register in the store, or every one learns who is missing
+membership     whether all ranks make the same groups in the same order
+levels         the debug level of all groups of a rank: how much of each op is compared
+"""

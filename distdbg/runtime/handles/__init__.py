@@ -1,0 +1,8 @@
+"""What async_op=True returns, and who waits for it.
+
+work           Work: an op that was started
+future         Future: a value that comes later
+torch_futures  a Future as a torch.futures.Future, for whoever has imported torch
+watcher        a thread that notices ended ops that no thread waits for
+waits          records which threads wait in Python for an op in flight
+"""

@@ -1,0 +1,13 @@
+"""The life of a rank: what it knows, from init_process_group to its last words.
+
+world          what one rank knows; the current World of a thread
+init           init_process_group and destroy_process_group
+agent_start    starts the agent of this host
+control_page   opens and closes the control page of this host
+debuggable     lets debuggers attach, where the job was started with --debuggable
+debugger_seam  the seam to the debugger, which is above the runtime and loaded only where there is a
+               reason to stop
+stack_signal   lets an observer dump this rank's stacks without its help
+exit_reason    publishes why a rank leaves, before it does
+uncaught       prints an uncaught exception as one block, in one write
+"""

@@ -1,0 +1,293 @@
+"""init_process_group and destroy_process_group: the beginning and the end of a World's groups.
+
+Each init is a round of its own on the store where the ranks meet (`rendezvous/`), so after destroy
+the same store serves again, any number of times.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+from distdbg.check.latent import place_above
+from distdbg.errors import DistError, UsageError, WrongTypeError
+from distdbg.log.logs import get_logger
+from distdbg.record.format import Exit
+from distdbg.runtime.api.integers import to_ints, to_place
+from distdbg.runtime.backends.registry import (
+    Backend,
+    BackendConfig,
+    check_available,
+    is_over_mpi,
+)
+from distdbg.runtime.groups.creation import create_group, timeout_seconds
+from distdbg.runtime.groups.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.groups.group_join import part
+from distdbg.runtime.groups.levels import prepare, tell_if_off
+from distdbg.runtime.latent_errors.search import begin_latent, end_latent
+from distdbg.runtime.members.member_liveness import Life, Lives
+from distdbg.runtime.process.agent_start import start_agent
+from distdbg.runtime.process.control_page import follow_launcher, unfollow_control
+from distdbg.runtime.process.debuggable import close_to_debuggers, open_to_debuggers
+from distdbg.runtime.process.debugger_seam import check_stops, end_stops, hold_on_error, start_stops
+from distdbg.runtime.process.exit_reason import LINGER_S, ExitNote, tell_launcher_of_errors
+from distdbg.runtime.process.stack_signal import install_stack_signal, remove_stack_signal
+from distdbg.runtime.process.world import World, current
+from distdbg.runtime.recorder.recording import end_recording, start_recording
+from distdbg.runtime.recorder.torch_profiler import look_for_torch
+from distdbg.runtime.rendezvous import Membership, join
+from distdbg.runtime.store import PrefixStore, Store
+
+default_pg_timeout = timedelta(minutes=30)
+
+#: Without which no ranks can meet.
+_STORE_METHODS = ("set", "get", "add", "wait", "check", "compare_set", "delete_key")
+
+_log = get_logger("runtime")
+
+
+def is_available() -> bool:
+    """Return True: the package is here."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Return whether the default group exists."""
+    return current().default is not None
+
+
+def is_torchelastic_launched() -> bool:
+    """Return whether torchrun or one of its kind started this process."""
+    return os.environ.get("TORCHELASTIC_RUN_ID") is not None
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any | None = None,
+    device_id: Any | None = None,
+    _ranks: list[int] | None = None,
+) -> None:
+    """Make the default group of all ranks; returns when all are there.
+
+    Where the ranks meet: `store`, or `init_method` (a URL), or the environment (`env://`), which
+    also knows the ranks of MPI and Slurm.
+    """
+    world = current()
+    if world.default is not None:
+        raise UsageError(
+            "init_process_group was called twice",
+            hint="call destroy_process_group before initializing again",
+        )
+    tell_launcher_of_errors()
+    look_for_torch()
+    prepare(world)
+    check_stops()
+    backend_config = BackendConfig(Backend(backend or "undefined"))
+    check_available(backend_config)
+    timeout_s = timeout_seconds(timeout)
+    rank, world_size = to_place("rank", rank), to_place("world_size", world_size)
+    ranks = None if _ranks is None else to_ints("init_process_group", "_ranks", _ranks)
+    _check_types(init_method, store, group_name)
+    if store is not None:
+        _check_store_arguments(init_method, world_size, rank)
+    follow_launcher(world)
+    try:
+        if is_over_mpi(backend_config):
+            from distdbg.runtime.backends.mpi.joining import join_over_mpi
+
+            membership = join_over_mpi(
+                init_method,
+                rank=rank,
+                world_size=world_size,
+                timeout_s=timeout_s,
+                store=store,
+                clock=world.control,
+            )
+        else:
+            membership = join(
+                init_method or "env://",
+                rank=rank,
+                world_size=world_size,
+                timeout_s=timeout_s,
+                store=store,
+            )
+    except BaseException:
+        unfollow_control(world)
+        raise
+    try:
+        size = membership.world_size
+        if ranks is not None and len(ranks) != size:
+            raise UsageError(f"_ranks has {len(ranks)} ranks, world_size is {size}")
+        membership.store.set_timeout(timedelta(seconds=timeout_s))
+        host = membership.members[membership.rank].host
+        me = membership.members[membership.rank].process
+        world.ranks_here = sum(member.host == host for member in membership.members)
+        lives = [Life(member.process, me) for member in membership.members]
+        run = start_recording(
+            world,
+            membership.store,
+            Lives(group_name or "0", range(size), lives),
+            membership.rank,
+            size,
+            timeout_s,
+        )
+        install_stack_signal(world, membership.rank)
+        start_agent(membership, world.run_folder, run)
+        start_stops(world, membership.rank)
+        begin_latent(world, membership.rank)
+        world.default = create_group(
+            world,
+            membership.store,
+            name=group_name or "0",
+            desc="default_pg",
+            ranks=range(size) if ranks is None else ranks,
+            rank=membership.rank,
+            backend=backend_config,
+            timeout_s=timeout_s,
+            pg_options=pg_options,
+            device_id=device_id,
+            have_met=True,
+            members=lives,
+        )
+        tell_if_off(world, membership.rank)
+    except BaseException:
+        world.unwaited = world.abandoned = None
+        end_stops(world)
+        unfollow_control(world)
+        remove_stack_signal(world)
+        _leave(membership, is_own=store is None)
+        raise
+    world.membership = membership
+    world.exit_note = ExitNote(world)
+    world.owns_store = store is None
+    world.group_count = 1
+    open_to_debuggers(world)
+
+
+def destroy_process_group(group: Group = None) -> None:
+    """Leave one group; without an argument or with the default group, leave all."""
+    world = current()
+    if group is not None and not isinstance(group, ProcessGroup):
+        if group == GroupMember.NON_GROUP_MEMBER:
+            return
+        raise WrongTypeError(f"destroy_process_group: not a group: {group!r}")
+    if group is None or group is world.default:
+        world.require_default()
+        # Many a program leaves its groups on the way out of an exception: then that is the last moment.
+        hold_on_error(sys.exc_info()[1])
+        destroy_world(world)
+        return
+    if world.groups.get(group.group_name) is not group:
+        raise UsageError(
+            f"destroy_process_group: group {group.label!r} was destroyed before, "
+            "or belongs to another rank"
+        )
+    del world.groups[group.group_name]
+    _leave_group(group)
+    part(group.get_group_store(), group.size())
+
+
+def leave_group(group: ProcessGroup) -> None:
+    """As destroy_process_group, for a library that may leave its groups in any order, and twice."""
+    world = group.world
+    if group is world.default:
+        hold_on_error(sys.exc_info()[1])
+        destroy_world(world)
+    elif world.groups.get(group.group_name) is group:
+        del world.groups[group.group_name]
+        _leave_group(group)
+        part(group.get_group_store(), group.size())
+
+
+def destroy_world(world: World) -> None:
+    """Leave all groups, the newest first, and free what the World holds."""
+    try:
+        end_latent(world, "left its groups", place_above(2))
+    finally:  # a warning may be an error, where the program wants it so
+        _destroy(world)
+
+
+def _destroy(world: World) -> None:
+    first: DistError | None = None
+    close_to_debuggers(world)
+    try:
+        while world.groups:
+            _, group = world.groups.popitem()
+            try:
+                _leave_group(group)
+            except DistError as error:  # the other groups are left all the same
+                first = first or error
+    finally:
+        watcher, world.watcher = world.watcher, None
+        membership, world.membership = world.membership, None
+        note, world.exit_note = world.exit_note, None
+        if note is not None:
+            note.cancel()
+        world.default = None
+        world.groups.clear()
+        world.group_count = 0
+        world.local_counts.clear()
+        world.told.clear()
+        end_stops(world)
+        remove_stack_signal(world)
+        end_recording(world, Exit.LEFT)
+        if watcher is not None:
+            watcher.close()
+        if membership is not None:
+            _leave(membership, is_own=world.owns_store)
+    if first is not None:
+        raise first
+
+
+def _leave_group(group: ProcessGroup) -> None:
+    group.shutdown()
+    _log.info("group '%s' destroyed", group.label, rank=group.ranks[group.rank()])
+
+
+def _check_types(init_method: object, store: object, group_name: object) -> None:
+    """Also stores that are no subclass of ours serve, torch's for one: they have the same methods."""
+    wrong = ""
+    if init_method is not None and not isinstance(init_method, str):
+        wrong = f"init_method must be a URL as text, not {init_method!r:.80}"
+    elif store is not None and not all(callable(getattr(store, n, None)) for n in _STORE_METHODS):
+        wrong = f"store must be a Store, not {store!r:.80}"
+    elif not isinstance(group_name, str):
+        wrong = f"group_name must be text, not {group_name!r:.80}"
+    if wrong:
+        raise WrongTypeError(f"init_process_group: {wrong}")
+
+
+def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:
+    if init_method is not None:
+        raise UsageError("init_process_group: give init_method or store, not both")
+    if world_size < 1:
+        raise UsageError(
+            f"init_process_group: world_size must be 1 or more with a store, got {world_size}"
+        )
+    if not 0 <= rank < world_size:
+        raise UsageError(
+            f"init_process_group: rank must be from 0 to {world_size - 1} with a store, got {rank}"
+        )
+
+
+def _leave(membership: Membership, is_own: bool) -> None:
+    membership.leave()
+    if not is_own:
+        return
+    # Stores that hold a connection or a server have close(); torch's interface has no such method.
+    store = membership.base_store
+    if isinstance(store, PrefixStore):  # ours alone, when we have made the connection below it
+        store = store.underlying_store
+    if membership.serves_others:
+        membership.await_others(LINGER_S)
+    close = getattr(store, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,30 @@
+"""Call sites: short while one file has the name, longer where several do."""
+
+from __future__ import annotations
+
+from distdbg.ops.sites import UNKNOWN, shorten
+
+
+def test_one_file_shows_by_its_name() -> None:
+    sites = ["/home/me/train.py:88 (step)", "/home/me/train.py:91 (step)"]
+    assert list(shorten(sites).values()) == ["train.py:88 (step)", "train.py:91 (step)"]
+
+
+def test_files_of_one_name_show_with_their_folders() -> None:
+    short = shorten(
+        ["/run/a/x/train.py:8 (f)", "/run/b/x/train.py:8 (f)", "/run/b/x/loss.py:1 (g)"]
+    )
+    assert list(short.values()) == ["a/x/train.py:8 (f)", "b/x/train.py:8 (f)", "loss.py:1 (g)"]
+
+
+def test_a_path_that_ends_another_is_told_from_it() -> None:
+    short = shorten(["train.py:8 (f)", "/b/train.py:8 (f)"])
+    assert len(set(short.values())) == 2
+    assert short["/b/train.py:8 (f)"] == "b/train.py:8 (f)"
+
+
+def test_what_is_no_path_stays_as_it_is() -> None:
+    sites = [UNKNOWN, "<stdin>:1 (<module>)", "C: drive/a (b)/t.py:3 (f.<locals>.<lambda>)", ""]
+    assert list(shorten(sites).values()) == [
+        UNKNOWN, "<stdin>:1 (<module>)", "t.py:3 (f.<locals>.<lambda>)", ""
+    ]  # fmt: skip
