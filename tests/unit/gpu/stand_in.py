@@ -71,6 +71,8 @@ class Machine:
         self.has_copied = threading.Event()
         #: What the device says of each copy.
         self.copy_ms = 1.5
+        #: Who presses Ctrl-C while a process waits for its device; once.
+        self.interrupts: set[int] = set()
         #: Whether CUDA has an error for it.
         self.fails: set[int] = set()
 
@@ -249,6 +251,9 @@ class _Runtime:
         assert self._machine.events[event] == _me()
         if _me() in self._machine.fails:
             return 700
+        if _me() in self._machine.interrupts:
+            self._machine.interrupts.discard(_me())
+            raise KeyboardInterrupt
         if _me() not in self._machine.hangs:
             return 0
         self._machine.have_waited.add(_me())

@@ -446,6 +446,56 @@ def test_a_sender_that_gives_up_while_its_memory_is_read_ends_the_recv(machine: 
     run(program)
 
 
+def test_an_interrupt_while_the_device_copies_ends_both_sides(machine: Machine) -> None:
+    machine.interrupts.add(1)
+
+    def program() -> None:
+        x = machine.array([1.0])
+        if dist.get_rank() == 1:
+            with pytest.raises(KeyboardInterrupt):
+                move(x)
+        else:
+            with pytest.raises(DistError) as ended:
+                move(x)
+            assert "rank 1" in str(ended.value)
+            assert "recv on group 'world' was interrupted" in str(ended.value)
+
+    run(program)
+
+
+def test_nothing_is_offered_to_a_rank_of_another_host(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_TRANSPORT", "tcp")  # each rank is a host by itself
+
+    def program() -> float:
+        x = machine.array(np.full(1 << 16, 4.0 - dist.get_rank()))
+        move(x)
+        return float(x.host[-1])
+
+    assert run(program) == [4.0, 4.0]
+    assert machine.names(0) == []
+    assert machine.names(1) == ["copy"]  # from the host
+
+
+def test_who_knows_of_no_offers_is_offered_none(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank of an earlier version has not said that it takes them."""
+    monkeypatch.setattr("distdbg.runtime.backends.gpu.capabilities.MESSAGES", 2)
+
+    def program() -> float:
+        if dist.get_rank() == 0:
+            monkeypatch.setattr("distdbg.runtime.backends.gpu.capabilities.MESSAGES", 1)
+        dist.barrier()
+        x = machine.array([4.0 - dist.get_rank()])
+        move(x)
+        return float(x.host[0])
+
+    assert run(program) == [4.0, 4.0]
+    assert machine.names(0) == machine.names(1) == []
+
+
 def test_an_abort_ends_messages_in_flight(machine: Machine) -> None:
     def program() -> None:
         group: Any = dist.group.WORLD

@@ -198,5 +198,5 @@ class OpenedMemory:
 
     def _close(self, table: OrderedDict[_Key, _Opened], key: _Key) -> None:
         one = table.pop(key)
-        with suppress(RuntimeError):  # of CUDA: it is gone already
+        with self._driver.on_device(key[1]), suppress(RuntimeError):  # of CUDA: it is gone already
             one.close(one.address)
