@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +10,11 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import (
-    CollectiveError,
-    DistBackendError,
-    DistError,
     MismatchError,
-    OpTimeout,
-    PeerLost,
 )
 from distdbg.record.reader import read_record
-from distdbg.runtime.backends.gpu import driver
+from tests.unit.gpu.moving import copies, move, run
 from tests.unit.gpu.stand_in import Machine
-
-
-def run(program: Callable[[], Any], size: int = 2) -> list[Any]:
-    return dist.run_threads(program, size, timeout_s=30)
-
-
-def move(x: Any, limit_s: float | None = None, *, is_async: bool = False) -> None:
-    """From rank 0 to rank 1."""
-    is_send = dist.get_rank() == 0
-    limit = None if limit_s is None else timedelta(seconds=limit_s)
-    if is_async:
-        work = dist.isend(x, 1, timeout=limit) if is_send else dist.irecv(x, 0, timeout=limit)
-        assert work is not None
-        work.wait()
-    elif is_send:
-        dist.send(x, 1, timeout=limit)
-    else:
-        dist.recv(x, 0, timeout=limit)
-
-
-def copies(machine: Machine, rank: int) -> list[int]:
-    return [nbytes for name, nbytes in machine.calls[rank] if name == "copy"]
 
 
 def test_a_message_is_one_copy_by_its_receiver(machine: Machine) -> None:
@@ -215,80 +184,6 @@ def test_arrays_that_are_not_contiguous_are_copied_into_their_places(machine: Ma
     assert run(program)[1] == [[0.0, 1.0], [0.0, 5.0], [0.0, 9.0]]
 
 
-@pytest.mark.parametrize("on_host", [False, True])
-def test_a_difference_is_told_on_both_sides_and_the_group_goes_on(
-    machine: Machine, on_host: bool
-) -> None:
-    def program() -> float:
-        rank = dist.get_rank()
-        for dtype, count in (([np.int32, np.float32][rank], 4), (np.float32, 4 + rank)):
-            ones: Any = np.ones(count, dtype)
-            x = ones if rank == 1 and on_host else machine.array(ones, dtype)
-            with pytest.raises(MismatchError) as differs:
-                move(x)
-            assert "test_messages.py" in str(differs.value)
-        x = machine.array([3.0 - rank])
-        move(x)
-        return float(x.host[0])
-
-    assert run(program) == [3.0, 3.0]
-    assert copies(machine, 1) == [4]
-
-
-def test_the_level_decides_whether_dtypes_are_compared(machine: Machine) -> None:
-    def program() -> Any:
-        dist.set_debug_level(dist.DebugLevel.OFF)
-        rank = dist.get_rank()
-        x = machine.array([1.0, 2.0] if rank == 0 else [0, 0], [np.float32, np.int32][rank])
-        move(x)
-        return x.host.tolist()
-
-    assert run(program)[1] == np.array([1, 2], np.float32).view(np.int32).tolist()
-
-
-def test_who_cannot_open_memory_gets_data_and_is_offered_nothing_again(machine: Machine) -> None:
-    machine.cannot.add((1, "open"))
-
-    def program() -> list[float]:
-        found = []
-        for value in (1.0, 2.0):
-            x = machine.array([value] if dist.get_rank() == 0 else [0.0])
-            move(x)
-            found.append(float(x.host[0]))
-        return found
-
-    assert run(program) == [[1.0, 2.0]] * 2
-    # The second one is copied by CuPy, as a whole, before it is sent.
-    assert machine.names(0).count("export") == 1
-    assert copies(machine, 0) == [4]
-
-
-def test_memory_that_cannot_be_exported_goes_through_the_host(machine: Machine) -> None:
-    machine.cannot.add((0, "export"))
-
-    def program() -> float:
-        x = machine.array([4.0 - dist.get_rank()])
-        move(x)
-        return float(x.host[0])
-
-    assert run(program) == [4.0, 4.0]
-    assert "open" not in machine.names(1)
-
-
-def test_where_ipc_is_off_nothing_is_offered(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
-
-    def program() -> float:
-        x = machine.array(np.full(1 << 18, 4.0 - dist.get_rank()))
-        move(x)
-        return float(x.host[0])
-
-    assert run(program) == [4.0, 4.0]
-    assert machine.names(0) == machine.names(1) == []
-
-
 def test_small_ones_go_through_the_host(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_GPU_IPC", "on")
 
@@ -386,134 +281,6 @@ def test_the_record_has_bytes_device_and_how_long_the_device_copied(
         assert good.group.desc == "world"
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_limit_that_is_over_ends_it_on_both_sides(
-    machine: Machine, side: int, is_async: bool
-) -> None:
-    """Rank `side` waits for a message that the other rank never begins."""
-
-    def program() -> None:
-        if dist.get_rank() != side:
-            with pytest.raises(DistError):
-                dist.all_reduce(np.ones(1))
-            return
-        x = machine.array([1.0])
-        with pytest.raises(OpTimeout) as late:
-            move(x, 0.2, is_async=is_async)
-        assert ("send" if side == 0 else "recv") in late.value.what
-
-    with pytest.raises(DistError):  # the group is broken: run_threads says so
-        run(lambda: (program(), dist.barrier()))
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_copy_that_hangs_is_ended_by_the_limit_and_one_that_fails_at_once(
-    machine: Machine, is_async: bool
-) -> None:
-    for how, expected in (("hangs", OpTimeout), ("fails", DistBackendError)):
-        getattr(machine, how).add(1)
-
-        def program(expected: type[DistError] = expected) -> str:
-            x = machine.array([1.0])
-            with pytest.raises(DistError) as ended:
-                move(x, 0.3 if dist.get_rank() else None, is_async=is_async)
-            if dist.get_rank() == 1:
-                assert isinstance(ended.value, expected)
-            return ended.value.what
-
-        told = run(program)
-        if how == "fails":
-            assert told[1] == "recv on group 'world' failed on the GPU: CudaError: 700"
-            assert "recv on group 'world' failed on the GPU" in told[0]
-        getattr(machine, how).clear()
-
-
-def test_a_sender_that_gives_up_while_its_memory_is_read_ends_the_recv(machine: Machine) -> None:
-    machine.hangs.add(1)
-
-    def program() -> None:
-        x = machine.array([1.0])
-        if dist.get_rank() == 0:
-            with pytest.raises(OpTimeout):
-                dist.send(x, 1, timeout=timedelta(seconds=0.2))
-            machine.hangs.clear()
-        else:
-            with pytest.raises(CollectiveError) as ended:
-                dist.recv(x, 0)
-            assert "rank 0" in str(ended.value)
-
-    run(program)
-
-
-def test_an_interrupt_while_the_device_copies_ends_both_sides(machine: Machine) -> None:
-    machine.interrupts.add(1)
-
-    def program() -> None:
-        x = machine.array([1.0])
-        if dist.get_rank() == 1:
-            with pytest.raises(KeyboardInterrupt):
-                move(x)
-        else:
-            with pytest.raises(DistError) as ended:
-                move(x)
-            assert "rank 1" in str(ended.value)
-            assert "recv on group 'world' was interrupted" in str(ended.value)
-
-    run(program)
-
-
-def test_nothing_is_offered_to_a_rank_of_another_host(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISTDBG_TRANSPORT", "tcp")  # each rank is a host by itself
-
-    def program() -> float:
-        x = machine.array(np.full(1 << 16, 4.0 - dist.get_rank()))
-        move(x)
-        return float(x.host[-1])
-
-    assert run(program) == [4.0, 4.0]
-    assert machine.names(0) == []
-    assert machine.names(1) == ["copy"]  # from the host
-
-
-def test_who_knows_of_no_offers_is_offered_none(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rank of an earlier version has not said that it takes them."""
-    monkeypatch.setattr("distdbg.runtime.backends.gpu.capabilities.MESSAGES", 2)
-
-    def program() -> float:
-        if dist.get_rank() == 0:
-            monkeypatch.setattr("distdbg.runtime.backends.gpu.capabilities.MESSAGES", 1)
-        dist.barrier()
-        x = machine.array([4.0 - dist.get_rank()])
-        move(x)
-        return float(x.host[0])
-
-    assert run(program) == [4.0, 4.0]
-    assert machine.names(0) == machine.names(1) == []
-
-
-def test_an_abort_ends_messages_in_flight(machine: Machine) -> None:
-    def program() -> None:
-        group: Any = dist.group.WORLD
-        other = 1 - dist.get_rank()
-        x, y = machine.array([1.0]), machine.array([1.0])
-        # Neither has another side.
-        works = [dist.irecv(x, other, tag=6), dist.isend(y, other, tag=5)]
-        dist.barrier()
-        if dist.get_rank() == 0:
-            group.abort()
-        for work in works:
-            assert work is not None
-            with pytest.raises(DistError):
-                work.wait()
-
-    run(program)
-
-
 def test_messages_to_oneself_go_through_the_host(machine: Machine) -> None:
     def program() -> float:
         x, y = machine.array([1.0]), machine.array([0.0])
@@ -539,26 +306,43 @@ def test_an_own_message_may_meet_a_recv_from_any_source(machine: Machine) -> Non
     assert run(program) == [1.0, 1.0]
 
 
-def one_is_killed(who: int) -> str:
-    # A GPU of its own for each process: nothing can be opened.
-    machine = Machine()
-    machine.cannot |= {(0, "open"), (1, "open")}
-    driver._driver = machine.driver()
-    dist.init_process_group()
-    x = machine.array([1.0])
-    move(x)
-    dist.barrier()
-    if dist.get_rank() == who:
-        os.kill(os.getpid(), signal.SIGKILL)
-    with pytest.raises(PeerLost) as lost:
-        dist.send(machine.array([1.0]), 1) if who else dist.recv(x, 0)
-    return lost.value.what
+@pytest.mark.parametrize("seed", range(3))
+def test_random_exchanges_arrive_as_they_were_sent(machine: Machine, seed: int) -> None:
+    """Sizes, tags and sides at random, all in flight at once, waited for in another order on each rank."""
+    random = np.random.default_rng(seed)
+    plan = [
+        (
+            *(int(rank) for rank in random.choice(4, 2, replace=False)),
+            int(random.integers(3)),
+            int(random.choice([1, 40, 56, 3000, 40000])),
+            bool(random.integers(4)),  # most on a GPU
+            bool(random.integers(4)),
+        )
+        for _ in range(40)
+    ]
+    if seed == 2:
+        machine.cannot |= {(3, "open"), (2, "export")}
 
+    def program() -> list[int]:
+        rank = dist.get_rank()
+        works: list[tuple[Any, Any, int]] = []
+        for number, (source, target, tag, count, from_gpu, to_gpu) in enumerate(plan):
+            values: Any = np.full(count, float(number), np.float32)
+            if rank == source:
+                x = machine.array(values) if from_gpu else values
+                works.append((dist.isend(x, target, tag=tag), None, number))
+            elif rank == target:
+                x = machine.array(values * 0) if to_gpu else values * 0
+                works.append((dist.irecv(x, source, tag=tag), x, number))
+        wrong = []
+        for at in np.random.default_rng(rank).permutation(len(works)):
+            work, x, number = works[at]
+            work.wait()
+            if x is not None and not (getattr(x, "host", x) == number).all():
+                wrong.append(number)
+        return wrong
 
-@pytest.mark.parametrize("who", [0, 1])
-def test_a_rank_that_is_killed_is_told(ranks: Callable[..., list[Any]], who: int) -> None:
-    env = {"DISTDBG_GPU_IPC": "always", "PYTHONFAULTHANDLER": ""}
-    result = ranks(
-        one_is_killed, 2, timeout=60.0, env=env, expect_exit={who: -signal.SIGKILL}, who=who
-    )
-    assert f"rank {who}" in result[1 - who]
+    # Matched in the order of (source, target, tag), so only equal sizes may follow one another there.
+    sizes: dict[tuple[int, int, int], int] = {}
+    plan = [(*each[:3], sizes.setdefault(each[:3], each[3]), *each[4:]) for each in plan]
+    assert run(program, 4) == [[]] * 4
