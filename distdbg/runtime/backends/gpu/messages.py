@@ -227,6 +227,7 @@ class GpuMessages:
             told = DistBackendError(why)
         else:
             why = f"{what} was interrupted"
+        transfer.error = told  # before anybody can hear of the end
         with suppress(NativeError):  # what it is given up for says more
             self._group.abort(why[:200])
             if transfer.message is not None:
@@ -274,7 +275,7 @@ class GpuMessages:
         except NativeError:  # the group is broken, and so the message ends
             transfer.drop()
         except Exception as error:  # noqa: BLE001 - raised by whoever waits for its Work
-            transfer.error = self._end(transfer, error)
+            self._end(transfer, error)
             transfer.drop()
 
     @property
