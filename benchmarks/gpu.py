@@ -28,13 +28,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 #: The last one is what the others are compared with.
 WAYS = ("nccl", "torch nccl", "ipc", "chunks", "torch gloo")
 #: Our own engine's: what DISTDBG_GPU_IPC is for each.
 OWN = {"ipc": "on", "chunks": "off"}
-OPS = ("all_reduce", "all_gather", "broadcast")
+#: "send" is from rank 0 to rank 1.
+OPS = ("all_reduce", "all_gather", "broadcast", "send")
 MIB = 1 << 20
 LIMIT_S = 240
 ROUNDS = 7
@@ -124,16 +125,42 @@ def show(
     if isinstance(found, str):
         print(f"{size:5} {mib:5} {'':11} {way:11} {found}", flush=True)
         return
+    for each in lines_of(size, mib, gpus, found, slowest):
+        line = f"{each.seconds * 1e3:8.3f} ms {each.rate:8.1f} {found['copy']:9.0f}"
+        line += f" {'':6}" if each.moved is None else f" {each.moved:6.0%}"
+        if each.faster is not None:
+            line += f" {each.faster:6.1f}x"
+        print(f"{size:5} {mib:5} {each.op:11} {way:11} {line}", flush=True)
+
+
+class Line(NamedTuple):
+    """What was found of one op, one way."""
+
+    op: str
+    seconds: float
+    #: GB of the array per second.
+    rate: float
+    #: Of the copy bandwidth; None where the ranks do not share one GPU.
+    moved: float | None
+    #: Than torch gloo; None where that has nothing.
+    faster: float | None
+
+
+def lines_of(
+    size: int, mib: int, gpus: int, found: dict[str, float], slowest: dict[str, float] | str
+) -> list[Line]:
+    """One for each op that the way has."""
+    lines = []
     for op in OPS:
-        rate = mib * MIB / found[op] / 1e9
-        line = f"{found[op] * 1e3:8.3f} ms {rate:8.1f} {found['copy']:9.0f}"
+        if op not in found:
+            continue
+        moved = None
         if gpus == 1 and size > 1:
-            line += f" {moved_mib(op, size, mib) * MIB / found[op] / 1e9 / found['copy']:6.0%}"
-        else:
-            line += f" {'':6}"
-        if not isinstance(slowest, str):
-            line += f" {slowest[op] / found[op]:6.1f}x"
-        print(f"{size:5} {mib:5} {op:11} {way:11} {line}", flush=True)
+            moved = moved_mib(op, size, mib) * MIB / found[op] / 1e9 / found["copy"]
+        has_base = not isinstance(slowest, str) and op in slowest
+        faster = slowest[op] / found[op] if has_base else None  # type: ignore[index]  # a dict then
+        lines.append(Line(op, found[op], mib * MIB / found[op] / 1e9, moved, faster))
+    return lines
 
 
 def moved_mib(op: str, size: int, mib: int) -> int:
@@ -142,6 +169,8 @@ def moved_mib(op: str, size: int, mib: int) -> int:
         return 2 * size * mib  # each array is read and written once
     if op == "all_gather":
         return 2 * size * size * mib  # each rank copies all of them
+    if op == "send":
+        return 2 * mib
     return 2 * (size - 1) * mib
 
 
@@ -237,6 +266,8 @@ def run_ours(way: str, mib: int) -> dict[str, float]:
         "all_gather": lambda: dist.all_gather_into_tensor(gathered, x),
         "broadcast": lambda: dist.broadcast(x, 0),
     }
+    if size > 1:
+        ops["send"] = lambda: pass_on(dist, x)
     found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
     found["copy"] = 2 * mib * MIB / seconds_of(lambda: cupy.copyto(other, x), wait, wait) / 1e9
     dist.destroy_process_group()
@@ -261,10 +292,20 @@ def run_torch(way: str, mib: int) -> dict[str, float]:
         "all_gather": lambda: dist.all_gather(parts, x),
         "broadcast": lambda: dist.broadcast(x, 0),
     }
+    if size > 1 and way == "torch nccl":  # its gloo has no messages of CUDA tensors
+        ops["send"] = lambda: pass_on(dist, x)
     found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
     found["copy"] = 2 * mib * MIB / seconds_of(lambda: other.copy_(x), wait, wait) / 1e9
     dist.destroy_process_group()
     return found
+
+
+def pass_on(dist: Any, x: Any) -> None:
+    """A message from rank 0 to rank 1."""
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    elif dist.get_rank() == 1:
+        dist.recv(x, 0)
 
 
 def seconds_of(op: Callable[[], Any], wait: Callable[[], Any], meet: Callable[[], Any]) -> float:

@@ -131,7 +131,8 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         "on",
         "Whether ranks of one host open each other's GPU memory in ops of backend gloo: on, off, or always, "
-        "which takes arrays of any size, for tests. off on one rank counts for all.",
+        "which takes arrays of any size, for tests. off on one rank counts for all in collectives, and for "
+        "its own messages.",
         choices=("on", "off", "always"),
     ),
     Variable(

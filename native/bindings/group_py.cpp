@@ -20,7 +20,9 @@ double pause_ns() {
 }  // namespace
 
 void bind_group(nb::module_& module) {
-  nb::class_<GroupHandle>(module, "Group", "One rank's side of a group in shared memory.")
+  nb::class_<GroupHandle> group(module, "Group", "One rank's side of a group in shared memory.");
+  bind_device_messages(group);
+  group
       .def_static(
           "create",
           [](std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
@@ -95,6 +97,9 @@ void bind_group(nb::module_& module) {
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
       .def("post_note", &GroupHandle::post_note)
+      .def("post_device", &GroupHandle::post_device, nb::arg("is_send"), nb::arg("nbytes"),
+           nb::arg("dtype"), nb::arg("peer"), nb::arg("tag"), nb::arg("limit_ns"),
+           nb::arg("is_async"), nb::arg("form").none(), nb::arg("description"))
       .def("set_recorder", &GroupHandle::set_recorder)
       .def("set_control", &GroupHandle::set_control)
       .def("notice_breakpoints", &GroupHandle::notice_breakpoints)

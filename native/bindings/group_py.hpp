@@ -215,6 +215,23 @@ class GroupHandle {
     return is_send ? p->messages.send_note(region, dtype, peer, tag)
                    : p->messages.recv_note(region, dtype, peer, tag);
   }
+  // A send or recv of an array on a GPU: begun, see device_messages_py.cpp. `form`: of the record, None: it is not recorded.
+  MessagePointer post_device(bool is_send, std::uint64_t nbytes, int dtype, int peer,
+                             std::int64_t tag, std::int64_t limit_ns, bool is_async, Form* form,
+                             const nb::bytes& description) {
+    const std::shared_ptr<Parts> p = parts();
+    const auto* data = reinterpret_cast<const std::byte*>(description.c_str());
+    std::vector<std::byte> words(data, data + description.size());
+    const Moment issued = enter(*p);
+    if (!is_async) started_ns_ = issued.now_ns;
+    const MessageCall call = message_call(recorder_ ? form : nullptr, issued.now_ns);
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
+    const Region region{nullptr, nbytes};
+    const ReleaseGil release;
+    return is_send ? p->messages.send_device(region, dtype, peer, tag, deadline_ns, is_async, call,
+                                             std::move(words))
+                   : p->messages.recv_device(region, dtype, peer, tag, deadline_ns, is_async, call);
+  }
   // A blocking send or recv in one call: the group rank it came from. If it fails, `last_message` has
   // the facts.
   int transfer(bool is_send, const View& view, int peer, std::int64_t tag, std::int64_t limit_ns) {
@@ -470,5 +487,7 @@ class GroupHandle {
   std::uint64_t seen_generation_ = 0;
   std::shared_ptr<Parts> parts_;
 };
+
+void bind_device_messages(nb::class_<GroupHandle>& group);
 
 }  // namespace distdbg

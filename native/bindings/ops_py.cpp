@@ -39,6 +39,22 @@ void bind_ops(nb::module_& module) {
       .def_prop_ro("dtype", [](const Message& m) { return m.dtype; })
       .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })
       .def_prop_ro("peer_dtype", [](const Message& m) { return m.peer_dtype; })
+      .def_prop_ro("want",
+                   [](const Message& m) {
+                     switch (m.want.load(std::memory_order_acquire)) {
+                       case Want::take: return "take";
+                       case Want::memory: return "memory";
+                       case Want::data: return "data";
+                       case Want::nothing: break;
+                     }
+                     return "";
+                   })
+      .def_prop_ro("description",
+                   [](const Message& m) {
+                     return nb::bytes(reinterpret_cast<const char*>(m.description.data()),
+                                      m.description.size());
+                   })
+      .def_prop_ro("is_refused", [](const Message& m) { return m.is_refused; })
       .def_prop_ro("words", &Message::words)
       .def_prop_ro("peer_words", [](const Message& m) { return m.peer_words; })
       .def_prop_ro("seen", [](const Message& m) { return m.seen; });

@@ -211,6 +211,7 @@ struct ForeignOp {
   RecordedOp op;
   std::uint64_t number = 0;
   std::shared_ptr<WatchedOp> watched;  // then `op` is there
+  std::int64_t ran_ns = -1;            // by a device's clock; -1: it did not measure
 
   void watch(EventReader& reader, std::uintptr_t begin, std::uintptr_t end, int source) {
     if (handle->writer() == nullptr || watched) return;
@@ -228,6 +229,7 @@ struct ForeignOp {
   void ended(std::uint32_t status, int source) {
     Recorder* const writer = handle->writer();
     if (writer == nullptr) return;
+    if (!watched && status == 0 && ran_ns >= 0) return writer->ended_after(op, ran_ns, source);
     if (!watched) return writer->ended(op, status, source);
     const auto keep = watched;
     const ReleaseGil released;
@@ -255,6 +257,9 @@ void bind_record(nb::module_& module) {
       .def_prop_ro("number", [](const ForeignOp& self) { return self.number; })
       .def("started", &ForeignOp::started)
       .def("ended", &ForeignOp::ended)
+      .def(
+          "measured", [](ForeignOp& self, std::int64_t ran_ns) { self.ran_ns = ran_ns; },
+          nb::arg("ran_ns"), "Its device says how long it took; `ended` counts back from the end.")
       // Events of CUDA, by their addresses; they stay until `stop_watching` or `ended` has returned. One
       // thread at a time calls these, the others may run beside them.
       .def("watch", &ForeignOp::watch, nb::arg("reader"), nb::arg("begin"), nb::arg("end"),
@@ -317,7 +322,7 @@ void bind_record(nb::module_& module) {
       .def("begin",
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
               std::uint64_t seq, std::int64_t value, int peer, int flags) {
-             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}};
+             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}, -1};
              self->look_at_context();
              OpFacts facts;
              facts.group = group;
@@ -327,7 +332,7 @@ void bind_record(nb::module_& module) {
              facts.site = self->sites->here(0);
              facts.peer = peer;
              facts.flags = static_cast<std::uint8_t>(flags);
-             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}};
+             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}, -1};
              op.number = op.op.number;
              return op;
            })

@@ -19,6 +19,7 @@ struct Op {
   std::int64_t submitted_ns = 0;           // of the monotonic clock; of a collective
   int source = -1;                         // of a finished recv
   std::int64_t ended_ns = 0;               // of the monotonic clock, where it was just asked
+  std::int64_t ran_ns = -1;                // by a device's clock; -1: it did not measure
   std::exception_ptr error;                // written before `is_done`
   std::atomic<bool> is_done{false};
   // Of ops that have no Group::run to record their end.
@@ -61,6 +62,7 @@ struct Op {
     } catch (const std::exception&) {
       status = status_of(Fault::system);
     }
+    if (status == 0 && ran_ns >= 0) return recorder->ended_after(recorded, ran_ns, source);
     recorder->ended(recorded, status, source, ended_ns);
   }
 };

@@ -12,18 +12,6 @@ namespace distdbg {
 
 namespace {
 
-MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::int64_t deadline_ns,
-                     bool is_async) {
-  auto message = std::make_shared<Message>();
-  message->is_async = is_async;
-  message->peer = peer;
-  message->tag = tag;
-  message->dtype = dtype;
-  message->region = region;
-  message->deadline_ns = deadline_ns;
-  return message;
-}
-
 // As much of it as comes with an offer to a rank of another host: an answer has a long way.
 constexpr std::uint64_t net_inline_nbytes = 64 * 1024;
 
@@ -34,6 +22,18 @@ std::vector<std::uint32_t> others(const std::vector<std::uint32_t>& ranks, std::
 }
 
 }  // namespace
+
+MessagePointer start_message(Region region, int dtype, int peer, std::int64_t tag,
+                             std::int64_t deadline_ns, bool is_async) {
+  auto message = std::make_shared<Message>();
+  message->is_async = is_async;
+  message->peer = peer;
+  message->tag = tag;
+  message->dtype = dtype;
+  message->region = region;
+  message->deadline_ns = deadline_ns;
+  return message;
+}
 
 std::string Message::words() const {
   std::string text = recorder != nullptr && site != 0 ? recorder->site_words(site) : std::string();
@@ -95,7 +95,7 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
 MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
                                   std::int64_t deadline_ns, bool is_async,
                                   const MessageCall& call) {
-  return post_recv(region, dtype, peer, tag, deadline_ns, is_async, false, call);
+  return post_recv(start_message(region, dtype, peer, tag, deadline_ns, is_async), false, call);
 }
 
 MessagePointer PointToPoint::send_note(Region region, int dtype, int peer, std::int64_t tag) {
@@ -103,14 +103,14 @@ MessagePointer PointToPoint::send_note(Region region, int dtype, int peer, std::
 }
 
 MessagePointer PointToPoint::recv_note(Region region, int dtype, int peer, std::int64_t tag) {
-  return post_recv(region, dtype, peer, tag, no_deadline, true, true, {});
+  return post_recv(start_message(region, dtype, peer, tag, no_deadline, true), true, {});
 }
 
 MessagePointer PointToPoint::post_send(Region region, int dtype, int peer, std::int64_t tag,
                                        std::int64_t deadline_ns, bool is_async, bool is_note,
                                        const MessageCall& call) {
   if (group_.checks(check_nonfinite)) refuse_nonfinite(region, dtype);
-  auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
+  auto message = start_message(region, dtype, peer, tag, deadline_ns, is_async);
   if (is_async && group_.checks(check_buffers)) message->guard.start({&message->region, 1}, {});
   connect(static_cast<std::uint32_t>(peer), group_.wait_until(deadline_ns));
   const std::lock_guard lock(mutex_);
@@ -161,10 +161,10 @@ MessagePointer PointToPoint::post_send(Region region, int dtype, int peer, std::
   return message;
 }
 
-MessagePointer PointToPoint::post_recv(Region region, int dtype, int peer, std::int64_t tag,
-                                       std::int64_t deadline_ns, bool is_async, bool is_note,
+MessagePointer PointToPoint::post_recv(const MessagePointer& message, bool is_note,
                                        const MessageCall& call) {
-  auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
+  const int peer = message->peer;
+  const std::int64_t tag = message->tag;
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   if (peer != any_source && static_cast<std::uint32_t>(peer) >= group_.size())
@@ -197,7 +197,7 @@ MessagePointer PointToPoint::post_recv(Region region, int dtype, int peer, std::
     peers_[from].unexpected.erase(best);
     deliver(message, from, offer.frame, offer.payload.data(), offer.words);
   }
-  if (is_async && !is_note && !message->done()) {
+  if (message->is_async && !is_note && !message->done()) {
     unfinished_async_.push_back(message);
     start_thread();
   }
@@ -248,24 +248,27 @@ void PointToPoint::complete(const MessagePointer& message, std::exception_ptr er
   if (!error && message->guard.has_changed_since_start({&message->region, 1}, {}))
     error =
         std::make_exception_ptr(group_.own_error(Fault::changed, Trouble{has_changed_buffer}, {}));
-  message->finish(std::move(error));
+  end(message, std::move(error));
   if (message->is_async) std::erase(unfinished_async_, message);
   ring(group_.segment().rank(group_.rank()));  // another thread may sleep on it
 }
 
 void PointToPoint::forget(const MessagePointer& message) {
   posted_.remove(message);
+  wanted_.remove(message);
   std::erase(unfinished_async_, message);
   for (Peer& p : peers_) {
     std::erase_if(p.sends, [&](const auto& entry) { return entry.second == message; });
     std::erase_if(p.receiving, [&](const auto& entry) { return entry.second == message; });
     disputes_ -=
         std::erase_if(p.disputed, [&](const auto& entry) { return entry.second.first == message; });
+    p.held.erase(message);
     if (p.matched == message) p.matched = nullptr;
     for (Offer& offer : p.unexpected)
       if (offer.taken_by == message) offer.taken_by = nullptr;
   }
   std::erase(pushing_, message);
+  if (message->region.data == nullptr) return;  // nothing that arrives has a place yet
   ring_.cancel(message->region.data, message->region.nbytes);
   if (net_) net_->cancel(message->region.data, message->region.nbytes);
 }
@@ -273,7 +276,7 @@ void PointToPoint::forget(const MessagePointer& message) {
 void PointToPoint::fail_all(std::exception_ptr error) {
   for (const MessagePointer& message : std::vector(unfinished_async_)) {
     forget(message);
-    message->finish(error);
+    end(message, error);
   }
   if (net_) notices_.tell_cause(*net_);
   group_.tell_hosts();

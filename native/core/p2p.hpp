@@ -9,14 +9,20 @@
 //          48 dtype i32 | level u32 | 0 u64, then the payload
 //
 //   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
-//           status push when the sender waits in the op and could push at once
+//           status push when the sender waits in the op and could push at once; status device when the array
+//           is on a GPU: address 0, and the payload is a description of it, never data
 //   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), or mismatch
-//           (then nbytes and dtype are what the receiver wanted; payload: where it was called)
+//           (then nbytes and dtype are what the receiver wanted; payload: where it was called). To an
+//           offer from a device: address 1 when the receiver cannot open the sender's memory, and
+//           tag: for how many ns the device copied
 //   DATA    sender -> receiver: id and all bytes, after an answer "push"
 //   WORDS   sender -> receiver: id; payload: where the send was called, after an answer "mismatch"
 //   CAUSE, LEAVE   between hosts, see notices.hpp
 //
 // Example: a send of 8 bytes with tag 3 is one OFFER of 64 + 8 bytes and one ANSWER of 64.
+//
+// A message whose array is on a GPU has no region until somebody gives it one (p2p_device.cpp). What native code
+// cannot do for it, it wants: whoever waits for the message does that, or takes it from `next_wanted`.
 //
 // Every thread that waits moves all messages of the group on (`progress`), under one mutex; when
 // asynchronous ops are unfinished a thread of our own does it too, asleep on this rank's bell.
@@ -42,8 +48,20 @@ namespace distdbg {
 
 constexpr int any_source = -1;
 
+// What a message with an array on a GPU wants from Python.
+enum class Want : int {
+  nothing,
+  take,    // of a recv: copy from the memory that `description` says, then say so by `took`
+  memory,  // of a recv: host memory, since what was sent is data
+  data,  // of a send: the array in host memory, since its receiver does not take it from the device
+};
+
 struct Message : Op {
   bool is_async = false;
+  bool is_on_device = false;  // its array is on a GPU, and so it may want something
+  bool is_refused = false;    // the receiver cannot open the sender's memory
+  std::atomic<Want> want{Want::nothing};
+  std::vector<std::byte> description;  // of the sender's memory, opaque here
   int peer = any_source;
   std::int64_t tag = 0;
   std::int32_t dtype = -1;
@@ -55,6 +73,10 @@ struct Message : Op {
 
   // Where it was called, as the other side shall show it.
   std::string words() const;
+  // Whether its own thread has something to do: it has ended, or wants something.
+  bool is_up() const {
+    return done() || (!is_async && want.load(std::memory_order_acquire) != Want::nothing);
+  }
 };
 
 // What the record says of a send or recv; without a form it is not recorded.
@@ -66,6 +88,9 @@ struct MessageCall {
 };
 
 using MessagePointer = std::shared_ptr<Message>;
+
+MessagePointer start_message(Region region, int dtype, int peer, std::int64_t tag,
+                             std::int64_t deadline_ns, bool is_async);
 
 class PointToPoint : private Receiver {
  public:
@@ -82,6 +107,22 @@ class PointToPoint : private Receiver {
   MessagePointer recv_note(Region region, int dtype, int peer, std::int64_t tag);
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
+  // The same of arrays on a GPU; the memory of `region` is nullptr. A send without a description is not for
+  // another rank. The wait for a blocking one returns when it wants something, too.
+  MessagePointer send_device(Region region, int dtype, int peer, std::int64_t tag,
+                             std::int64_t deadline_ns, bool is_async, const MessageCall& call,
+                             std::vector<std::byte> description);
+  MessagePointer recv_device(Region region, int dtype, int peer, std::int64_t tag,
+                             std::int64_t deadline_ns, bool is_async, const MessageCall& call);
+  // An asynchronous message that wants something, or has ended; nullptr: none, for so long or since `wake_wanted`.
+  MessagePointer next_wanted(std::int64_t timeout_ns);
+  void wake_wanted();
+  // What was wanted, for a message that has not failed meanwhile: the copy is done, `ran_ns` by the device's clock
+  // (-1: not known), or memory, which must live until the message is done. `cannot_open`: of the sender's memory.
+  void took(const MessagePointer& message, std::int64_t ran_ns);
+  void give(const MessagePointer& message, Region region, bool cannot_open);
+  // While its own thread serves it: throws what ends the message. `wait`: as for wait().
+  void look(const MessagePointer& message, const Wait& wait);
   // How many messages there were to this peer, or from it; `any_source`: that any rank might send.
   std::uint64_t count(bool is_send, int peer);
   // Whether a send to this rank itself would find its recv posted, or a recv its send.
@@ -94,7 +135,7 @@ class PointToPoint : private Receiver {
 
  private:
   enum class FrameType : std::uint32_t { offer, answer, data, words };
-  enum class Status : std::uint32_t { taken, push, mismatch };
+  enum class Status : std::uint32_t { taken, push, mismatch, device };
   struct Frame {
     std::uint64_t payload_nbytes;
     FrameType type;
@@ -127,6 +168,7 @@ class PointToPoint : private Receiver {
     std::vector<std::byte> payload;       // of what arrives, where it is for nothing else
     std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet answered
     std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, staged
+    std::map<MessagePointer, Offer> held;               // of recvs that want something
     // Recvs that got something else, by the sender's id, until it has said where it was called, or until
     // that time.
     std::map<std::uint64_t, std::pair<MessagePointer, std::int64_t>> disputed;
@@ -135,9 +177,18 @@ class PointToPoint : private Receiver {
   MessagePointer post_send(Region region, int dtype, int peer, std::int64_t tag,
                            std::int64_t deadline_ns, bool is_async, bool is_note,
                            const MessageCall& call);
-  MessagePointer post_recv(Region region, int dtype, int peer, std::int64_t tag,
-                           std::int64_t deadline_ns, bool is_async, bool is_note,
-                           const MessageCall& call);
+  MessagePointer post_recv(const MessagePointer& message, bool is_note, const MessageCall& call);
+  // Of an offer: whether its payload is the array.
+  static bool carries_data(const Frame& offer) {
+    return offer.status != Status::device && offer.payload_nbytes == offer.nbytes;
+  }
+  void hold(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+            const std::byte* payload);
+  void push(const MessagePointer& message, std::uint32_t peer, std::uint64_t id);
+  void set_want(const MessagePointer& message, Want want);
+  void take_in(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+               const std::byte* payload);
+  void give_up(const MessagePointer& message, const Error& error, bool breaks);
   void record(Message& message, std::uint64_t& count, const MessageCall& call);
   bool progress();  // with mutex_ held; true when anything moved
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
@@ -159,6 +210,7 @@ class PointToPoint : private Receiver {
                const std::byte* payload, const std::string& own_words);
   void complete(const MessagePointer& message, std::exception_ptr error = nullptr);
   void refuse_nonfinite(Region region, int dtype) const;
+  void end(const MessagePointer& message, std::exception_ptr error);
   void forget(const MessagePointer& message);
   void fail_all(std::exception_ptr error);
   Transport& way_to(std::uint32_t peer) {
@@ -166,7 +218,7 @@ class PointToPoint : private Receiver {
   }
   void connect(std::uint32_t peer, const Wait& wait);
   void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);
-  void sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns);
+  void sleep(const Message* message, std::int64_t timeout_ns);
   bool has_bridge();
   void start_thread();
   void work();
@@ -188,6 +240,8 @@ class PointToPoint : private Receiver {
   std::uint64_t inline_nbytes_;
   std::uint64_t blocking_inline_nbytes_;  // of sends that wait
   std::vector<MessagePointer> unfinished_async_;
+  std::list<MessagePointer> wanted_;  // asynchronous messages that want something
+  std::condition_variable_any has_wanted_;
   bool is_stopping_ = false;
   std::thread thread_;
 };

@@ -78,6 +78,9 @@ bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& 
 // Matched when its envelope is there, so that its payload can go to where it is wanted.
 std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
   if (frame.payload_nbytes > most_inline_nbytes) throw Error(Fault::system, "a frame is too long");
+  if (frame.status == Status::device &&
+      (!group_.is_here(peer) || frame.payload_nbytes > description_nbytes))
+    throw Error(Fault::system, "an offer from a device that cannot be one");
   Peer& p = peers_[peer];
   const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
     return (recv->peer == static_cast<int>(peer) || recv->peer == any_source) &&
@@ -92,7 +95,7 @@ std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
   p.arriving = p.unexpected.end();
   p.matched = *match;
   posted_.erase(match);
-  p.is_direct = frame.payload_nbytes == frame.nbytes && fits(*p.matched, frame);
+  p.is_direct = carries_data(frame) && !p.matched->is_on_device && fits(*p.matched, frame);
   if (p.is_direct) return p.matched->region.data;
   p.payload.resize(frame.payload_nbytes);
   return p.payload.data();
@@ -141,18 +144,20 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   if (message->recorder != nullptr) message->recorder->started(message->recorded);
   switch (frame.status) {
     case Status::taken:
+      if (message->is_on_device) message->ran_ns = frame.tag;
       message->ended_ns = message->recorded.started_ns;
       complete(message);
       break;
-    case Status::push: {
-      Frame data{};
-      data.type = FrameType::data;
-      data.id = frame.id;
-      data.payload_nbytes = message->region.nbytes;
-      pushing_.push_back(message);
-      post(peer, data, message->region.data, &message->is_sent);
+    case Status::push:
+      if (message->is_on_device) {
+        message->is_refused = frame.address != 0;
+        peers_[peer].held.emplace(message, Offer{frame, {}, 0});
+        set_want(message, Want::data);
+      } else {
+        push(message, peer, frame.id);
+      }
       break;
-    }
+    case Status::device: break;  // of offers alone
     case Status::mismatch: {
       message->peer_nbytes = frame.nbytes;
       message->peer_dtype = frame.dtype;
@@ -167,6 +172,15 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
       break;
     }
   }
+}
+
+void PointToPoint::push(const MessagePointer& message, std::uint32_t peer, std::uint64_t id) {
+  Frame data{};
+  data.type = FrameType::data;
+  data.id = id;
+  data.payload_nbytes = message->region.nbytes;
+  pushing_.push_back(message);
+  post(peer, data, message->region.data, &message->is_sent);
 }
 
 void PointToPoint::on_words(std::uint32_t peer, const Frame& frame) {
@@ -256,19 +270,28 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
                            const std::byte* payload, const std::string& own_words) {
   recv->source = static_cast<int>(peer);
   if (recv->recorder != nullptr) recv->recorder->started(recv->recorded);
+  const bool is_in_place =
+      recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
+  if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
+  if (recv->is_on_device) return hold(recv, peer, offer, payload);
+  take_in(recv, peer, offer, payload);
+}
+
+// What fits, into memory of the host.
+void PointToPoint::take_in(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+                           const std::byte* payload) {
   const bool is_self = peer == group_.rank();
+  const bool is_in_place = recv->region.nbytes > 0 && payload == recv->region.data;
   Frame answer{};
   answer.type = FrameType::answer;
   answer.id = offer.id;
   answer.status = Status::taken;
-  const bool is_in_place =
-      recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
-  if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
-  if (is_self || offer.payload_nbytes == offer.nbytes) {
+  if (is_self || carries_data(offer)) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
     recv->ended_ns = recv->recorded.started_ns;
-  } else if (group_.shares_memory_with(peer) ||
-             (group_.can_read(peer) && (recv->is_async || offer.status != Status::push))) {
+  } else if (offer.status != Status::device &&
+             (group_.shares_memory_with(peer) ||
+              (group_.can_read(peer) && (recv->is_async || offer.status != Status::push)))) {
     try {
       group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
       // A sender that gave up breaks the group before its array is its own again: what we read may
@@ -280,6 +303,7 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
     }
   } else {
     answer.status = Status::push;
+    answer.address = recv->is_refused ? 1 : 0;
     peers_[peer].receiving.emplace(offer.id, recv);
     post(peer, answer, nullptr);
     return;

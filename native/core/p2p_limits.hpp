@@ -10,5 +10,7 @@ namespace distdbg {
 constexpr std::size_t words_nbytes = 480;
 // Of what comes with an offer.
 constexpr std::uint64_t most_inline_nbytes = 128 * 1024;
+// Of what an offer from a device says of the sender's memory.
+constexpr std::uint64_t description_nbytes = 512;
 
 }  // namespace distdbg

@@ -42,11 +42,11 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
   group_.check_wait(wait.without_interrupts(), next_death_check_ns, is_needed);
 }
 
-// Until the bell rings; `is_done` (may be null) is looked at after this rank is known to sleep.
-void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns) {
+// Until the bell rings; `message` (may be null) is looked at after this rank is known to sleep.
+void PointToPoint::sleep(const Message* message, std::int64_t timeout_ns) {
   const auto has_work = [&] {
     const std::lock_guard lock(mutex_);
-    return progress() || (is_done != nullptr && is_done->load(std::memory_order_seq_cst));
+    return progress() || (message != nullptr && message->is_up());
   };
   if (!net_) return ring_.wait(timeout_ns, has_work);
   if (group_.ranks_here().size() == 1) return net_->wait(timeout_ns, has_work);
@@ -72,48 +72,51 @@ bool PointToPoint::has_bridge() {
 void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {
   bool has_moved = false;
   const auto is_worth_a_look = [&] {
-    if (message->done()) return true;
+    if (message->is_up()) return true;
     if (mutex_.try_lock()) {
       has_moved = progress();
       mutex_.unlock();
     }
-    return has_moved || message->done();
+    return has_moved || message->is_up();
   };
   std::int64_t next_check = now_ns() + 20 * ns_per_ms;
   std::int64_t next_look = now_ns() + Group::slice_ns;
   try {
-    while (!message->done()) {
+    while (!message->is_up()) {
       // As long as something moves, the peer is at work: patience begins anew.
       const Patience& patience = group_.patience();
       if (net_ ? patience.stay_awake_by_calls(is_worth_a_look)
                : patience.stay_awake(is_worth_a_look)) {
         if (now_ns() < next_look) continue;
       } else {
-        sleep(&message->is_done, wait.nap_ns(Group::slice_ns));
+        sleep(message.get(), wait.nap_ns(Group::slice_ns));
       }
-      if (message->done()) break;
+      if (message->is_up()) break;
       next_look = now_ns() + Group::slice_ns;
       if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
       watch(*message, breaks ? wait : wait.without_interrupts(), next_check);
     }
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
-    const bool is_ours_alone =
-        error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
     // Another thread may have carried it through in the meantime.
     if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
-    if (error.fault() == Fault::timeout) message->seen = offers_of(*message);
-    if (error.fault() == Fault::timeout && breaks)
-      group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
-    if (breaks || !is_ours_alone) {
-      forget(message);
-      message->finish(std::current_exception());
-      if (net_) notices_.tell_cause(*net_);
-      group_.tell_hosts();
-    }
+    give_up(message, error, breaks);
     throw;
   }
-  message->rethrow();
+  if (message->done()) message->rethrow();
+}
+
+// In the handler of the error, with mutex_ held.
+void PointToPoint::give_up(const MessagePointer& message, const Error& error, bool breaks) {
+  const bool is_ours_alone = error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
+  if (error.fault() == Fault::timeout) message->seen = offers_of(*message);
+  if (error.fault() == Fault::timeout && breaks)
+    group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
+  if (!breaks && is_ours_alone) return;
+  forget(message);
+  end(message, std::current_exception());
+  if (net_) notices_.tell_cause(*net_);
+  group_.tell_hosts();
 }
 
 bool PointToPoint::is_done(const MessagePointer& message) {

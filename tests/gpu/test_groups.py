@@ -84,6 +84,45 @@ def test_large_arrays_come_out_as_on_the_host(ranks: Callable[..., list[Any]], i
     assert ranks(large, 2, timeout=120.0, ipc=ipc) == [[0] * 6] * 2
 
 
+def exchange(ipc: str) -> list[bool]:
+    """Messages of sizes that go through the host and that do not; either side on the host; in a stream."""
+    os.environ["DISTDBG_GPU_IPC"] = ipc
+    cupy = start("gloo", 1)
+    rank = dist.get_rank()
+    other, right = 1 - rank, []
+    for count in (1 << 8, 1 << 22):
+        mine, got = cupy.ones(count, "float32") + rank, cupy.zeros(count, "float32")
+        ops = [dist.P2POp(dist.isend, mine, other), dist.P2POp(dist.irecv, got, other)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        right.append(bool((got.get() == other + 1).all()))
+        with cupy.cuda.Stream(non_blocking=True):
+            for _ in range(3):  # in a stream of its own: the receiver waits for all of it
+                mine += 1
+            if rank == 0:
+                dist.send(mine, 1)
+            else:
+                dist.recv(mine, 0)
+                mine += 1  # and this after the message
+                right.append(bool((mine.get() == 5).all()))
+        host = got.get() if rank == 0 else got.get() * 0
+        for to_device in (False, True):
+            x = host if to_device == (rank == 0) else got
+            if rank == 0:
+                dist.send(x, 1)
+            else:
+                dist.recv(x, 0)
+                found = x.get() if to_device else x
+                right.append(bool((found == 2).all()))
+    dist.destroy_process_group()
+    return right
+
+
+@pytest.mark.parametrize("ipc", ["on", "off", "always"])
+def test_messages_arrive_as_they_were_sent(ranks: Callable[..., list[Any]], ipc: str) -> None:
+    assert ranks(exchange, 2, timeout=120.0, ipc=ipc) == [[True] * 2, [True] * 8]
+
+
 def one_differs_and_one_dies_on_one_gpu() -> list[Any] | None:
     os.environ["DISTDBG_GPU_IPC"] = "always"
     cupy = start("gloo", 1)

@@ -172,6 +172,12 @@ class CpuEngine:
         return not self._between.hosts
 
     @property
+    def ranks_here(self) -> Sequence[int]:
+        """The group ranks of this rank's host."""
+        hosts = self._between.hosts or [range(self._size)]
+        return next(host for host in hosts if self._rank in host)
+
+    @property
     def single_copy(self) -> bool:
         """Whether ranks read each other's memory directly."""
         return self.group.single_copy
@@ -216,7 +222,7 @@ class CpuEngine:
             )
         except NativeError as error:
             if error.fault == _BREAK:
-                return self._other_rules().run(call)
+                return self.other_rules().run(call)
             self.fail(call, error, self.group.started_ns)
         if left_to_do:
             finish(out_views)
@@ -225,7 +231,7 @@ class CpuEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
-        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        limit_ns = self.limit_ns(call)
         started_ns = _monotonic_ns()
         handle: Op | Message
         views: Sequence[View]
@@ -257,18 +263,25 @@ class CpuEngine:
             return staging.submit(self, call, self.on_gpu)
         except NativeError as error:
             if error.fault == _BREAK:
-                return self._other_rules().submit(call)
+                return self.other_rules().submit(call)
             self.fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
         if self._guards_buffers:
             pending.started_at = call_site()
-        # Native code writes to the arrays until the op has ended, even if its Work is dropped.
+        self.keep(pending)
+        return pending
+
+    def keep(self, pending: CpuPending) -> None:
+        """Native code writes to the arrays until the op has ended, even if its Work is dropped."""
         # Swept each time it has doubled: at every op, thousands in flight would cost seconds.
         if len(self._in_flight) >= self._sweep_at:
             self._in_flight = [each for each in self._in_flight if not each.has_settled()]
             self._sweep_at = 2 * len(self._in_flight) + 1
         self._in_flight.append(pending)
-        return pending
+
+    def limit_ns(self, call: Call) -> int:
+        """How long the call may take."""
+        return self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
 
     def _post(self, call: Call, limit_ns: int) -> tuple[Message, Sequence[View]]:
         is_send = call.kind is _SEND
@@ -385,7 +398,7 @@ class CpuEngine:
             if not staging.is_for_device(call):
                 raise
             return staging.run(self, call, self.on_gpu)
-        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        limit_ns = self.limit_ns(call)
         if (
             call.peer == self._rank
             and not self.group.meets_itself(is_send, call.tag)
@@ -396,7 +409,7 @@ class CpuEngine:
             source = self._native_transfer(is_send, view, call.peer, call.tag, limit_ns)
         except NativeError as error:
             if error.fault == _BREAK:
-                return self._other_rules().run(call)
+                return self.other_rules().run(call)
             self.fail(call, error, self.group.started_ns, self.group.last_message)
         if view.finish is not None and not is_send:
             view.finish()
@@ -410,7 +423,7 @@ class CpuEngine:
             return self.group.count_messages(call.kind is _SEND, call.peer) + 1
         return self.group.issued + 1
 
-    def _other_rules(self) -> Engine:
+    def other_rules(self) -> Engine:
         """Nothing was sent: what carries out the op, now that other breakpoints are armed."""
         assert self._on_other_rules is not None  # only then native code looks
         return self._on_other_rules(self)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from distdbg.runtime.handles.waits import op_number
 from distdbg.runtime.handles.work import has_failed
 
 if TYPE_CHECKING:
-    from distdbg.ops.engine import Engine, Pending
+    from distdbg.ops.engine import Pending
+    from distdbg.runtime.backends.cpu import CpuEngine
     from distdbg.runtime.backends.gpu.beside_host import OnGpu
 
 
@@ -36,22 +37,24 @@ def is_for_device(call: Call) -> bool:
     return any(is_on_device(array) for array in (*call.inputs, *call.outputs))
 
 
-def run(engine: Engine, call: Call, on_gpu: OnGpu | None = None) -> int:
+def run(engine: CpuEngine, call: Call, on_gpu: OnGpu | None = None) -> int:
     """Carry out the call on the host, or by what the group has for arrays on a GPU."""
-    better = None if on_gpu is None else on_gpu.engine_for(call)
-    if better is not None:
-        return better.run(call)
+    if on_gpu is not None:
+        source = on_gpu.try_run(engine, call)
+        if source is not None:
+            return source
     staged = Staged(call)
     source = engine.run(staged.call)
     staged.bring_back()
     return source
 
 
-def submit(engine: Engine, call: Call, on_gpu: OnGpu | None = None) -> Pending:
+def submit(engine: CpuEngine, call: Call, on_gpu: OnGpu | None = None) -> Pending:
     """Start the call on the host; its outputs are brought back by whoever finds that it has ended."""
-    better = None if on_gpu is None else on_gpu.engine_for(call)
-    if better is not None:
-        return better.submit(call)
+    if on_gpu is not None:
+        pending = on_gpu.try_submit(engine, call)
+        if pending is not None:
+            return pending
     staged = Staged(call)
     return StagedPending(engine.submit(staged.call), staged)
 
@@ -105,15 +108,23 @@ class Staged:
         self.call.add_extra(Variant.PREMUL_SUM)
 
 
+class BringsBack(Protocol):
+    """Who knows what the host has of an op."""
+
+    def bring_back(self) -> None:
+        """Copy to the GPU what the op has written."""
+        ...
+
+
 class StagedPending:
     """Implements Pending around the host's."""
 
     __slots__ = ("_inner", "_lock", "_staged")
 
-    def __init__(self, inner: Pending, staged: Staged) -> None:
+    def __init__(self, inner: Pending, staged: BringsBack) -> None:
         self._inner = inner
         self._lock = threading.Lock()  # protects _staged, which copies back once
-        self._staged: Staged | None = staged
+        self._staged: BringsBack | None = staged
 
     @property
     def number(self) -> int:

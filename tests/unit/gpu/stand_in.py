@@ -67,6 +67,12 @@ class Machine:
         #: Whether the events of a process never pass.
         self.hangs: set[int] = set()
         self.have_waited: set[int] = set()
+        #: Set by the first copy.
+        self.has_copied = threading.Event()
+        #: What the device says of each copy.
+        self.copy_ms = 1.5
+        #: Who presses Ctrl-C while a process waits for its device; once.
+        self.interrupts: set[int] = set()
         #: Whether CUDA has an error for it.
         self.fails: set[int] = set()
 
@@ -77,7 +83,8 @@ class Machine:
             runtime=_Runtime(self),
             Device=_Device,
             Stream=lambda non_blocking=False: _Stream(self),
-            Event=lambda disable_timing, interprocess=False: _Event(self, interprocess),
+            Event=lambda disable_timing=False, interprocess=False: _Event(self, interprocess),
+            get_elapsed_time=lambda begin, end: self.copy_ms,
             get_current_stream=lambda: _Stream(self),
             alloc_pinned_memory=self._pin,
         )
@@ -238,11 +245,15 @@ class _Runtime:
         machine = self._machine
         machine.note("copy", nbytes)
         ctypes.memmove(machine.real(target, nbytes), machine.real(source, nbytes), nbytes)
+        machine.has_copied.set()
 
     def eventQuery(self, event: int) -> int:
         assert self._machine.events[event] == _me()
         if _me() in self._machine.fails:
             return 700
+        if _me() in self._machine.interrupts:
+            self._machine.interrupts.discard(_me())
+            raise KeyboardInterrupt
         if _me() not in self._machine.hangs:
             return 0
         self._machine.have_waited.add(_me())

@@ -217,6 +217,29 @@ def test_the_record_has_one_op_for_each(
         assert groups == {"world", "world (gpu)"}
 
 
+def test_the_record_says_how_long_the_device_took(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
+    machine.copy_ms = 0.003
+
+    def program() -> None:
+        sum_of(machine, 1, 2)
+        work = dist.all_reduce(machine.array([1.0]), async_op=True)
+        assert work is not None
+        work.wait()
+
+    dist.run_threads(program, 2, timeout_s=240)
+    for rank in (0, 1):
+        ops = read_record(tmp_path / f"rank{rank:05}.ddr").ops
+        took = [
+            op.ended_ns - op.started_ns
+            for op in ops
+            if op.name == "all_reduce" and op.ended_ns is not None and op.started_ns is not None
+        ]
+        assert took == [3000, 3000]
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_arrays_on_the_host_on_one_rank_are_a_mismatch_on_all(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool

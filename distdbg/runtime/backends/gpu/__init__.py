@@ -9,6 +9,8 @@ mixed.py                arrays on the host on some ranks: found while the others
 exports.py ipc_info.py mappings.py    memory that ranks open of each other, and what they say of it
 schedule.py kernels.py  from the ranks' memory to copies and reductions: plain data, and the CUDA text
 ipc.py                  one op in which ranks read and write each other's memory
+message_offer.py message_memory.py    what a message says of its sender's memory, and what is kept open
+messages.py transfer.py    messages that the receiver takes from the sender's device
 engine.py pending.py    all of it as an Engine
 beside_host.py          that with a record, made by the first op that needs it
 """

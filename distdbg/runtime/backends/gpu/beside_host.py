@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.native import Group, RecordedOp
-from distdbg.ops.call import Call
+from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.backends.gpu import capabilities, driver
+from distdbg.runtime.backends.gpu.messages import GpuMessages
 from distdbg.runtime.backends.gpu.mixed import Issued
-from distdbg.runtime.backends.gpu.routes import MOST_RANKS, Way, choose
+from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, Way, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
+    from distdbg.runtime.backends.cpu import CpuEngine
     from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
@@ -41,9 +43,30 @@ class OnGpu:
         self._lock = threading.Lock()  # protects the rest
         self._best: Way | None = None
         self._engine: Any = None
+        self._messages: GpuMessages | None = None
+        #: By the rank, as far as it was asked: whether messages may stay on the device.
+        self._takers: dict[int, bool] = {}
         self._is_small_too = False
         #: Of the engine's ops in the record.
         self._number = 0
+
+    def try_run(self, engine: CpuEngine, call: Call) -> int | None:
+        """Carry it out; None: the host does, with the arrays as a whole."""
+        if call.kind < Kind.SEND:
+            better = self.engine_for(call)
+            return None if better is None else better.run(call)
+        messages = self._messages_for(engine, call)
+        transfer = None if messages is None else messages.prepare(call)
+        return None if messages is None or transfer is None else messages.run(engine, transfer)
+
+    def try_submit(self, engine: CpuEngine, call: Call) -> Pending | None:
+        """Start it; None: the host does."""
+        if call.kind < Kind.SEND:
+            better = self.engine_for(call)
+            return None if better is None else better.submit(call)
+        messages = self._messages_for(engine, call)
+        transfer = None if messages is None else messages.prepare(call)
+        return None if messages is None or transfer is None else messages.submit(engine, transfer)
 
     def engine_for(self, call: Call) -> Engine | None:
         """What carries it out; None: the host does, with the arrays as a whole."""
@@ -81,11 +104,39 @@ class OnGpu:
 
     def close(self) -> None:
         """End what is in flight, and leave; idempotent."""
+        messages, self._messages = self._messages, None
+        if messages is not None:
+            messages.close()
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
             if self._group.world.recorder is not None and self._number:
                 self._group.world.recorder.close_group(self._number)
+
+    def _messages_for(self, engine: CpuEngine, call: Call) -> GpuMessages | None:
+        """What carries out a message whose array may stay on the device, as far as this rank can know."""
+        own, peer = self._group.rank(), call.peer
+        array = (call.inputs or call.outputs)[0]
+        if self._host.options != 0 or peer == own or not array.nbytes:
+            return None
+        if array.nbytes < MESSAGE_FROM_NBYTES and not capabilities.takes_small_too():
+            return None
+        if not self._takes_messages(engine, own):
+            return None
+        if call.kind is Kind.SEND and not self._takes_messages(engine, peer):
+            return None
+        with self._lock:
+            if self._messages is None:
+                self._messages = GpuMessages(driver.load(), self._host, self._group.label, own)
+            messages = self._messages
+        return None if call.kind is Kind.SEND and peer in messages.refused else messages
+
+    def _takes_messages(self, engine: CpuEngine, rank: int) -> bool:
+        found = self._takers.get(rank)
+        if found is None:
+            found = rank in engine.ranks_here and capabilities.takes_messages(self._store, rank)
+            self._takers[rank] = found
+        return found
 
     def _way(self, call: Call) -> Way:
         size = self._group.size()
@@ -155,5 +206,5 @@ class _Recorded(RecordedEngine):
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         op = super()._begin(call, flags)
-        call.side = Issued(op.started, self.count, self.host.issued, self.host)
+        call.side = Issued(op.started, self.count, self.host.issued, self.host, op.measured)
         return op

@@ -7,9 +7,10 @@ without a GPU says nothing, and its groups cost nothing.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from distdbg.config import read_setting
+from distdbg.errors import DistStoreError
 from distdbg.runtime.backends.gpu.driver import is_likely
 from distdbg.runtime.backends.gpu.routes import Way
 
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from distdbg.runtime.store import Store
 
 _IPC = "DISTDBG_GPU_IPC"
+#: The form of offers from a device that a rank takes (message_offer.py); others go through the host.
+MESSAGES: Final = 1
 
 
 def announce(store: Store, rank: int, size: int) -> None:
     """Say what this rank has; before the ranks meet for the first time."""
     if size > 1 and is_likely():
-        store.set(_key(rank), json.dumps({"ipc": read_setting(_IPC) != "off"}))
+        told = {"ipc": read_setting(_IPC) != "off", "messages": MESSAGES}
+        store.set(_key(rank), json.dumps(told))
 
 
 def best_way(store: Store, size: int, *, is_one_host: bool) -> Way:
@@ -32,6 +36,17 @@ def best_way(store: Store, size: int, *, is_one_host: bool) -> Way:
         return Way.WHOLE
     told = [json.loads(words) for words in store.multi_get(keys)]
     return Way.IPC if is_one_host and all(each["ipc"] for each in told) else Way.CHUNKS
+
+
+def takes_messages(store: Store, rank: int) -> bool:
+    """Whether a rank of this host has said that it takes messages from the device."""
+    try:
+        if not store.check([_key(rank)]):
+            return False
+        told = json.loads(store.get(_key(rank)))
+    except DistStoreError:  # it is gone by now: then they go through the host
+        return False
+    return bool(told["ipc"]) and told.get("messages") == MESSAGES
 
 
 def takes_small_too() -> bool:

@@ -63,6 +63,19 @@ class Driver:
         """One that other processes can wait for."""
         return self.cupy.cuda.Event(disable_timing=True, interprocess=True)
 
+    def timed_event(self, stream: Any) -> Any:
+        """The same, and the device notes when it came to it."""
+        event = self.cupy.cuda.Event()
+        event.record(stream)
+        return event
+
+    def ran_ns(self, begin: Any, end: Any) -> int:
+        """Between two timed events that have passed, by the device's clock; -1 where CUDA does not say."""
+        try:
+            return int(self.cupy.cuda.get_elapsed_time(begin, end) * 1e6)
+        except RuntimeError:  # only the record wants it
+            return -1
+
     def has_passed(self, event: Any) -> bool:
         """Whether the device has come to it; CUDA's error is raised."""
         status = int(self._runtime.eventQuery(event.ptr))

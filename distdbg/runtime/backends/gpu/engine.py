@@ -33,7 +33,7 @@ from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.ipc import Ipc, Order
-from distdbg.runtime.backends.gpu.mixed import MixedWatch
+from distdbg.runtime.backends.gpu.mixed import Issued, MixedWatch
 from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import Way
 from distdbg.runtime.backends.nccl.streams import current_stream
@@ -261,6 +261,8 @@ class GpuEngine:
             if self._ipc is None:
                 self._ipc = Ipc(self._driver, control, self._stream)
             if self._ipc.is_on and self._ipc.run(Order(header, job, one.call.op, one.ready), wait):
+                if isinstance(one.call.side, Issued):
+                    one.call.side.measured(self._ipc.ran_ns)
                 return
 
         def move(inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:

@@ -71,6 +71,8 @@ class Ipc:
         self._mappings = Mappings(driver)
         self._kernels = Kernels(driver)
         self._is_first = True
+        #: How long the device took for the last op, from when all arrays were ready.
+        self.ran_ns = -1
         #: Whether all ranks can open each other's memory, as far as is known.
         self.is_on = True
 
@@ -93,8 +95,11 @@ class Ipc:
             return False
         for event in self._mappings.events():
             driver.wait_for(self._stream, event)
+        begin = driver.timed_event(self._stream)
         self._queue(blocks, order, infos)
-        await_event(driver.event(self._stream))
+        end = driver.timed_event(self._stream)
+        await_event(end)
+        self.ran_ns = driver.ran_ns(begin, end)
         control.gate(order.header)
         return True
 

@@ -37,6 +37,8 @@ class Issued(NamedTuple):
     on_host: int
     #: The group's memory for those.
     host: Group
+    #: Told how long the device took, before the op ends.
+    measured: Callable[[int], object]
 
     def __call__(self) -> object:
         return self.started()

@@ -33,6 +33,9 @@ FROM_NBYTES: Final[dict[Kind, tuple[int, int]]] = {
     Kind.REDUCE_SCATTER: (16 << 20, 128 << 10),
 }
 
+#: From how many bytes on a message is offered to be taken from the device. As above, NOT MEASURED.
+MESSAGE_FROM_NBYTES: Final = 64 << 10
+
 #: More ranks than that do not open each other's memory: their kernels would have too many arguments.
 MOST_RANKS: Final = 16
 
@@ -43,7 +46,7 @@ _TIMES_RANKS: Final = (Kind.GATHER, Kind.SCATTER)
 
 
 def choose(call: Call, best: Way, size: int, *, is_small_too: bool = False) -> Way:
-    """The way of a call in a group whose ranks have `best`. Messages are moved whole."""
+    """The way of a call in a group whose ranks have `best`. Messages choose for themselves."""
     if best is Way.WHOLE or call.kind >= Kind.BARRIER:
         return Way.WHOLE
     if call.kind is _OF_ANY_SIZE:

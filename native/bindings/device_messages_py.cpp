@@ -1,0 +1,63 @@
+// Messages of arrays on a GPU, after they were posted: what they want, and what Python gives them.
+#include "group_py.hpp"
+
+namespace distdbg {
+
+namespace {
+
+Wait wait_for(const Parts& parts, const Message& message) {
+  return parts.group.wait_until(message.deadline_ns, &python_interrupted);
+}
+
+}  // namespace
+
+void bind_device_messages(nb::class_<GroupHandle>& group) {
+  group
+      .def(
+          "await_device",
+          [](const GroupHandle& self, const MessagePointer& message) {
+            const std::shared_ptr<Parts> p = self.parts();
+            const ReleaseGil release;
+            p->messages.wait(message, wait_for(*p, *message), true);
+          },
+          "Of a blocking message: until it has ended, or wants something. Throws its error.")
+      .def(
+          "look_at_message",
+          [](const GroupHandle& self, const MessagePointer& message) {
+            const std::shared_ptr<Parts> p = self.parts();
+            const ReleaseGil release;
+            p->messages.look(message, wait_for(*p, *message));
+          },
+          "Throws what ends a message while its own thread serves it.")
+      .def(
+          "next_wanted",
+          [](const GroupHandle& self, std::int64_t timeout_ns) {
+            const std::shared_ptr<Parts> p = self.parts();
+            const ReleaseGil release;
+            return p->messages.next_wanted(timeout_ns);
+          },
+          nb::arg("timeout_ns"),
+          nb::sig("def next_wanted(self, timeout_ns: int) -> Message | None"),
+          "An asynchronous message that wants something; None: none, for so long.")
+      .def("wake_wanted", [](const GroupHandle& self) { self.parts()->messages.wake_wanted(); })
+      .def(
+          "took",
+          [](const GroupHandle& self, const MessagePointer& message, std::int64_t ran_ns) {
+            const std::shared_ptr<Parts> p = self.parts();
+            const ReleaseGil release;
+            p->messages.took(message, ran_ns);
+          },
+          nb::arg("message"), nb::arg("ran_ns"))
+      .def(
+          "give",
+          [](const GroupHandle& self, const MessagePointer& message, const View& view,
+             bool cannot_open) {
+            const std::shared_ptr<Parts> p = self.parts();
+            const Region region{view.data(), view.nbytes()};
+            const ReleaseGil release;
+            p->messages.give(message, region, cannot_open);
+          },
+          nb::arg("message"), nb::arg("view"), nb::arg("cannot_open"));
+}
+
+}  // namespace distdbg
