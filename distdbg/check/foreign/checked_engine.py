@@ -57,7 +57,7 @@ _PATIENCE_S = 2.0
 #: How long after its connections have closed a process may take to count as ended.
 _ENDING_NS = 300_000_000
 #: What a backend raises for arguments, whatever the peers do.
-_OWN_FAULTS = (TypeError, ValueError, NotImplementedError)
+_OWN_FAULTS = (TypeError, ValueError)
 #: Agreements that nobody has waited for are looked through when there are so many.
 _UNSETTLED = 64
 
