@@ -316,7 +316,9 @@ class TappedOps {
       has_agreed = true;
       launched.result = owned(PyObject_CallObject(start.ptr(), arguments.ptr()));
     } catch (nb::python_error& error) {
-      if (nb::cast<bool>(get(lane, n.on_unstarted)(launched.op, known, has_agreed, error.value())))
+      // May raise the reason, which its caller gets instead.
+      if (nb::cast<bool>(get(lane, n.on_unstarted)(launched.op, known, launched.seq, has_agreed,
+                                                   error.value())))
         return false;
       throw;
     }

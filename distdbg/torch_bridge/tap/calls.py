@@ -20,7 +20,16 @@ Arguments = dict[str, Any]
 class TapCall(Call):
     """A Call that torch carries out when `start` is called."""
 
-    __slots__ = ("checked", "is_async", "is_method", "pending", "result", "start", "work")
+    __slots__ = (
+        "checked",
+        "is_async",
+        "is_method",
+        "pending",
+        "refusal",
+        "result",
+        "start",
+        "work",
+    )
 
     #: Hands the op back to torch; returns what the op returns.
     start: Callable[[], Any]
@@ -31,6 +40,8 @@ class TapCall(Call):
         self.is_async = False
         #: Whether `start` is a method of torch's group, which returns the Work itself.
         self.is_method = False
+        #: What torch has raised instead of starting it.
+        self.refusal: Exception | None = None
         self.result: Any = None
         self.work: Any = None
         #: What the engine has made of it.

@@ -77,7 +77,11 @@ class TorchEngine:
     def submit(self, call: Call) -> Pending:
         """Hand it back to torch."""
         assert isinstance(call, TapCall)
-        call.result = call.start()
+        try:
+            call.result = call.start()
+        except Exception as error:
+            call.refusal = error
+            raise
         call.work = call.result if call.is_method else self.work_of(call.result)
         pending = TorchPending(call.work, call.kind, call.peer, self.real_wait)
         call.pending = pending
@@ -122,9 +126,9 @@ class TapEngine(CheckedEngine):
             if self.level != DETAIL:
                 agreement = self.control.submit(call)
                 self._unsettled.append(agreement)
-                return self._started(call, agreement)
+                return self._started(call, agreement, agreement.seq)
             if not getattr(call, "is_async", True):
-                return self._agreed(call, self._agree(call))
+                return self._started(call, None, self._agree(call))
             agreement = self.control.submit(call)
             try:
                 agreement.wait(self.clock.now_ns() + MOMENT_NS)
@@ -134,13 +138,13 @@ class TapEngine(CheckedEngine):
                 if agreement.error is error:
                     raise self._break(error) from error.__cause__
                 self._unsettled.append(agreement)
-                return self._started(call, agreement)
+                return self._started(call, agreement, agreement.seq)
             except DistError as error:
                 if not is_usable_after(error):
                     told = self.control.told_mismatch() or error
                     raise self._break(told) from error.__cause__
                 raise
-            return self._agreed(call, agreement.seq)
+            return self._started(call, None, agreement.seq)
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
         """Wait on this thread, in slices, where torch allows that."""
@@ -187,15 +191,11 @@ class TapEngine(CheckedEngine):
             except DistError as error:
                 trouble.append(error)
 
-    def _started(self, call: Call, agreement: Agreement | None) -> CheckedPending:
-        pending = CheckedPending(self, call, agreement, self.start(call))
+    def _started(self, call: Call, agreement: Agreement | None, seq: int) -> CheckedPending:
+        watch = self.watcher(call, seq, agreement, self.clock.now_ns())
+        pending = CheckedPending(self, call, agreement, self.start(call, watch), watch)
         if isinstance(call, TapCall):
             call.checked = pending
-        return pending
-
-    def _agreed(self, call: Call, seq: int) -> CheckedPending:
-        pending = self._started(call, None)
-        pending.watch = self.watcher(call, seq, None, self.clock.now_ns())
         return pending
 
     def disagreed(self, call: Call, error: NativeError, started_ns: int) -> DistError:

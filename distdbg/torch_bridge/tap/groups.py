@@ -107,6 +107,8 @@ class Tapped:
             pending = self.group.engine.submit(call)
         except DistError as error:
             if call.result is None and self.groups.is_off():
+                if call.refusal is not None:
+                    raise call.refusal from None
                 return call.start()
             raise _plain(error) from None
         self._go_on()

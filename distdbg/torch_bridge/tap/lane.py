@@ -160,14 +160,32 @@ class Lane:
         self._known[key] = known
 
     def on_unstarted(
-        self, op: TappedOp, known: Known, has_agreed: bool, error: BaseException
+        self, op: TappedOp, known: Known, seq: int, has_agreed: bool, error: BaseException
     ) -> bool:
-        """An op has begun and torch has not got it, because of this error; whether to go the long way."""
-        if isinstance(error, Exception) and not isinstance(error, DistError):
-            self.recorded.end(op, failed(self.engine, known.make(), error))
-        else:
+        """An op has begun and torch has not got it, because of this error; whether to go the long way.
+
+        Raises the reason, where torch only says that a connection or communicator is gone.
+        """
+        if not isinstance(error, Exception) or isinstance(error, DistError):
             self.recorded.end(op, error)
-        return isinstance(error, DistError) and not has_agreed and self.tapped.groups.is_off()
+            return isinstance(error, DistError) and not has_agreed and self.tapped.groups.is_off()
+        told = self._reason(LaneOp(self, known, op, seq), error)
+        self.recorded.end(op, told or failed(self.engine, known.make(), error))
+        if told is not None and not self.tapped.groups.is_off():
+            raise told from error
+        return False
+
+    def _reason(self, op: LaneOp, error: Exception) -> DistError | None:
+        engine = self.checked
+        if engine is None or not engine.can_explain_start(error):
+            return None
+        checked = op.widen(None).call.checked
+        assert checked is not None  # as there is an engine that checks
+        try:
+            engine.explain(error, checked.watch)
+        except DistError as better:
+            return better
+        return None
 
     def agree(self, op: TappedOp, known: Known, limit_ns: int) -> None:
         """At DETAIL, before torch gets it: wait for the agreement of all."""

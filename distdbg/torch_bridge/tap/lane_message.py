@@ -79,7 +79,7 @@ class LaneMessage(LaneOp):
         except RuntimeError as error:
             if args or kwargs:  # a limit of the caller's own
                 raise
-            told = self.trouble or self._explained(error)
+            told = self.trouble or self.explained(error)
             lane.recorded.end(self.op, told or failed(lane.engine, self.known.call, error))
             if told is None or lane.tapped.groups.is_off():
                 raise
@@ -114,7 +114,8 @@ class LaneMessage(LaneOp):
         except DistError as error:
             self.trouble = error
 
-    def _explained(self, error: Exception) -> DistError | None:
+    def explained(self, error: Exception) -> DistError | None:
+        """Why torch has failed, where we know more."""
         self.look_after(time.monotonic_ns())
         engine, watch = self.lane.checked, self.watch
         assert engine is not None
@@ -217,6 +218,17 @@ def launch_message(
         if message.header is not None and engine.level == DETAIL and is_blocking_recv():
             _compare_first(lane, known, message)
         return message, start(*arguments)
+    except DistError as error:
+        lane.recorded.end(op, error)
+        if lane.tapped.groups.is_off():
+            return None, None
+        raise
+    except Exception as error:
+        told = message.explained(error) if engine.can_explain_start(error) else None
+        lane.recorded.end(op, told or failed(lane.engine, known.call, error))
+        if told is None or lane.tapped.groups.is_off():
+            raise
+        raise told from error
     except BaseException as error:
         lane.recorded.end(op, error)
         raise

@@ -369,6 +369,35 @@ def test_what_a_backend_raises_is_a_backend_error_of_the_op() -> None:
     run(rank_main, 2)
 
 
+def test_an_op_that_a_backend_refuses_because_a_rank_has_left_names_that_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_issued, has_left = threading.Event(), threading.Event()
+    real = in_memory.Together._start
+
+    def start(made: Any, name: str, *args: Any) -> Any:
+        if made.rank != 0:
+            return real(made, name, *args)
+        is_issued.set()
+        assert has_left.wait(30)
+        raise RuntimeError("connection closed")
+
+    monkeypatch.setattr(in_memory.Together, "_start", start)
+
+    def rank_main(rank: int) -> None:
+        set_level(INFO)
+        if rank == 1:
+            assert is_issued.wait(30)
+            dist.destroy_process_group()
+            has_left.set()
+            return
+        error = caught(lambda: dist.all_reduce(np.ones(2), async_op=True))
+        assert isinstance(error, PeerLost), repr(error)
+        assert error.peer == 1
+
+    run(rank_main, 2)
+
+
 def test_a_bound_backend_is_called_on_the_thread_of_the_caller() -> None:
     def rank_main(rank: int) -> None:
         x = np.ones(1)

@@ -61,6 +61,8 @@ _SEND = Kind.SEND
 _PATIENCE_S = 2.0
 #: How long after its connections have closed a process may take to count as ended.
 _ENDING_NS = 300_000_000
+#: What a backend raises for arguments, whatever the peers do.
+_OWN_FAULTS = (TypeError, ValueError)
 #: Agreements that nobody has waited for are looked through when there are so many.
 _UNSETTLED = 64
 
@@ -327,10 +329,20 @@ class CheckedEngine:
                 pending: Pending = self._submit_watched(call, watch)
                 return pending
             return self.engine.submit(call)
+        except DistBackendError as error:
+            if watch is not None:
+                self.explain(error, watch)
+            raise
         except DistError:
             raise
         except Exception as error:
+            if watch is not None and self.can_explain_start(error):
+                self.explain(error, watch)
             raise failed(self.engine, call, error) from error
+
+    def can_explain_start(self, error: Exception) -> bool:
+        """Whether peers may be why the backend refuses an op: wrong arguments are the program's own fault."""
+        return self.is_watching and not isinstance(error, _OWN_FAULTS)
 
     def _start_later(self, pending: CheckedPending) -> None:
         """On the lane."""
