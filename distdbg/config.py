@@ -159,7 +159,7 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         None,
         "Latency and bandwidth between hosts, as 25us,10Gb, from which algorithms are chosen. That of rank 0 "
-        "counts. Not set: measured when a group is made.",
+        "counts. Not set: measured once in a run for each pair of hosts, with their first group.",
     ),
     Variable(
         "DISTDBG_LINK_CHECKSUM",

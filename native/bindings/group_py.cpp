@@ -82,15 +82,18 @@ void bind_group(nb::module_& module) {
       .def_static("pause_ns", &pause_ns, nb::call_guard<ReleaseGil>(),
                   "How long one round of spinning takes on this machine.")
       .def("measure_links",
-           [](const GroupHandle& self, std::int64_t deadline_ns) {
+           [](const GroupHandle& self, const std::vector<std::uint32_t>& ring,
+              std::int64_t deadline_ns) {
              const std::shared_ptr<Parts> p = self.parts();
-             LinkTimes times;
+             std::vector<LinkTimes> times;
              {
                const ReleaseGil release;
-               times =
-                   p->group.measure_links(p->group.wait_until(deadline_ns, &python_interrupted));
+               times = p->group.measure_links(
+                   ring, p->group.wait_until(deadline_ns, &python_interrupted));
              }
-             return std::make_tuple(times.short_ns, times.long_ns, LinkTimes::long_nbytes);
+             std::vector<std::pair<std::int64_t, std::int64_t>> by_host;
+             for (const LinkTimes& each : times) by_host.emplace_back(each.short_ns, each.long_ns);
+             return std::make_pair(by_host, LinkTimes::long_nbytes);
            })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)

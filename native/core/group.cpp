@@ -146,21 +146,23 @@ void Group::try_single_copy(const Wait& wait) {
     if ((segment_.slot(r, gate_).flags & cannot_read) != 0) single_copy_ = false;
 }
 
-LinkTimes Group::measure_links(const Wait& wait) {
+std::vector<LinkTimes> Group::measure_links(const std::vector<std::uint32_t>& ring,
+                                            const Wait& wait) {
   const std::lock_guard lock(mutex_);
   if (!links_) throw Error(Fault::usage, "the group is on one host");
+  std::vector<std::uint32_t> sorted = ring;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t host = 0; host < std::max(sorted.size(), hosts_.size()); ++host)
+    if (sorted.size() != hosts_.size() || sorted[host] != host)
+      throw Error(Fault::usage, "a ring has each host once");
   const bool is_first = rank_ == ranks_here().front();
-  const LinkTimes mine = is_first ? links_->measure(wait) : LinkTimes{};
+  const LinkTimes mine = is_first ? links_->measure(ring, wait) : LinkTimes{};
   std::memcpy(segment_.payload(rank_, gate_ + 1), &mine, sizeof mine);
   gate(wait, false, sizeof mine);
-  LinkTimes slowest;
-  for (const std::vector<std::uint32_t>& ranks : hosts_) {
-    LinkTimes theirs;
-    std::memcpy(&theirs, segment_.payload(ranks.front(), gate_), sizeof theirs);
-    slowest.short_ns = std::max(slowest.short_ns, theirs.short_ns);
-    slowest.long_ns = std::max(slowest.long_ns, theirs.long_ns);
-  }
-  return slowest;
+  std::vector<LinkTimes> times(hosts_.size());
+  for (std::size_t host = 0; host < hosts_.size(); ++host)
+    std::memcpy(&times[host], segment_.payload(hosts_[host].front(), gate_), sizeof times[host]);
+  return times;
 }
 
 void Group::break_group(Fault fault, int culprit, const std::string& text, int noticed_by) {

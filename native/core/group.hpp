@@ -86,9 +86,9 @@ class Group {
   // `members` by rank, or nothing: who is known before it has announced itself, and may die before.
   void join(const Wait& wait, std::span<const Identity> members);
 
-  // How long messages between hosts take, the slowest of all hosts: the same on all ranks. Where there are
-  // several hosts, by all ranks before any op.
-  LinkTimes measure_links(const Wait& wait);
+  // How long messages take, by host, from the one before it on a ring of all hosts: the same on all ranks.
+  // Where there are several hosts, by all ranks before any op.
+  std::vector<LinkTimes> measure_links(const std::vector<std::uint32_t>& ring, const Wait& wait);
 
   // Runs one plan; at a mismatch throws Error(Fault::mismatch) that brings every rank's own
   // description of its call, and the group is still usable. So do the faults of the options.

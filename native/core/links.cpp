@@ -114,13 +114,15 @@ void Links::want(const Wait& wait, bool in_background) {
     notices_.arrived(*transport_, timeout_from_, timeout_envelope_);
 }
 
-LinkTimes Links::measure(const Wait& wait) {
+LinkTimes Links::measure(const std::vector<std::uint32_t>& ring, const Wait& wait) {
   constexpr int short_rounds = 12;
   constexpr int long_rounds = 4;
   const auto& hosts = group_.hosts();
   const std::size_t count = hosts.size();
-  const std::uint32_t next = hosts[(group_.host() + 1) % count].front();
-  const std::uint32_t before = hosts[(group_.host() + count - 1) % count].front();
+  const auto me =
+      static_cast<std::size_t>(std::find(ring.begin(), ring.end(), group_.host()) - ring.begin());
+  const std::uint32_t next = hosts[ring[(me + 1) % count]].front();
+  const std::uint32_t before = hosts[ring[(me + count - 1) % count]].front();
   std::vector<std::byte> out(LinkTimes::long_nbytes);
   std::vector<std::byte> in(LinkTimes::long_nbytes);
   // The first messages wait for hosts that are late, and for the connections; the quickest counts.

@@ -53,8 +53,9 @@ class Links final : private Receiver {
   void send(std::uint32_t peer, Region from, const Wait& wait);
   void receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background);
   void settle(const Wait& wait, bool in_background);
-  // Among the first ranks of all hosts, before any op.
-  LinkTimes measure(const Wait& wait);
+  // Among the first ranks of all hosts, before any op. `ring`: all hosts, in the order in which each sends to
+  // the next.
+  LinkTimes measure(const std::vector<std::uint32_t>& ring, const Wait& wait);
   // In an op that somebody does not come to: asks the other hosts who has called it, for a moment. The op
   // has failed then.
   void compare_calls();

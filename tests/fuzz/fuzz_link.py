@@ -40,7 +40,7 @@ def one(chance: random.Random) -> None:
         deadline_ns = time.monotonic_ns() + chance.choice((5, 30)) * 1_000_000
         with suppress(NativeError):
             group.join(deadline_ns, [])
-            group.measure_links(deadline_ns)
+            group.measure_links([0, 1], deadline_ns)
         peer.join()
         with suppress(NativeError):
             group.look()

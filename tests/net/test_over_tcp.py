@@ -167,3 +167,38 @@ def test_a_wrong_rule_is_an_error_on_every_rank(variable: str, tmp_path: Path) -
         "-m", "distdbg", "run", "--nproc-per-node=2", str(program), **{variable: "wrong"}
     )
     assert done.stdout.count(f"the variable {variable} has 'wrong'; expected") == 2, done.stderr
+
+
+#: The first group finds a link quick, and each later one would find it slow. Four ranks and 8 MB: of fewer
+#: ranks or less, the algorithms for either add in one order.
+GROUPS = """
+import numpy as np
+import distdbg as dist
+from distdbg.runtime.plan.link import Link
+
+Link.LEAST_LATENCY_S = 1e-6
+dist.init_process_group()
+rank = dist.get_rank()
+mine = np.random.default_rng(rank).standard_normal(2_000_000).astype(np.float32)
+first = mine.copy()
+dist.all_reduce(first)
+Link.LEAST_LATENCY_S = 1.0
+for ranks in ([0, 1, 2, 3], [3, 2, 1, 0]):
+    x = mine.copy()
+    dist.all_reduce(x, group=dist.new_group(ranks))
+    assert x.tobytes() == first.tobytes(), "the sums differ"
+dist.destroy_process_group()
+dist.init_process_group()
+dist.all_reduce(mine)
+assert mine.tobytes() == first.tobytes(), "the sums differ after another init"
+print("alike", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.ranks
+def test_groups_of_the_same_hosts_add_in_the_same_order(tmp_path: Path) -> None:
+    program = tmp_path / "groups.py"
+    program.write_text(GROUPS)
+    done = over_tcp("-m", "distdbg", "run", "--nproc-per-node=4", str(program))
+    assert done.stdout.count("alike") == 4, done.stderr[-4000:]

@@ -5,6 +5,7 @@ no name that could be left behind. The store says where; rank 0 also says what m
 
     shape                  Shape of rank 0; in groups over several hosts, as is
     net/<rank>             where the hub of a rank listens
+    link                   what rank 0 makes of what the hosts have measured; see net/run_links.py
     shared_memory          Announcement of rank 0: its host's segment
     shared_memory/<host>   of the first rank of every other host
 """
@@ -16,6 +17,7 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from distdbg.config import read_setting
 from distdbg.control.words import to_error
 from distdbg.errors import (
     DistBackendError,
+    DistError,
     DistStoreError,
     NoSharedMemoryError,
     RendezvousError,
@@ -36,7 +39,8 @@ from distdbg.record.handled_error import raise_instead
 from distdbg.runtime.backends.failures import REACH_HINT, link_corrupted
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.net.hosts import host_of_rank
-from distdbg.runtime.plan.link import Link, measured_link, parse_link
+from distdbg.runtime.net.run_links import RunLinks
+from distdbg.runtime.plan.link import Link, parse_link
 from distdbg.runtime.plan.overrides import Override, parse_overrides
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.profile import Profile, Ways
@@ -52,6 +56,7 @@ _log = get_logger("runtime")
 
 _KEY = "shared_memory"
 _SHAPE_KEY = "shape"
+_LINK_KEY = "link"
 
 #: A slot holds at least this; small groups get more, see slot_nbytes_for().
 MIN_SLOT_NBYTES = 32 << 10
@@ -131,7 +136,8 @@ class Shape:
     checksum_interval: int
     #: What connections between hosts prove that they know.
     link_cookie: int
-    #: DISTDBG_ALGO and DISTDBG_LINK of rank 0, so that all ranks choose alike.
+    #: DISTDBG_ALGO and DISTDBG_LINK of rank 0, so that all ranks choose alike; the latter is also what was
+    #: measured before in this run.
     algo: str
     link: str
     #: Of rank 0's machine; `Profile.to_plain`. Of the others what need not be alike is their own.
@@ -188,6 +194,8 @@ def connect(
     cores = len(os.sched_getaffinity(0))
     # A mistake in the variable is found before anybody waits.
     profile = current_profile() if rank == first else Profile()
+    if rank == 0 and between.links is not None:
+        link_words = link_words or between.links.known()
     shape = _shape_for(size, algo, link_words, profile) if rank == 0 else None
     net_facts: tuple[Any, ...] = ()
     if hosts:
@@ -250,7 +258,9 @@ def connect(
     )
     try:
         group.join(deadline_ns, lives.identities)
-        link = _link(group, shape, deadline_ns) if hosts else Link()
+        link = Link()
+        if between.links is not None and shape is not None:
+            link = _link(group, rank, shape, between.links, finder)
     except NativeError as error:
         facts = group.facts()
         missing = [r for r, (has_joined, *_) in enumerate(facts) if not has_joined]
@@ -309,19 +319,25 @@ def too_late(
     )
 
 
-def _link(group: Group, shape: Shape | None, deadline_ns: int) -> Link:
-    """What rank 0 was told, or else what all measure now."""
-    if shape is not None and shape.link:
+def _link(group: Group, rank: int, shape: Shape, links: RunLinks, finder: _Finder) -> Link:
+    """What rank 0 was told or has read, or else what is measured now and rank 0 makes of it."""
+    if shape.link:
         return parse_link(shape.link)
     try:
-        short_ns, long_ns, nbytes = group.measure_links(deadline_ns)
+        times, long_nbytes = group.measure_links(links.ring, finder.deadline_ns)
     except NativeError as error:
+        if rank == 0:  # who had passed the last gate waits for its word
+            with suppress(DistError):
+                finder.store.set(_LINK_KEY, Link().words)
         if error.fault != "broken":
             raise
         return Link()  # a rank that was done has aborted the group: the next op says so
-    link = measured_link(short_ns / 1e9, long_ns / 1e9, nbytes)
-    _log.info("messages between hosts: %s", link.words)
-    return link
+    if rank != 0:
+        return parse_link(finder.find(_LINK_KEY, 0).decode())
+    words = links.keep(times, long_nbytes)
+    finder.store.set(_LINK_KEY, words)
+    _log.info("messages between hosts: %s", words)
+    return parse_link(words)
 
 
 def _shape_for(size: int, algo: str, link: str, profile: Profile) -> Shape:

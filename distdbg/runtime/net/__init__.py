@@ -5,5 +5,6 @@ between     A rank's ways to the ranks of other hosts, in one group; none where 
 hosts       which ranks of a group share memory
 hub         the hub of this process
 interfaces  the addresses of this machine's network interfaces, as far as others may reach them
+run_links   what messages between hosts take, measured once for each pair of hosts in a run
 ucx         whether ranks of several hosts exchange data by UCX, and opening it
 """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.config import read_setting
 from distdbg.runtime.net.hosts import find_hosts, name_hosts
+from distdbg.runtime.net.run_links import RunLinks
 from distdbg.runtime.rendezvous.process import Process
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class Between:
         self.hosts = hosts if len(hosts) > 1 else ()
         #: What messages call the host of a rank, where there are several.
         self.host_name = name_hosts(processes)
+        #: What is known of the ways between them; nothing where there is one host.
+        self.links = RunLinks(store, self.hosts, processes) if self.hosts else None
         self._store = store
         self._rank = rank
         self._processes = processes

@@ -277,6 +277,20 @@ def test_a_round_more_costs_more_than_copies_within_the_cache() -> None:
     assert short_nbytes(Seat(problem, slow)) == 256 << 10
 
 
+def test_two_ranks_swap_the_blocks_of_a_short_reduce_scatter_with_the_gate() -> None:
+    topology = Topology(
+        single_copy=True,
+        slot_nbytes=512 << 10,
+        hosts=make_hosts(2, 2),
+        link=parse_link("1us,64Gb"),
+    )
+    for rank in (0, 1):
+        plan = make_plan(uniform_problem(Kind.REDUCE_SCATTER, rank, 2, 32 << 10), topology)
+        assert plan.algorithm == "slots"
+        gates = [step.nbytes for step in plan.steps if step.kind is StepKind.GATE]
+        assert gates == [32 << 10]  # the other's block, and not its own
+
+
 def test_much_data_are_compared_once_and_then_sent() -> None:
     topology = Topology(single_copy=True, slot_nbytes=1 << 20, hosts=make_hosts(4, 2))
     for kind in NAMES:

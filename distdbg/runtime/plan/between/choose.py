@@ -84,7 +84,7 @@ def choose(problem: Problem, topology: Topology) -> str:
 
 def fits_slots(problem: Problem, topology: Topology) -> bool:
     """Whether one gate may hand on all data, which then travel before calls are compared."""
-    published = published_nbytes(problem)
+    published = published_nbytes(problem, topology)
     if problem.kind not in (Kind.BROADCAST, Kind.SCATTER):
         published = -(-published // problem.size)
     return published <= min(topology.slot_nbytes, _MOST_MIRRORED_NBYTES)

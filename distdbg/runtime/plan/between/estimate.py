@@ -165,6 +165,10 @@ def gate_s(topology: Topology, nbytes: float = 0.0, largest: float = 0.0) -> flo
 def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> float:
     """The time of an op of `nbytes`, what all blocks of the largest side have together."""
     link, layout = topology.link, topology.layout
+    if name == "slots" and kind is Kind.REDUCE_SCATTER and len(layout.hosts) == layout.size == 2:
+        # Each publishes the other's half, and folds it in memory of its own: see mirror.py.
+        work_s = nbytes / 2 * (2 * link.slot_copy_byte_s + link.slot_fold_byte_s)
+        return gate_s(topology, max(nbytes, 1.0), nbytes / 2) + work_s
     if name == "slots":
         published = nbytes * layout.size if kind in _FOLDS else nbytes
         fold_s = (

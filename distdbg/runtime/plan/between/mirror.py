@@ -12,6 +12,7 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
 from distdbg.runtime.plan.all_reduce import flat
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
+from distdbg.runtime.plan.build import Steps, at_input, at_output, at_scratch, at_slot
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.reduce import flat as reduce_flat
 from distdbg.runtime.plan.reduce_scatter import slots as reduce_scatter_slots
@@ -30,13 +31,39 @@ _MAKERS = {
 
 def plan_mirrored(problem: Problem, topology: Topology) -> Plan:
     """The plan through slots; its gates say how much of this rank's slot they hand on."""
-    if topology.single_copy and published_nbytes(problem) > topology.slots_nbytes:
+    if topology.single_copy and published_nbytes(problem, topology) > topology.slots_nbytes:
         topology = replace(topology, single_copy=False)
-    plan = _MAKERS[problem.kind](problem, topology)
+    swaps = (
+        problem.kind is Kind.REDUCE_SCATTER
+        and has_two_alone(topology)
+        and max(problem.in_nbytes) <= topology.slot_nbytes
+    )
+    plan = _swapped(problem) if swaps else _MAKERS[problem.kind](problem, topology)
     return replace(plan, algorithm="slots", steps=with_sizes(plan.steps))
 
 
-def published_nbytes(problem: Problem) -> int:
+def has_two_alone(topology: Topology) -> bool:
+    """Whether the group is two hosts with a rank each: of what one publishes, the other needs all."""
+    return len(topology.hosts) == topology.layout.size == 2
+
+
+def _swapped(problem: Problem) -> Plan:
+    """A reduce_scatter of two ranks: each publishes the block of the other only."""
+    steps, other = Steps(), 1 - problem.rank
+    own, sent = problem.in_nbytes[problem.rank], problem.in_nbytes[other]
+    steps.copy(at_input(0, other), at_slot(), sent)
+    steps.gate()
+    # Not folded in the output: that may be this rank's own block.
+    work = at_scratch(steps.scratch(own))
+    steps.pull(other, at_slot(), work, own)
+    fold = steps.fold_before if problem.rank == 0 else steps.fold_after
+    fold(work, at_input(0, problem.rank), own)
+    steps.divide(work, own)
+    steps.copy(work, at_output(), own)
+    return steps.plan("slots")
+
+
+def published_nbytes(problem: Problem, topology: Topology) -> int:
     """What all ranks put into their slots together; equal on all ranks."""
     match problem.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE | Kind.GATHER:
@@ -48,7 +75,7 @@ def published_nbytes(problem: Problem) -> int:
         case Kind.ALL_GATHER:
             return sum(problem.out_nbytes)
         case Kind.REDUCE_SCATTER:
-            return sum(problem.in_nbytes) * problem.size
+            return sum(problem.in_nbytes) * (1 if has_two_alone(topology) else problem.size)
         case _:
             return 0
 
