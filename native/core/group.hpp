@@ -144,7 +144,8 @@ class Group {
   void settle(const Wait& wait, bool waits);
   // Kind and number of the first of those ops; the number is 0 where there is none.
   std::pair<std::uint8_t, std::uint64_t> left_early() const {
-    return {early_[unsure_ % early_.size()].kind, unsure_ == 0 ? 0 : early_[unsure_ % early_.size()].seq};
+    return {early_[unsure_ % early_.size()].kind,
+            unsure_ == 0 ? 0 : early_[unsure_ % early_.size()].seq};
   }
   // After that by a thread that is in no collective: ranks of other hosts that wait in one learn it.
   void tell_hosts();
@@ -267,7 +268,8 @@ class Group {
   // Of ops one way; see one_way.cpp.
   bool may_leave_early(const Running& op) const;
   bool run_early(Running& op, const Describe& describe, const Wait& wait);
-  void await_all_at(std::uint64_t least, std::uint64_t wanted, const Wait& wait, bool in_background);
+  void await_all_at(std::uint64_t least, std::uint64_t wanted, const Wait& wait,
+                    bool in_background);
   void await_rank_at(std::uint32_t r, std::uint64_t number, const Wait& wait);
   void look_at_giver(const Running& op, std::uint64_t number, const Wait& wait);
   void look_back();
@@ -351,8 +353,9 @@ class Group {
     std::uint64_t number = 0;  // in the record
     std::uint8_t kind = 0;
   };
-  std::array<Early, long_ring> early_;  // by gate
-  std::uint64_t unsure_ = 0;            // the first gate that was not looked back at; 0: none
+  std::array<Early, long_ring> early_;        // by gate
+  std::uint64_t unsure_ = 0;                  // the first gate that was not looked back at; 0: none
+  mutable std::atomic<bool> is_told_{false};  // of a difference that broke the group
   WordsCache words_cache_;
   std::atomic<std::uint64_t> issued_{0};
   std::shared_ptr<Recorder> recorder_;

@@ -17,9 +17,9 @@ bool Group::arrive(std::uint64_t number) {
   Header& header = segment_.header();
   share_ = 1 + (std::exchange(brought_, 0) << come_bits);
   // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
-  const std::uint64_t come = header.come[number & (segment_.ring() - 1)].fetch_add(
-                                 share_, std::memory_order_acq_rel) +
-                             share_;
+  const std::uint64_t come =
+      header.come[number & (segment_.ring() - 1)].fetch_add(share_, std::memory_order_acq_rel) +
+      share_;
   const bool is_last = (come & come_mask) == size_;
   if (is_last) open_gate(number);
   // After the arrival, never before: a rank that is killed in between would count as come to a gate

@@ -45,8 +45,7 @@ std::byte* Group::slot_bytes(const Running& op, std::uint32_t r, std::uint64_t g
 // copied into `scratch`.
 const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
                                    std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch) {
-  if (step.src_space == Space::slot)
-    return slot_bytes(op, peer, gate_) + step.src_offset + offset;
+  if (step.src_space == Space::slot) return slot_bytes(op, peer, gate_) + step.src_offset + offset;
   if (!is_here_[peer])
     throw Error(Fault::system, "a plan reads the memory of another host", 0,
                 static_cast<int>(peer));

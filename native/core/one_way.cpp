@@ -71,7 +71,8 @@ bool Group::run_early(Running& op, const Describe& describe, const Wait& wait) {
     head.nbytes = describe.write(describe.context, words_cache_, words + sizeof head, room);
   } else {
     const std::string made = describe.make(describe.context);
-    if (made.size() <= room) std::memcpy(words + sizeof head, made.data(), head.nbytes = made.size());
+    if (made.size() <= room)
+      std::memcpy(words + sizeof head, made.data(), head.nbytes = made.size());
   }
   if (head.nbytes == 0) return false;
   std::memcpy(words, &head, sizeof head);
@@ -121,6 +122,7 @@ void Group::await_all_at(std::uint64_t least, std::uint64_t wanted, const Wait& 
         if (has_reached(seen, wanted)) break;
         futex_wait(header.epoch, seen, wait.nap_ns(slice_ns));
         if (are_there()) break;
+        look_back();
         check_wait(wait, next_check, [&](std::uint32_t r) {
           return segment_.rank(r).gate.load(std::memory_order_acquire) < wanted;
         });
@@ -154,6 +156,7 @@ void Group::await_rank_at(std::uint32_t r, std::uint64_t number, const Wait& wai
       if (seen >= number) break;
       futex_wait(lower_half(theirs), static_cast<std::uint32_t>(seen), wait.nap_ns(slice_ns));
       if (is_there()) break;
+      look_back();
       check_wait(wait, next_check, [&](std::uint32_t other) { return other == r && !is_there(); });
     }
   } catch (Error& error) {
@@ -238,6 +241,7 @@ bool Group::read_words(std::uint32_t r, std::uint64_t number, std::string& words
 
 // The error of all ranks. No rank that has come to that gate writes its cell again: the group is broken.
 Error Group::difference(std::uint64_t number, std::uint64_t seq) const {
+  is_told_.store(true, std::memory_order_relaxed);
   std::vector<std::string> words(size_);
   const std::int64_t until = now_ns() + words_ns;
   int elsewhere = -1;
@@ -252,8 +256,8 @@ Error Group::difference(std::uint64_t number, std::uint64_t seq) const {
   }
   const auto known =
       std::ranges::count_if(words, [](const std::string& each) { return !each.empty(); });
-  Error error(Fault::mismatch, known > 1 ? "fingerprints differ" : "is in the middle of another op", 0,
-              elsewhere);
+  Error error(Fault::mismatch, known > 1 ? "fingerprints differ" : "is in the middle of another op",
+              0, elsewhere);
   error.breaks = true;
   error.seq = seq;
   if (known > 1)
@@ -272,7 +276,7 @@ void Group::throw_difference(std::uint64_t number, std::uint64_t seq) {
 void Group::settle(const Wait& wait, bool waits) {
   std::unique_lock lock(mutex_, std::defer_lock);
   lock_for_op(lock, wait);
-  if (unsure_ == 0) return;
+  if (unsure_ == 0 || is_told_.load(std::memory_order_relaxed)) return;
   const Cause& cause = segment_.header().cause;
   if (is_broken() && cause.state.load(std::memory_order_acquire) == 2) {
     // Whoever broke it for another reason has told that in an op.

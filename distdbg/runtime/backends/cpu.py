@@ -361,7 +361,7 @@ class CpuEngine:
             # On the way out of an exception peers may wait for what this rank will never do.
             self.group.settle(self._timeout_ns, sys.exc_info()[1] is None)
         except NativeError as error:
-            self.fail(Call(kind=Kind(kind)), error, started_ns)
+            self.fail(Call(Kind(kind), (), ()), error, started_ns)
 
     # ------------------------------------------------------------------- collectives
 

@@ -84,7 +84,9 @@ def to_public(
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
     match error.fault:
         case "mismatch" if error.breaks and error.descriptions:
-            known = [(text, name) for text, name in zip(error.descriptions, names, strict=True) if text]
+            known = [
+                (text, name) for text, name in zip(error.descriptions, names, strict=True) if text
+            ]
             return explain_mismatch(
                 [text for text, _ in known],
                 group=name,
