@@ -58,15 +58,15 @@ def call_at_two_lines(told_by: Callable[[], Any]) -> list[MismatchError]:
 
     def program(rank: int) -> MismatchError:
         agree("broadcast")
+        if rank == 0:
+            dist.broadcast(np.ones(2), 0)  # the op that differs
+            dist.broadcast(np.ones(2), 0)
+            has_left.set()
+        else:
+            assert has_left.wait(30)
+        differ = told_by if rank == 0 else lambda: dist.broadcast(np.ones(3), 0)
         with pytest.raises(MismatchError) as caught:
-            if rank == 0:
-                dist.broadcast(np.ones(2), 0)  # the op that differs
-                dist.broadcast(np.ones(2), 0)
-                has_left.set()
-                told_by()
-            else:
-                assert has_left.wait(30)
-                dist.broadcast(np.ones(3), 0)  # at another line
+            differ()
         error = caught.value
         # Of no use any more, for the same reason.
         with pytest.raises(MismatchError, match="broadcast #5 ") as again:
@@ -94,10 +94,13 @@ def test_a_difference_is_told_of_its_own_op(told_by: Callable[[], Any]) -> None:
     assert told.ranks == found.ranks == [1]
     text = str(told)
     assert "broadcast #5 on group 'world' differs between ranks" in text
-    assert "[2] on rank 0" in text and "[3] on rank 1" in text
-    assert "ranks had left it" in text and "unusable" in text
+    assert "[2] on rank 0" in text
+    assert "[3] on rank 1" in text
+    assert "ranks had left it" in text
+    assert "unusable" in text
     sites = {site["call_site"] for side in told.sides for site in side["sites"]}
-    assert len(sites) == 2 and all("test_left_early.py" in site for site in sites)
+    assert len(sites) == 2
+    assert all("test_left_early.py" in site for site in sites)
 
 
 def leave_at_once(error_in: int) -> list[Any]:
@@ -120,14 +123,16 @@ def leave_at_once(error_in: int) -> list[Any]:
 
 def test_who_leaves_the_group_is_told_of_a_difference() -> None:
     told, found = leave_at_once(1)
-    assert isinstance(told, MismatchError) and isinstance(found, MismatchError)
+    assert isinstance(told, MismatchError)
+    assert isinstance(found, MismatchError)
     assert told.seq == found.seq == 5
     assert "[3] on rank 1" in str(told)
 
 
 def test_who_leaves_the_group_is_told_who_never_came() -> None:
     told, other = leave_at_once(2)
-    assert isinstance(told, RankLeft) and other is None
+    assert isinstance(told, RankLeft)
+    assert other is None
     assert "broadcast #5 on group 'world' cannot complete: rank 1 left" in str(told)
 
 
