@@ -128,7 +128,9 @@ class Steps:
         if dst[0] is Space.SLOT:
             self.slot_nbytes = max(self.slot_nbytes, dst[2] + nbytes)
 
-    def plan(self, algorithm: str, exposes: Iterable[Space] = ()) -> Plan:
+    def plan(
+        self, algorithm: str, exposes: Iterable[Space] = (), *, is_one_way: bool = False
+    ) -> Plan:
         """The finished plan."""
         return Plan(
             algorithm=algorithm,
@@ -136,6 +138,7 @@ class Steps:
             slot_nbytes=self.slot_nbytes,
             scratch_nbytes=self.scratch_nbytes,
             exposes=frozenset(exposes),
+            is_one_way=is_one_way,
         )
 
 
