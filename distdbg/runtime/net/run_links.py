@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distdbg.check.logs import get_logger
 from distdbg.errors import DistError
+from distdbg.log.logs import get_logger
 from distdbg.runtime.net.hosts import Hosts
 from distdbg.runtime.plan.link import Link, measured_link, parse_link
 from distdbg.runtime.rendezvous.process import Process

@@ -10,7 +10,7 @@ output; the interpreter skips such a copy.
 
 from __future__ import annotations
 
-from distdbg.runtime.call import Kind
+from distdbg.ops.call import Kind
 from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds
 from distdbg.runtime.plan.problem import ONE_WAY_NBYTES, Problem, Topology

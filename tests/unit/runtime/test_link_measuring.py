@@ -11,7 +11,7 @@ import pytest
 from distdbg.control.clock import FREE_CLOCK
 from distdbg.native import Group, NativeError
 from distdbg.runtime.backends.shared_memory import _Finder, _link, _shape_for
-from distdbg.runtime.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import Lives
 from distdbg.runtime.net.run_links import RunLinks
 from distdbg.runtime.plan.link import Link, parse_link
 from distdbg.runtime.rendezvous.process import Process
