@@ -24,6 +24,7 @@ from distdbg.launch.report import Outcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.launch.running import Running
+from distdbg.record.ends import TIMERS
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
@@ -143,7 +144,9 @@ class Telling:
         is_told = is_of_ddp or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
         # Where it came last says what grew.
         is_large = found is not None and share_of(found) is not None
-        is_known = found is not None and (is_deadlock or is_mismatch or is_told or is_large)
+        # The source says where a timer is set.
+        is_timer = found is not None and found.first[0].end.signal in TIMERS
+        is_known = is_deadlock or is_mismatch or is_told or is_large or is_timer
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from distdbg.diagnose import headline
-from distdbg.launch.diagnosis import Diagnosis
+from distdbg.launch.diagnosis import DEAD_RANK, Diagnosis
 from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED
 from distdbg.launch.report_details import thread_error
 from distdbg.launch.root_cause import Part, RootCause
@@ -52,6 +52,14 @@ def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
         yield from facts_of_late(diagnosis, told)
     else:
         yield diagnosis.what
+
+
+def hint_of_timer(diagnosis: Diagnosis | None) -> str:
+    """Where a rank sets the timer that has killed it, by its source; '' where that is not known."""
+    known = (
+        diagnosis is not None and diagnosis.kind == DEAD_RANK and "timer is set" in diagnosis.advice
+    )
+    return diagnosis.advice if diagnosis is not None and known else ""
 
 
 def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:

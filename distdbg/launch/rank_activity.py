@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
 from distdbg.launch.last_seen import last_seen, seen_now
@@ -21,17 +21,14 @@ from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
 from distdbg.record.observations import (
-    NO_OTHER_THREAD,
     UNREAD,
     Sighting,
     crashed_child_in,
     lock_holder_in,
+    nobody_wakes_it,
     phrase_of,
     read_sightings,
 )
-
-if TYPE_CHECKING:
-    from distdbg.record.reader import RecordFile
 
 _MOST_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
@@ -86,7 +83,11 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
                         ops[rank] = op_text(op)
                     elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
                         limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
-                        if crashed_child_in(now.why) or UNREAD in now.why or _is_alone(record, now):
+                        if (
+                            crashed_child_in(now.why)
+                            or UNREAD in now.why
+                            or nobody_wakes_it(now.why)
+                        ):
                             limits_ns[rank] = 0  # what it waits for will not come
                         holders[rank] = lock_holder_in(now.why)
                         if place := phrase_of(now):
@@ -99,13 +100,6 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
     hang = name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
     waited = "" if hang else name_waits(words, waited_s, ops, places)
     return Doing(lines=fold(words), hang=hang, waited=waited)
-
-
-def _is_alone(record: RecordFile, now: Sighting) -> bool:
-    """Whether nobody can wake it: the thread that was to do it has raised, and there is no other one."""
-    from distdbg.launch.left_record import thread_error  # with a record to read
-
-    return NO_OTHER_THREAD in now.why and bool(thread_error(record))
 
 
 def name_waits(

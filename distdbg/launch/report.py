@@ -28,6 +28,7 @@ from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
     hint_of_late,
+    hint_of_timer,
     known_of_late,
     shown_of_late,
 )
@@ -164,7 +165,8 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
             lines += outcome.doing
         if outcome.diagnosis is not None:
             lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
-            hint = outcome.diagnosis.advice if outcome.hang else ""
+            is_proven = "holds that lock itself" in outcome.diagnosis.advice
+            hint = outcome.diagnosis.advice if outcome.hang or is_proven else ""
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -192,7 +194,10 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
         known = known_of_late(outcome.diagnosis, outcome.seen, found)
         lines = [*_failed(found, outcome, word)]
         hint = (
-            (known.advice if known else "") or hint_of_late(outcome.seen, found) or hint_of(found)
+            (known.advice if known else "")
+            or hint_of_late(outcome.seen, found)
+            or hint_of_timer(outcome.diagnosis)
+            or hint_of(found)
         )
     return lines, hint
 

@@ -18,7 +18,7 @@ from distdbg.record.line_file import append_line, read_lines
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
 MORE_MEMORY: Final = "smaller batches, fewer ranks on this host, or more memory"
-_TIMERS: Final = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
+TIMERS: Final = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
@@ -85,7 +85,7 @@ class RankEnd:
         if self.signal in _CRASHES:
             core = "look into the core dump, or " if self.core_dumped else ""
             return f"native code crashed: {core}see its stack in the rank's stderr (PYTHONFAULTHANDLER=1)"
-        if self.signal in _TIMERS:
+        if self.signal in TIMERS:
             return (
                 f"{signal_name(self.signal)} is a timer of the program itself (signal.alarm, setitimer): see "
                 "on which path it is set and not cancelled"

@@ -131,6 +131,11 @@ def waits_for_lock(state: RankState, why: str) -> bool:
     return state is RankState.ASLEEP and where.startswith(IN_LOCK) and IN_LIBRARY not in where
 
 
+def nobody_wakes_it(why: str) -> bool:
+    """Whether it waits without a limit for what another thread of Python would do, and has none."""
+    return NO_OTHER_THREAD in why and "time limit" not in why and "tried again" not in why
+
+
 def phrase_of(seen: Sighting) -> str:
     """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""

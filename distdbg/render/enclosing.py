@@ -10,6 +10,7 @@ Pure functions over the text of a file; where it does not parse, or the line is 
 from __future__ import annotations
 
 import ast
+import os
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
@@ -190,6 +191,19 @@ def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
             case ast.MatchAs(name=known) | ast.MatchStar(name=known) if known == name:
                 yield node.lineno
+
+
+def imported_beside(source: Source, file: str) -> list[str]:
+    """The files that a file may import from its own folder, which a program's modules mostly lie in."""
+    found: list[str] = []
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                found.append(module)
+            case ast.Import():
+                found += [one.name for one in node.names]
+    folder = os.path.dirname(file)
+    return [os.path.join(folder, *name.split(".")) + ".py" for name in dict.fromkeys(found)]
 
 
 def timers_in(source: Source) -> list[int]:

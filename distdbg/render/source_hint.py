@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +28,7 @@ from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.record.entries import Frame
-from distdbg.render.enclosing import timers_in
+from distdbg.render.enclosing import imported_beside, timers_in
 from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldStack, tell_stacks
@@ -66,6 +66,7 @@ _SIZES: Final = re.compile(
 )
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
 _SKIPS_THAT: Final = re.compile(r"(a `\w+` under .* \(line \d+)\) skips that")
+_NUMBERS: Final = re.compile(r"(?:^|, )([A-Za-z_]\w*) = (-?\d+)(?=,|$)")
 #: As `parting_values` says it.
 _KEYS: Final = re.compile(r"(\S+) (has (?:its keys in another order|other keys) on .*)")
 #: What makes an array of a list that is a variable.
@@ -136,6 +137,7 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     if root.kind is Kind.MISMATCH:  # it may look like any of the others
         advice = _by_retry(told, root, source) or advice
         advice = advice or _by_keys(told) or _by_empty(session, told, root)
+        advice = advice or _by_round(told, root)
     if not advice and root.kind is Kind.DEADLOCK and root.advice == MESSAGES:
         advice = _by_same_branch(told)
     if not advice and root.kind in (Kind.MISMATCH, Kind.DEADLOCK):
@@ -215,6 +217,9 @@ def _retries(stack: ToldStack, source: SourceLines) -> tuple[str, ...]:
 def _by_timer(told: Sequence[ToldStack], root: Finding, source: SourceLines) -> str:
     """Of a rank that a timer of its own has killed: where its files set one."""
     files = {one.frame.file: None for stack in told[:1] for one in stack.frames}
+    for file in [*files]:
+        if (parsed := source.parsed(file)) is not None:
+            files |= dict.fromkeys(imported_beside(parsed, file))
     set_at = [
         f"{os.path.basename(file)}:{line}"
         for file in files
@@ -308,6 +313,34 @@ def _by_empty(session: Session, told: Sequence[ToldStack], root: Finding) -> str
                     f"say the dtype at {short_site(str(one.frame)).partition(' (')[0]}"
                 )
     return ""
+
+
+def _by_round(told: Sequence[ToldStack], root: Finding) -> str:
+    """By a number of the loop that all are in, which is another one on the ranks of the cause."""
+    mine = next((one for one in told if set(one.ranks) <= set(root.ranks)), None)
+    other = next((one for one in told if not set(one.ranks) & set(root.ranks)), None)
+    if mine is None or other is None:
+        return ""
+    theirs = {(loop, name): value for _, loop, name, value in _rounds(other)}
+    for file, loop, name, value in _rounds(mine):
+        there = theirs.get((loop, name), value)
+        if there != value:
+            return (
+                f"see where {name} starts: in {loop} of {file}) it is {value} on "
+                f"{say_ranks(mine.ranks, 3)} and {there} on {say_ranks(other.ranks, 3)}"
+            )
+    return ""
+
+
+def _rounds(stack: ToldStack) -> Iterator[tuple[str, str, str, str]]:
+    """File, '`while step < last` (line 49', name and value of each number in the head of a loop."""
+    for one in stack.frames:
+        loops = [found for note in one.notes if (found := _LOOP.fullmatch(note))]
+        for loop in loops:
+            for note in one.notes:
+                for name, value in _NUMBERS.findall(note):
+                    if re.search(rf"\b{re.escape(name)}\b", loop[1]):
+                        yield os.path.basename(one.frame.file), f"{loop[1]} ({loop[2]}", name, value
 
 
 def _by_same_branch(told: Sequence[ToldStack]) -> str:

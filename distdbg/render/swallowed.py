@@ -12,7 +12,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from distdbg.render.enclosing import Function, Source, line_text, node_line, path_to
+from distdbg.render.enclosing import (
+    Function,
+    Source,
+    imported_beside,
+    line_text,
+    node_line,
+    path_to,
+)
 
 #: Of a file by its path; None where it may not be read, or is no Python.
 Parsed = Callable[[str], Source | None]
@@ -103,24 +110,12 @@ def _definition(
     """Where a name is defined: in this file, or in one of the same folder that it is imported from."""
     if not name:
         return None, None
-    files = [here.file]
-    for node in ast.walk(here.source.tree):
-        match node:
-            case ast.ImportFrom(module=str(module)):
-                if any((one.asname or one.name) == name for one in node.names):
-                    files.append(_beside(here.file, module))
-            case ast.Import():
-                files += [_beside(here.file, one.name) for one in node.names]
-    for file in files:
+    for file in (here.file, *imported_beside(here.source, here.file)):
         source = parsed(file)
         for made in ast.walk(source.tree) if source is not None else ():
             if isinstance(made, (ast.ClassDef, ast.FunctionDef)) and made.name == name:
                 return _Place(file, source), made  # type: ignore[arg-type]  # the loop is empty without it
     return None, None
-
-
-def _beside(file: str, module: str) -> str:
-    return os.path.join(os.path.dirname(file), *module.split(".")) + ".py"
 
 
 def _swallows_at(made: ast.ClassDef | ast.FunctionDef) -> int | None:

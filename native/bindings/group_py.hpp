@@ -80,9 +80,8 @@ class GroupHandle {
     last.reset();
   }
 
-  // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns what is left
-  // to do: finish_stand_ins when an output is a stand-in whose `finish` must be called, and
-  // tell_suspicions when there are some to take.
+  // `make(call, inputs, outputs)` compiles a Plan not seen before. Returns what is left to do: finish_stand_ins
+  // for an output whose `finish` must be called, tell_suspicions when there are some to take.
   int run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
           nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
@@ -127,8 +126,7 @@ class GroupHandle {
     return left_to_do();
   }
 
-  // The same of a call that is known (known_calls.hpp), with one frame of this package above it. False: nothing
-  // was done, and it has to go the Python way.
+  // The same of a known call (known_calls.hpp), with one frame of this package above it. False: nothing was done.
   bool run_known(const CompiledPlan& known, std::span<const Region> in, std::span<const Region> out,
                  std::int64_t limit_ns) {
     const std::shared_ptr<Parts> p = parts_;
@@ -223,7 +221,7 @@ class GroupHandle {
     return is_send ? p->messages.send_note(region, dtype, peer, tag)
                    : p->messages.recv_note(region, dtype, peer, tag);
   }
-  // A send or recv of an array on a GPU: begun, see device_messages_py.cpp. `form`: of the record, None: it is not recorded.
+  // A send or recv of an array on a GPU, begun (device_messages_py.cpp). `form`: of the record; None: not recorded.
   MessagePointer post_device(bool is_send, std::uint64_t nbytes, int dtype, int peer,
                              std::int64_t tag, std::int64_t limit_ns, bool is_async, Form* form,
                              const nb::bytes& description) {
@@ -310,8 +308,7 @@ class GroupHandle {
 
   std::int64_t started_ns() const { return started_ns_; }
 
-  // Before any op: where ops are recorded, as which group, and what makes the Form of a message,
-  // make_form(is_send, view).
+  // Before any op: where ops are recorded, as which group; make_form(is_send, view) makes that of a message.
   void set_recorder(std::shared_ptr<RecorderHandle> recorder, std::uint64_t group,
                     nb::object make_message_form) {
     recorder_ = std::move(recorder);
@@ -325,8 +322,7 @@ class GroupHandle {
     parts()->group.set_control(handle.control);
   }
 
-  // From now on an op that finds other breakpoints armed than the op before throws Fault::breakpoint, once,
-  // and does nothing.
+  // From now on an op that finds other breakpoints armed than before does nothing but throw Fault::breakpoint.
   void notice_breakpoints() { break_generation_ = &parts()->group.control().break_generation(); }
 
   std::uint64_t count_issued() const { return parts()->group.issued(); }

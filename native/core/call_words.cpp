@@ -41,7 +41,7 @@ void write_parts(const CallWords& words, std::string& head, std::string& tail) {
     if (words.previous.site != 0)
       tail = quoted(" at " + recorder.site_words(words.previous.site)).substr(1);
     else
-      tail = "\"";
+      tail += '"';
   }
   if (words.comm != 0) rest += ", \"comm\": " + quoted(recorder.string(words.comm));
 }

@@ -20,7 +20,6 @@ from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.doing import Doing, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
-from distdbg.diagnose.find.thread_error import has_lost_thread
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -36,6 +35,7 @@ from distdbg.record.observations import (
     STOPPED_ITSELF,
     UNREAD,
     lock_holder_in,
+    nobody_wakes_it,
     waits_for_lock,
 )
 from distdbg.record.rank_state import RankState
@@ -84,7 +84,7 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     log = session.ranks[rank]
     assert log.activity is not None
     doing = doing_of(session, rank)
-    if measure_of(doing.state).error_ns is not None or _is_locked_out(session, doing, end):
+    if measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end):
         return True
     if end is not None and (session.cut is Status.TIMEOUT or not session.is_live):
         return True  # it has not come in time, or the record is all that there is
@@ -95,16 +95,16 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     return waited_ns(session, doing, end) >= doing.limit_ns
 
 
-def _is_locked_out(session: Session, doing: Doing, end: ChainEnd | None) -> bool:
+def _is_locked_out(doing: Doing, end: ChainEnd | None) -> bool:
     """Whether who holds the file lock that it waits for waits for it in turn: a deadlock, of whatever age.
 
     So does a child process that writes to a pipe which only this rank can read; and nobody wakes a rank
-    whose thread that was to do it has raised, and which has no other one.
+    that waits for another thread of its own and has none.
     """
     return end is not None and (
         lock_holder_in(doing.why) in end.waiters
         or UNREAD in doing.why
-        or (NO_OTHER_THREAD in doing.why and has_lost_thread(session, doing.rank))
+        or nobody_wakes_it(doing.why)
     )
 
 
@@ -179,7 +179,7 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
     holder = lock_holder_in(doing.why)
     # Who takes a lock and waits for the others is the cause. While the job runs the state of those that sleep
     # for it tells whether it still is so.
-    if is_past and holder is not None and _is_locked_out(session, doing, end):
+    if is_past and holder is not None and _is_locked_out(doing, end):
         causes, victims = (holder,), tuple(sorted({*ranks, *victims} - {holder}))
     return Finding(
         kind=Kind.STUCK_RANK,
@@ -248,9 +248,7 @@ def _advice(state: RankState, why: str, *, is_past: bool) -> str:
 def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
     is_over = session.cut is not None or not session.is_live
     is_proven = (
-        is_over
-        or measure_of(doing.state).error_ns is not None
-        or _is_locked_out(session, doing, end)
+        is_over or measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end)
     )
     if end is not None:
         return Severity.ERROR if is_proven else Severity.WARNING

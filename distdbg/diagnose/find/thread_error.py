@@ -31,11 +31,6 @@ def tell_thread_error(finding: Finding, session: Session) -> Finding:
     return finding
 
 
-def has_lost_thread(session: Session, rank: int) -> bool:
-    """Whether a thread of this rank has raised, not long before its last op or since."""
-    return _last(session, rank) is not None
-
-
 def _last(session: Session, rank: int) -> Found | None:
     log = session.ranks.get(rank)
     if log is None:

@@ -14,6 +14,7 @@ gpu             arrays on a GPU in groups of our own engine, without NCCL
 mpi             groups over MPI
 nap             how long a wait in Python sleeps between two looks at a library that wakes nobody
 nccl            groups over NCCL
+on_device       what the CPU engine asks of what carries out ops on arrays of a GPU
 pending         an op of the CPU engine that was started and not yet waited for
 planner         from a Call on this rank's arrays to a native Plan, made once per shape
 progress        a thread that looks after ops that nobody waits for, so that they go on meanwhile

@@ -43,7 +43,7 @@ from distdbg.runtime.plan.problem import (
 )
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.gpu.beside_host import OnGpu
+    from distdbg.runtime.backends.on_device import OnDevice
     from distdbg.runtime.process.debugger_seam import Through
     from distdbg.runtime.store import Store
 
@@ -95,7 +95,7 @@ class CpuEngine:
     ) -> None:
         self._is_closed = True  # until there is something to close
         #: For arrays on a GPU that are not copied to the host as a whole.
-        self.on_gpu: OnGpu | None = None
+        self.on_gpu: OnDevice | None = None
         self._rank = rank
         self._size = size
         self._name = group_name

@@ -27,9 +27,8 @@ from distdbg.runtime.handles.waits import op_number
 from distdbg.runtime.handles.work import has_failed
 
 if TYPE_CHECKING:
-    from distdbg.ops.engine import Pending
-    from distdbg.runtime.backends.cpu import CpuEngine
-    from distdbg.runtime.backends.gpu.beside_host import OnGpu
+    from distdbg.ops.engine import Engine, Pending
+    from distdbg.runtime.backends.on_device import OnDevice
 
 
 def is_for_device(call: Call) -> bool:
@@ -37,7 +36,7 @@ def is_for_device(call: Call) -> bool:
     return any(is_on_device(array) for array in (*call.inputs, *call.outputs))
 
 
-def run(engine: CpuEngine, call: Call, on_gpu: OnGpu | None = None) -> int:
+def run(engine: Engine, call: Call, on_gpu: OnDevice | None = None) -> int:
     """Carry out the call on the host, or by what the group has for arrays on a GPU."""
     if on_gpu is not None:
         source = on_gpu.try_run(engine, call)
@@ -49,7 +48,7 @@ def run(engine: CpuEngine, call: Call, on_gpu: OnGpu | None = None) -> int:
     return source
 
 
-def submit(engine: CpuEngine, call: Call, on_gpu: OnGpu | None = None) -> Pending:
+def submit(engine: Engine, call: Call, on_gpu: OnDevice | None = None) -> Pending:
     """Start the call on the host; its outputs are brought back by whoever finds that it has ended."""
     if on_gpu is not None:
         pending = on_gpu.try_submit(engine, call)

@@ -138,6 +138,35 @@ def test_an_array_of_an_empty_list_is_the_hint_where_dtypes_differ(tmp_path: Pat
     assert differing(tmp_path, program, hint=hint, values=full) == hint
 
 
+def test_a_number_of_the_loop_that_differs_is_the_hint_of_calls_at_other_lines(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(
+        "def main():\n    while step < LAST:\n        all_reduce(x)\n        barrier()\n"
+    )
+    build = SessionBuilder(3)
+    what = (
+        "op #4 on group 'world' differs between ranks: all_reduce on ranks 0-1, barrier on rank 2"
+    )
+    for rank in range(3):
+        line, kind = (4, "barrier") if rank == 2 else (3, "all_reduce")
+        site = f"{path}:{line} (main)"
+        said = error(what, seq=1, group="world", ranks=[2], hint="see which branch was taken")
+        build.op(rank, kind, at_s=1, ended_s=2, status=Status.MISMATCH, site=site, error=said)
+        values = {"step": f"= {300 if rank == 2 else 400}", "LAST": "= 800"}
+        build.session.ranks[rank].left_values = {(str(path), line): values}
+        build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=site)
+    session = build.session
+    source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    told = with_source_hint(session, diagnose(session), source)
+    assert told.root is not None
+    assert told.root.advice == (
+        "see where step starts: in `while step < LAST` (line 2 of job.py) it is 300 on rank 2 and 400 on "
+        "ranks 0-1"
+    )
+
+
 def test_a_setting_that_differs_as_the_sizes_do_is_the_hint(tmp_path: Path) -> None:
     path = tmp_path / "fit.py"
     path.write_text("def main():\n    step(grads)\ndef step(grads):\n    dist.all_reduce(grads)\n")

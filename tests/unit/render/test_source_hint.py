@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
+from distdbg.launch.diagnosis import Diagnosis
+from distdbg.launch.late_ranks import hint_of_timer
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK
@@ -375,3 +378,26 @@ def test_a_condition_that_does_not_part_two_senders_is_the_hint(tmp_path: Path) 
         "these ranks took the same branch, under `if coords[0] % 2 == 0` (line 2 of grid.py): it has to part "
         "the two sides of each exchange"
     )
+
+
+def test_where_a_module_of_the_program_sets_the_timer_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("import data\ndef main():\n    dist.all_reduce(data.load())\n")
+    (tmp_path / "data.py").write_text("def load():\n    signal.alarm(5)\n    signal.alarm(0)\n")
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, ended_s=2, site=f"{path}:3 (main)")
+    build.end(1, at_s=3, cause="signal", signal=signal.SIGALRM)
+    session = build.session
+    verdict = diagnose(session)
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.DEAD_RANK
+    told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
+    assert told.root is not None
+    assert (
+        told.root.advice == "its timer is set at data.py:2: see on which path it is not cancelled"
+    )
+    # The launcher has it in place of its own, more general one.
+    known = Diagnosis(kind="dead rank", what="x", advice=told.root.advice)
+    assert hint_of_timer(known) == told.root.advice
+    assert hint_of_timer(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""
