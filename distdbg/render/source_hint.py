@@ -344,11 +344,14 @@ def _rounds(stack: ToldStack) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _by_same_branch(told: Sequence[ToldStack]) -> str:
-    """Of ranks that all send, or all receive, though the program has a condition that was to part them."""
-    found = _first_note(told[0], _UNDER) if told else ""
-    if not found:
-        return ""
-    return f"these ranks took the same branch, under {found}: it has to part the two sides of each exchange"
+    """Of ranks that all send, or all receive, under a condition that was to part them."""
+    for one in told[0].frames[:1] if told else ():  # one of a caller may be about anything
+        if found := next(filter(None, map(_UNDER.fullmatch, one.notes)), None):
+            return (
+                f"these ranks took the same branch, under {found[1]} ({found[2]} of "
+                f"{os.path.basename(one.frame.file)}): it has to part the two sides of each exchange"
+            )
+    return ""
 
 
 def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
