@@ -37,8 +37,9 @@ Block Group::peer_block(const Running& op, std::uint32_t peer, Space space,
   return (space == Space::input ? segment_.in_blocks(slot) : segment_.out_blocks(slot))[block];
 }
 
+// Links carry what is in the slots: between hosts no op goes one way.
 std::byte* Group::slot_bytes(const Running& op, std::uint32_t r, std::uint64_t gate) const {
-  return op.plan.is_one_way ? segment_.cell(r, gate) : segment_.payload(r, gate);
+  return op.plan.is_one_way && !links_ ? segment_.cell(r, gate) : segment_.payload(r, gate);
 }
 
 // Where to read `nbytes` of a step's source on rank `peer`: in place when this process can, else
