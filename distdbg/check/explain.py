@@ -74,18 +74,9 @@ def describe(
 
 
 def explain_mismatch(
-    descriptions: Sequence[bytes],
-    *,
-    group: str,
-    seq: int,
-    names: Sequence[int],
-    this_rank: int,
-    state: str = INTACT,
+    descriptions: Sequence[bytes], *, group: str, seq: int, names: Sequence[int], this_rank: int
 ) -> MismatchError:
-    """The same error on every rank, up to the last line: who called what, and where.
-
-    `state`: what is left of the group.
-    """
+    """The same error on every rank, up to the last line: who called what, and where."""
     calls = [_parse(text) for text in descriptions]
     sides = _sides(calls, names)
     if len(sides) == 1:  # alike to all but the sizes of an exchange
@@ -110,7 +101,7 @@ def explain_mismatch(
         details += _previous_lines(sides)
     if not odd:
         details.append("no side has a majority: the calls do not show which one is wrong")
-    details.append(state)
+    details.append(INTACT)
     if this_rank in odd:
         details.append(
             "this rank is the one that differs"

@@ -58,7 +58,6 @@ void bind_errors(nb::module_& module) {
       instance.attr("seq") = error.seq;
       instance.attr("gate") = error.gate;
       instance.attr("number") = error.number;
-      instance.attr("breaks") = error.breaks;
       nb::list descriptions;
       if (error.descriptions)
         for (const std::string& text : *error.descriptions)

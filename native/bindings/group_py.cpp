@@ -137,12 +137,6 @@ void bind_group(nb::module_& module) {
              group.break_group(Fault::broken, static_cast<int>(group.rank()), to_utf8(text));
              group.tell_hosts();
            })
-      .def("settle", &GroupHandle::settle)
-      .def_prop_ro("left_early",
-                   [](const GroupHandle& self) {
-                     const auto [kind, seq] = self.parts()->group.left_early();
-                     return std::make_tuple(static_cast<int>(kind), seq);
-                   })
       .def("close", &GroupHandle::close)
       .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })
       .def_prop_ro("single_copy",

@@ -187,13 +187,6 @@ class GroupHandle {
     return how_changed(*op);
   }
 
-  // As Group::settle, before close(). An error is one of the op that left_early() names.
-  void settle(std::int64_t limit_ns, bool waits) const {
-    const std::shared_ptr<Parts> p = parts();
-    const ReleaseGil release;
-    p->group.settle(wait_until(*p, p->group.control().moment().job_ns + limit_ns), waits);
-  }
-
   // A send or recv that goes on when this returns.
   MessagePointer post(bool is_send, const View& view, int peer, std::int64_t tag,
                       std::int64_t limit_ns) {
@@ -427,10 +420,7 @@ class GroupHandle {
   }
 
   static Describe describe(CallWords& words) {
-    return {[](void* context) { return static_cast<CallWords*>(context)->make(); }, &words, 0, 0,
-            [](void* context, WordsCache& cache, char* into, std::size_t room) {
-              return static_cast<CallWords*>(context)->write(cache, into, room);
-            }};
+    return {[](void* context) { return static_cast<CallWords*>(context)->make(); }, &words};
   }
 
   RecordedOp begin(Parts& p, const Plan& plan, std::int64_t issued_ns, std::uint8_t flags,

@@ -17,17 +17,16 @@ void bind_ops(nb::module_& module) {
              const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
              int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
              std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form, bool goes_on,
-             bool reads_input, bool has_equal_outputs, const InPlaceTuple& in_place,
-             bool is_one_way) {
+             bool reads_input, bool has_equal_outputs, const InPlaceTuple& in_place) {
             new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
                                             size, slot_nbytes, words, form, goes_on, reads_input,
-                                            has_equal_outputs, in_place, is_one_way));
+                                            has_equal_outputs, in_place));
           },
           nb::arg("steps"), nb::arg("in_cuts"), nb::arg("out_cuts"), nb::arg("reduce"),
           nb::arg("dtype"), nb::arg("fingerprint"), nb::arg("size"), nb::arg("slot_nbytes"),
           nb::arg("words"), nb::arg("form"), nb::arg("goes_on") = false,
           nb::arg("reads_input") = true, nb::arg("has_equal_outputs") = false,
-          nb::arg("in_place") = InPlaceTuple{}, nb::arg("is_one_way") = false);
+          nb::arg("in_place") = InPlaceTuple{});
 
   nb::class_<Op>(module, "Op", "An asynchronous collective.")
       .def_prop_ro("done", [](const Op& op) { return op.done(); })

@@ -57,7 +57,7 @@ inline CompiledPlan compile(const std::vector<StepTuple>& steps,
                             std::uint64_t fingerprint, std::uint32_t size,
                             std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form,
                             bool goes_on, bool reads_input, bool has_equal_outputs,
-                            const InPlaceTuple& in_place, bool is_one_way) {
+                            const InPlaceTuple& in_place) {
   auto plan = std::make_shared<Plan>();
   CompiledPlan compiled;
   plan->steps = compile_steps(steps);
@@ -81,7 +81,6 @@ inline CompiledPlan compile(const std::vector<StepTuple>& steps,
   plan->goes_on = goes_on;
   plan->reads_input = reads_input;
   plan->has_equal_outputs = has_equal_outputs;
-  plan->is_one_way = is_one_way;
   plan->finish(size, slot_nbytes);
   compiled.plan = std::move(plan);
   return compiled;

@@ -39,7 +39,6 @@ void Group::publish(Running& op, const Describe& describe) {
   slot.site = 0;
   slot.level = static_cast<std::uint16_t>(level());
   slot.flags = may_offer_in_place(op) ? offers_in_place : 0;
-  brought_ = plan.fingerprint;
   op.is_compared = op.goes_in_place = false;
   op.is_unstaged = slot.flags != 0 && plan.expects_in_place;
   if (op.is_unstaged) slot.flags |= is_unstaged;
@@ -96,7 +95,6 @@ Group::Meeting Group::agree(Running& op, const Describe& describe, const Wait& w
   op.level = level;
   if (op.plan.exchanges && level > level_off && !do_sizes_fit(op))
     throw_with_words(Error(Fault::mismatch, "split sizes differ"), op, describe, wait);
-  op.plan.has_agreed = true;
   if (meet_in_place(op, flags_of_all, flags) == Meeting::again) return Meeting::again;
   if (options_ == 0 || level < level_detail) [[likely]]
     return Meeting::agreed;
@@ -115,23 +113,16 @@ Group::Meeting Group::agree(Running& op, const Describe& describe, const Wait& w
 Group::Meeting Group::differ(Running& op, const Describe& describe, const Wait& wait) {
   std::uint32_t level = 0;
   int elsewhere = -1;
-  bool has_left = false;
   for (std::uint32_t r = 0; r < size_; ++r) {
     const SlotHeader& slot = segment_.slot(r, op.first_gate);
-    if (slot.first_gate != op.first_gate) {
+    if (slot.first_gate == op.first_gate)
+      level = std::max<std::uint32_t>(level, slot.level);
+    else
       elsewhere = static_cast<int>(r);
-      continue;
-    }
-    level = std::max<std::uint32_t>(level, slot.level);
-    has_left |= (slot.flags & leaves_early) != 0;
   }
   if (level == level_off) {
     op.is_agreed = false;
     return Meeting::not_compared;
-  }
-  if (has_left) {
-    leave_words(op.first_gate, describe.make(describe.context));
-    throw_difference(op.first_gate, seq_);
   }
   if (elsewhere < 0)
     throw_with_words(Error(Fault::mismatch, "fingerprints differ"), op, describe, wait);

@@ -29,7 +29,6 @@ constexpr std::uint16_t cannot_read =
 constexpr std::uint16_t offers_in_place = 32;
 constexpr std::uint16_t is_unstaged =
     64;  // it has put nothing into its slot, as all may offer that
-constexpr std::uint16_t leaves_early = 128;  // it does not wait for all; see one_way.cpp
 
 // One rank's part of what is wrong with the arrays of an op.
 struct Trouble {

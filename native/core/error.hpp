@@ -47,8 +47,7 @@ class Error : public std::runtime_error {
   std::uint64_t number = 0;  // of its entry in the record; 0: none
   std::uint64_t gate = 0;    // the gate it waited at; ranks whose gate is lower had not arrived
   std::string detail;        // of what failed; '' where `what` says all
-  bool breaks = false;       // of a mismatch: the group is broken, since ranks had gone on
-  // The words of each rank, where ranks exchanged them; then the group is still usable, unless it `breaks`.
+  // The words of each rank, where ranks exchanged them; then the group is still usable.
   std::shared_ptr<const std::vector<std::string>> descriptions;
   std::shared_ptr<const std::vector<Trouble>> troubles;  // nonfinite, changed, diverged: by rank
 

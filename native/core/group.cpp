@@ -165,8 +165,7 @@ std::vector<LinkTimes> Group::measure_links(const std::vector<std::uint32_t>& ri
   return times;
 }
 
-void Group::break_group_at(Fault fault, int culprit, const std::string& text, int noticed_by,
-                           std::uint64_t seq, std::uint64_t gate) {
+void Group::break_group(Fault fault, int culprit, const std::string& text, int noticed_by) {
   Cause& cause = segment_.header().cause;
   std::uint32_t expected = 0;
   if (!cause.state.compare_exchange_strong(expected, 1)) return;  // the first cause stays
@@ -174,8 +173,7 @@ void Group::break_group_at(Fault fault, int culprit, const std::string& text, in
   cause.rank = culprit;
   cause.noticed_by = noticed_by >= 0 ? noticed_by : static_cast<std::int32_t>(rank_);
   // Also called by threads that do not hold `mutex_`, which protects seq_.
-  cause.seq = seq != 0 ? seq : segment_.rank(rank_).seq.load(std::memory_order_acquire);
-  cause.gate = gate;
+  cause.seq = segment_.rank(rank_).seq.load(std::memory_order_acquire);
   const std::string_view words = whole_characters(text, sizeof cause.text - 1);
   std::memcpy(cause.text, words.data(), words.size());
   cause.text[words.size()] = '\0';
@@ -185,7 +183,6 @@ void Group::break_group_at(Fault fault, int culprit, const std::string& text, in
   for (std::uint32_t r = 0; r < size_; ++r) {
     segment_.rank(r).bell.fetch_add(1, std::memory_order_seq_cst);
     futex_wake_all(segment_.rank(r).bell);
-    futex_wake_all(lower_half(segment_.rank(r).gate));
   }
 }
 
@@ -218,8 +215,6 @@ void Group::throw_cause(bool in_op) const {
     while (!control_->is_aborted() && now_ns() < words_until) ::usleep(1000);
     control_->throw_aborted();
   }
-  // All are told of the same op, and by name, whatever they call when they learn it.
-  if (fault == Fault::mismatch && cause.gate != 0) throw difference(cause.gate, cause.seq);
   // A lost peer, or a link that changes data, is the same news for everybody, now and later. A timeout is one
   // for the ranks that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
   const bool is_shared =

@@ -5,8 +5,7 @@
 // The gate. Every rank counts the gates it comes to. A gate is passed when all ranks have come to
 // it: the arrival that completes the round moves `epoch` to the gate's number. Slots are double, and
 // a rank writes half g & 1 before gate g, so one gate per round is enough: to write that half again
-// it must have passed gate g+1, which all ranks reach only after they have read it. Who has done its part of
-// an op when it has come to the gate need not wait there; see one_way.cpp.
+// it must have passed gate g+1, which all ranks reach only after they have read it.
 //
 // Failure. Whoever notices first (deadline, dead peer, abort, Ctrl-C, the end of the job) writes the cause into the
 // header and wakes everybody; all ranks raise the same cause, then and at every later call. Who gives up
@@ -14,18 +13,14 @@
 // and take for good what they read after it has returned.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "call_words.hpp"
 #include "checks.hpp"
 #include "clock.hpp"
 #include "control.hpp"
@@ -52,8 +47,6 @@ struct Describe {
   void* context = nullptr;
   std::uint64_t site = 0;   // hash of the call site, where the group compares those
   std::uint16_t flags = 0;  // has_changed_buffer, has_stand_in
-  // The same words into memory, as CallWords::write; null: `make` does.
-  std::size_t (*write)(void* context, WordsCache& cache, char* into, std::size_t room) = nullptr;
 };
 
 // Ops that ranks may have issued in different orders; the op was carried out all the same.
@@ -136,17 +129,7 @@ class Group {
   }
 
   // `noticed_by`: another rank than this one.
-  void break_group(Fault fault, int rank, const std::string& text, int noticed_by = -1) {
-    break_group_at(fault, rank, text, noticed_by, 0, 0);
-  }
-  // Looks at the ops that this rank has left before all had come; `waits`: until they have. Before it leaves the
-  // group: later there is nobody to tell of a difference.
-  void settle(const Wait& wait, bool waits);
-  // Kind and number of the first of those ops; the number is 0 where there is none.
-  std::pair<std::uint8_t, std::uint64_t> left_early() const {
-    return {early_[unsure_ % early_.size()].kind,
-            unsure_ == 0 ? 0 : early_[unsure_ % early_.size()].seq};
-  }
+  void break_group(Fault fault, int rank, const std::string& text, int noticed_by = -1);
   // After that by a thread that is in no collective: ranks of other hosts that wait in one learn it.
   void tell_hosts();
   // `in_op`: the caller was waiting in an op when the group broke.
@@ -265,22 +248,6 @@ class Group {
   bool await_gate(std::uint64_t number, const Wait& wait, bool in_background,
                   const IsNeeded& is_needed, Deadline deadline = Deadline::breaks);
   bool withdraw(std::uint64_t number);
-  // Of ops one way; see one_way.cpp.
-  bool may_leave_early(const Running& op) const;
-  bool run_early(Running& op, const Describe& describe, const Wait& wait);
-  void await_all_at(std::uint64_t least, std::uint64_t wanted, const Wait& wait,
-                    bool in_background);
-  void await_rank_at(std::uint32_t r, std::uint64_t number, const Wait& wait);
-  void look_at_giver(const Running& op, std::uint64_t number, const Wait& wait);
-  void look_back();
-  bool is_compared_at(std::uint64_t number) const;
-  bool is_open(std::uint64_t number) const;
-  void leave_words(std::uint64_t number, const std::string& words);
-  bool read_words(std::uint32_t r, std::uint64_t number, std::string& words) const;
-  Error difference(std::uint64_t number, std::uint64_t seq) const;
-  [[noreturn]] void throw_difference(std::uint64_t number, std::uint64_t seq);
-  void break_group_at(Fault fault, int rank, const std::string& text, int noticed_by,
-                      std::uint64_t seq, std::uint64_t gate);
   void find_missing();
   void attach(const Wait& wait, std::span<const Identity> members);
   void lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait);
@@ -316,7 +283,6 @@ class Group {
                       std::uint64_t offset, std::uint64_t nbytes) const;
   bool may_be_written(const Running& op) const;
   void take_out_arrays(const Running& op);
-  std::byte* slot_bytes(const Running& op, std::uint32_t r, std::uint64_t gate) const;
   std::byte* own_slot_for_writing() { return segment_.payload(rank_, gate_ + 1); }
   Block peer_block(const Running& op, std::uint32_t peer, Space space, std::uint32_t block) const;
   const std::byte* peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
@@ -343,20 +309,6 @@ class Group {
   std::timed_mutex mutex_;  // one op at a time; protects everything below
   std::uint64_t gate_ = 0;
   std::uint64_t seq_ = 0;
-  // The fingerprint that the next arrival brings, and what the last one added to Header::come.
-  std::uint64_t brought_ = 0;
-  std::uint64_t share_ = 0;
-  // An op that this rank has left before all had come.
-  struct Early {
-    std::uint64_t come = 0;  // as Header::come is when all have, and called the same
-    std::uint64_t seq = 0;
-    std::uint64_t number = 0;  // in the record
-    std::uint8_t kind = 0;
-  };
-  std::array<Early, long_ring> early_;        // by gate
-  std::uint64_t unsure_ = 0;                  // the first gate that was not looked back at; 0: none
-  mutable std::atomic<bool> is_told_{false};  // of a difference that broke the group
-  WordsCache words_cache_;
   std::atomic<std::uint64_t> issued_{0};
   std::shared_ptr<Recorder> recorder_;
   std::shared_ptr<const Control> kept_control_;

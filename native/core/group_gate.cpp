@@ -1,6 +1,5 @@
 // Gates: no rank of a group gets further before all of them have come.
 #include <algorithm>
-#include <utility>
 
 #include "futex.hpp"
 #include "group.hpp"
@@ -14,20 +13,14 @@ void Group::gate(const Wait& wait, bool in_background, std::uint64_t published, 
 }
 
 bool Group::arrive(std::uint64_t number) {
-  Header& header = segment_.header();
-  share_ = 1 + (std::exchange(brought_, 0) << come_bits);
   // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
-  const std::uint64_t come =
-      header.come[number & (segment_.ring() - 1)].fetch_add(share_, std::memory_order_acq_rel) +
-      share_;
-  const bool is_last = (come & come_mask) == size_;
+  const std::uint64_t arrived =
+      segment_.header().arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const bool is_last = arrived == number * size_;
   if (is_last) open_gate(number);
   // After the arrival, never before: a rank that is killed in between would count as come to a gate
   // that can never open, and nobody would look whether it is alive.
-  std::atomic<std::uint64_t>& mine = segment_.rank(rank_).gate;
-  // seq_cst pairs with who sleeps there: it raises `rank_sleepers`, then looks at `gate`.
-  mine.store(number, std::memory_order_seq_cst);
-  if (header.rank_sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(lower_half(mine));
+  segment_.rank(rank_).gate.store(number, std::memory_order_release);
   return is_last;
 }
 
@@ -61,10 +54,6 @@ void Group::await_others(std::uint64_t number, const Wait& wait, bool in_backgro
 
 void Group::open_gate(std::uint64_t number) {
   Header& header = segment_.header();
-  // All that is to be known of the gate before is: whoever comes to this one has looked back so far.
-  if (!links_)
-    header.come[(number + segment_.ring() / 2) & (segment_.ring() - 1)].store(
-        0, std::memory_order_relaxed);
   header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
   // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
   if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
@@ -181,13 +170,6 @@ void Group::await_ranks_here(std::uint64_t number, const Wait& wait, bool in_bac
 
 // Takes back this rank's arrival at gate `number`, so that it stays shut; false: it has opened.
 bool Group::withdraw(std::uint64_t number) {
-  if (!links_) {
-    std::atomic<std::uint64_t>& come = segment_.header().come[number & (segment_.ring() - 1)];
-    std::uint64_t seen = come.load(std::memory_order_acquire);
-    while ((seen & come_mask) < size_)
-      if (come.compare_exchange_weak(seen, seen - share_, std::memory_order_acq_rel)) return true;
-    return false;
-  }
   std::atomic<std::uint64_t>& arrivals = segment_.header().arrivals;
   std::uint64_t seen = arrivals.load(std::memory_order_acquire);
   while (seen < number * ranks_here().size())

@@ -22,7 +22,7 @@ constexpr std::uint64_t most_exchange_nbytes(std::uint64_t part) { return part /
 
 std::byte* Group::local_address(const Running& op, Space space, std::uint32_t block,
                                 std::uint64_t offset, std::uint64_t gate) const {
-  if (space == Space::slot) return slot_bytes(op, rank_, gate) + offset;
+  if (space == Space::slot) return segment_.payload(rank_, gate) + offset;
   if (space == Space::scratch) return const_cast<std::byte*>(own_scratch_.data()) + offset;
   return op.own(space, block) + offset;
 }
@@ -37,16 +37,12 @@ Block Group::peer_block(const Running& op, std::uint32_t peer, Space space,
   return (space == Space::input ? segment_.in_blocks(slot) : segment_.out_blocks(slot))[block];
 }
 
-// Links carry what is in the slots: between hosts no op goes one way.
-std::byte* Group::slot_bytes(const Running& op, std::uint32_t r, std::uint64_t gate) const {
-  return op.plan.is_one_way && !links_ ? segment_.cell(r, gate) : segment_.payload(r, gate);
-}
-
 // Where to read `nbytes` of a step's source on rank `peer`: in place when this process can, else
 // copied into `scratch`.
 const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
                                    std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch) {
-  if (step.src_space == Space::slot) return slot_bytes(op, peer, gate_) + step.src_offset + offset;
+  if (step.src_space == Space::slot)
+    return segment_.payload(peer, gate_) + step.src_offset + offset;
   if (!is_here_[peer])
     throw Error(Fault::system, "a plan reads the memory of another host", 0,
                 static_cast<int>(peer));
@@ -224,7 +220,7 @@ bool Group::run_awake(const Plan& plan, const Describe& describe, std::span<cons
   // Other hosts may take longer than anybody stays awake.
   if (links_) return false;
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || (!standing && !is_open(gate_))) return false;
+  if (!lock) return false;
   Running op{plan, inputs, outputs, 0, false, recorded};
   op.stay = stay;
   op.only_awake = true;
@@ -242,7 +238,7 @@ void Group::run_recorded(Running& op, std::unique_lock<std::timed_mutex>& lock,
     lock.unlock();
     if (recorder_ && !op.standing) recorder_->ended(op.recorded, 0);
   } catch (Error& error) {
-    if (error.number == 0) error.number = op.recorded.number;
+    error.number = op.recorded.number;
     if (recorder_) recorder_->ended(op.recorded, status_of(error.fault()));
     throw;
   }
@@ -262,11 +258,6 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     segment_.rank(rank_).seq.store(seq_, std::memory_order_release);
   }
   try {
-    if (!op.standing) {
-      if (may_leave_early(op) && run_early(op, describe, wait)) return;
-      if (!links_) await_all_at(gate_, gate_, wait, op.in_background);
-      op.first_gate = gate_ + 1;
-    }
     if (plan.scratch_nbytes > own_scratch_.size()) own_scratch_.resize(plan.scratch_nbytes);
     with_blocks_ = plan.exchanges;
     do {
@@ -280,8 +271,8 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
       compare_outputs(op, describe, wait);
   } catch (Error& error) {
     take_out_arrays(op);
-    if (error.seq == 0) error.seq = seq_;
-    if (error.gate == 0) error.gate = gate_ + 1;
+    error.seq = seq_;
+    error.gate = gate_ + 1;
     // Where words were exchanged all ranks stand at the same gate again; else they do not.
     if (error.fault() == Fault::usage)  // this rank has left the group meanwhile
       break_group(Fault::broken, static_cast<int>(rank_),

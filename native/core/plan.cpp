@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "error.hpp"
-#include "segment.hpp"
 
 namespace distdbg {
 
@@ -91,41 +90,7 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
     }
   }
   check(gated, "no gate");
-  if (is_one_way) finish_one_way();
   finish_in_place(size);
-}
-
-// Whom this rank waits for follows from what it reads.
-void Plan::finish_one_way() {
-  bool gives = false;
-  bool is_before = true;
-  needs_all = false;
-  const auto fits = [](std::uint64_t offset, std::uint64_t nbytes) {
-    check(offset <= cell_nbytes && nbytes <= cell_nbytes - offset, "more than a cell, one way");
-  };
-  for (const Step& step : steps) {
-    if (step.src_space == Space::slot) fits(step.src_offset, step.nbytes);
-    if (step.dst_space == Space::slot) fits(step.dst_offset, step.nbytes);
-    switch (step.kind) {
-      case StepKind::gate:
-        check(is_before, "two gates, one way");
-        is_before = false;
-        break;
-      case StepKind::copy:
-        check(step.src_space == Space::input, "copied out of the own slot, one way");
-        check(is_before == (step.dst_space == Space::slot), "out of order, one way");
-        gives |= is_before;
-        break;
-      case StepKind::pull:
-        check(step.src_space == Space::slot && step.dst_space == Space::output, "pulled, one way");
-        needs_all |= giver >= 0 && giver != step.peer;
-        giver = step.peer;
-        break;
-      case StepKind::fold_all: needs_all = true; break;
-      default: check(false, "a step that is none one way");
-    }
-  }
-  needs_all |= !gives && giver < 0;
 }
 
 // A peer's block is checked against what the peer publishes, when the plan runs.

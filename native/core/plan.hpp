@@ -77,23 +77,16 @@ struct Plan {
   bool goes_on = false;     // with the coalesced block of the op before: fails if that failed
   bool reads_input = true;  // this rank's input has a part in the result
   bool has_equal_outputs = false;  // the outputs are meant to be the same on all ranks
-  // Few bytes that go from one rank to others, or from others to one, in one round through the cells; the same
-  // on all ranks. See one_way.cpp.
-  bool is_one_way = false;
-  mutable bool has_agreed = false;  // all did when it ran before; protected by the group's lock
   // Derived by `finish`.
   bool exchanges = false;
   std::uint64_t scratch_nbytes = 0;
   std::uint64_t out_nbytes = 0;
-  bool needs_all = true;  // of a plan that is one way: this rank waits for all others,
-  int giver = -1;         // or for this one, or, without one, for nobody
 
   // Checks what the interpreter relies on; throws Error(Fault::usage).
   void finish(std::uint32_t size, std::uint64_t slot_nbytes);
 
  private:
   void finish_in_place(std::uint32_t size);
-  void finish_one_way();
 };
 
 }  // namespace distdbg

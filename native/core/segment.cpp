@@ -22,16 +22,8 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-std::uint32_t ring_of(std::size_t size) {
-  return size <= most_in_long_ring ? long_ring : short_ring;
-}
-
-std::size_t stride_of(std::size_t size) {
-  return round_up(sizeof(SlotHeader) + 2 * size * sizeof(Block) + cell_nbytes, line_nbytes);
-}
-
-std::size_t words_nbytes_of(std::size_t size) {
-  return ring_of(size) == long_ring ? size * long_ring * room_of_words : 0;
+std::size_t half_nbytes_of(std::size_t size, std::size_t slot_nbytes) {
+  return round_up(sizeof(SlotHeader) + 2 * size * sizeof(Block) + slot_nbytes, line_nbytes);
 }
 
 std::size_t channel_stride(std::size_t channel_nbytes) {
@@ -39,8 +31,7 @@ std::size_t channel_stride(std::size_t channel_nbytes) {
 }
 
 std::size_t total_nbytes_of(std::size_t size, std::size_t slot_nbytes, std::size_t channel_nbytes) {
-  return sizeof(Header) + size * sizeof(RankState) + size * ring_of(size) * stride_of(size) +
-         words_nbytes_of(size) + 2 * size * round_up(slot_nbytes, line_nbytes) +
+  return sizeof(Header) + size * sizeof(RankState) + 2 * size * half_nbytes_of(size, slot_nbytes) +
          size * size * channel_stride(channel_nbytes);
 }
 
@@ -73,12 +64,8 @@ Segment::Segment(std::byte* base, std::size_t nbytes, int fd)
   size_ = h.size;
   slot_nbytes_ = h.slot_nbytes;
   channel_nbytes_ = h.channel_nbytes;
-  ring_ = ring_of(size_);
-  stride_ = stride_of(size_);
-  half_nbytes_ = round_up(slot_nbytes_, line_nbytes);
-  cells_ = base_ + sizeof(Header) + size_ * sizeof(RankState);
-  words_ = cells_ + static_cast<std::size_t>(size_) * ring_ * stride_;
-  slots_ = words_ + words_nbytes_of(size_);
+  half_nbytes_ = half_nbytes_of(size_, slot_nbytes_);
+  slots_ = base_ + sizeof(Header) + size_ * sizeof(RankState);
   channels_ = slots_ + 2 * size_ * half_nbytes_;
 }
 
@@ -89,11 +76,7 @@ Segment::Segment(Segment&& other) noexcept
       size_(other.size_),
       slot_nbytes_(other.slot_nbytes_),
       channel_nbytes_(other.channel_nbytes_),
-      ring_(other.ring_),
-      stride_(other.stride_),
       half_nbytes_(other.half_nbytes_),
-      cells_(other.cells_),
-      words_(other.words_),
       slots_(other.slots_),
       channels_(other.channels_) {}
 

@@ -7,19 +7,15 @@
 //
 //   offset 0            Header           identity, the gate, the cause when broken
 //   header_nbytes       RankState[size]  three cache lines per rank
-//   cells_offset        cell[size][ring] SlotHeader, Block in[size], Block out[size], cell_nbytes of payload
-//   words_offset        words[size][ring]  room_of_words, where the ring is long
-//   slots_offset        slot[size][2]    payload
+//   slots_offset        slot[size][2]    SlotHeader, Block in[size], Block out[size], payload
 //   channels_offset     channel[size][size]  bytes from rank i to rank j (channel.hpp)
 //
-// Example, 2 ranks, 64 KiB slots and channels: header 0, ranks 704, cells 1088, each of the 2*32
-// 64 + 2*2*16 + 1024 = 1152 bytes, words 74816, each of 1024 bytes, slots 140352, each half 65536 bytes, so
-// channels begin at 402496.
+// Example, 2 ranks, 64 KiB slots and channels: header 0, ranks 448, slots 832, each half
+// 64 + 2*2*16 + 65536 = 65664 bytes, so channels begin at 832 + 4*65664 = 263488.
 // Pages that nobody touches cost nothing, so the many channels of large groups are free until used.
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,27 +28,14 @@ namespace distdbg {
 constexpr std::uint64_t segment_magic = 0x3167'6562'7473'6964;  // "distbeg1", little endian
 constexpr std::size_t line_nbytes = 64;
 
-// Ops that few bytes are part of go through the cells: there are so many of each rank in groups of at most
-// `most_in_long_ring` ranks, else two. See one_way.cpp.
-constexpr std::uint32_t long_ring = 32;
-constexpr std::uint32_t short_ring = 2;
-constexpr std::uint32_t most_in_long_ring = 8;
-constexpr std::uint64_t cell_nbytes = 1024;
-constexpr std::uint64_t room_of_words = 1024;
-
-// Of Header::come: how many have come, and above that the sum of their fingerprints.
-constexpr int come_bits = 16;
-constexpr std::uint64_t come_mask = (1 << come_bits) - 1;
-
 // Why a group can no longer be used; written once, by whoever wins `state`.
 struct Cause {
   std::atomic<std::uint32_t> state;  // 0 usable, 1 being written, 2 written
   std::int32_t fault;                // Fault
   std::int32_t rank;                 // the rank at fault, -1 unknown
   std::int32_t noticed_by;           // group rank that wrote this
-  std::uint64_t seq;                 // op of the writer; of a mismatch, the one that differs
-  std::uint64_t gate;                // of a mismatch: where that was
-  char text[224];                    // NUL-terminated
+  std::uint64_t seq;                 // op of the writer
+  char text[232];                    // NUL-terminated
 };
 
 struct Header {
@@ -66,16 +49,12 @@ struct Header {
   std::uint32_t options;            // checks.hpp; the same for all ranks, as rank 0 found them
   std::uint32_t checksum_interval;  // outputs are compared at every so many ops; 0: never
 
-  // The gate: the last arrival of a round moves `epoch` on; `sleepers` saves the wake-up call. With several
-  // hosts `arrivals` counts all, the first rank of each always arrives last, and others wake it if it sleeps.
+  // The gate: the n-th arrival of a round moves `epoch` on; `sleepers` saves the wake-up call. With several
+  // hosts the first rank of each always arrives last, and others wake it if it sleeps.
   alignas(line_nbytes) std::atomic<std::uint64_t> arrivals;
   std::atomic<std::uint32_t> opener_sleeps;
   alignas(line_nbytes) std::atomic<std::uint32_t> epoch;
   std::atomic<std::uint32_t> sleepers;
-  // Who waits until one rank has come to a gate sleeps at the lower half of that rank's `gate`.
-  std::atomic<std::uint32_t> rank_sleepers;
-  // On one host, by gate: in the lower `come_bits` how many have come, above the sum of the fingerprints that they brought.
-  alignas(line_nbytes) std::atomic<std::uint64_t> come[long_ring];
 
   alignas(line_nbytes) Cause cause;
 };
@@ -93,8 +72,7 @@ struct RankState {
   std::atomic<std::uint32_t> lost_ms;  // when; of the monotonic clock, its lower half
   // 1 + the descriptor of its shared arrays' memory; 0: it has none. Written once.
   std::atomic<std::uint32_t> heap;
-  // The lower half of the gate for which its words are in its slot; see one_way.cpp.
-  std::atomic<std::uint32_t> words_of;
+  std::uint32_t padding;
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> bell_sleepers;
@@ -102,12 +80,6 @@ struct RankState {
   // Written before `left`, or before its process ends; read after either.
   alignas(line_nbytes) char why[64];
 };
-
-// Where who waits for a rank to come to a gate sleeps.
-inline std::atomic<std::uint32_t>& lower_half(std::atomic<std::uint64_t>& word) {
-  static_assert(std::endian::native == std::endian::little);
-  return reinterpret_cast<std::atomic<std::uint32_t>&>(word);
-}
 
 // Wakes the rank if it sleeps until its bell is rung.
 void ring(RankState& theirs);
@@ -134,7 +106,7 @@ struct SlotHeader {
   std::uint64_t checksum;   // of the outputs; written for a gate of its own after the op
 };
 
-static_assert(sizeof(Header) == 704 && alignof(Header) == line_nbytes);
+static_assert(sizeof(Header) == 448 && alignof(Header) == line_nbytes);
 static_assert(sizeof(RankState) == 192);
 static_assert(sizeof(SlotHeader) == line_nbytes);
 static_assert(sizeof(Block) == 16);
@@ -168,31 +140,18 @@ class Segment {
   RankState& rank(std::uint32_t r) const {
     return reinterpret_cast<RankState*>(base_ + sizeof(Header))[r];
   }
-  // How many gates a cell lasts.
-  std::uint32_t ring() const { return ring_; }
   SlotHeader& slot(std::uint32_t r, std::uint64_t gate) const {
-    return *reinterpret_cast<SlotHeader*>(cells_ + place(r, gate) * stride_);
+    return *reinterpret_cast<SlotHeader*>(slots_ + (2 * r + (gate & 1)) * half_nbytes_);
   }
   Block* in_blocks(SlotHeader& slot) const { return reinterpret_cast<Block*>(&slot + 1); }
   Block* out_blocks(SlotHeader& slot) const { return in_blocks(slot) + size_; }
   std::byte* payload(std::uint32_t r, std::uint64_t gate) const {
-    return slots_ + (2 * r + (gate & 1)) * half_nbytes_;
-  }
-  // The payload of the cell, for ops that need no more.
-  std::byte* cell(std::uint32_t r, std::uint64_t gate) const {
     return reinterpret_cast<std::byte*>(out_blocks(slot(r, gate)) + size_);
-  }
-  // Where the ring is long.
-  std::byte* words(std::uint32_t r, std::uint64_t gate) const {
-    return words_ + place(r, gate) * room_of_words;
   }
   std::byte* channel(std::uint32_t from, std::uint32_t to) const;
 
  private:
   Segment(std::byte* base, std::size_t nbytes, int fd);
-  std::size_t place(std::uint32_t r, std::uint64_t gate) const {
-    return static_cast<std::size_t>(r) * ring_ + (gate & (ring_ - 1));
-  }
 
   std::byte* base_ = nullptr;
   std::size_t nbytes_ = 0;  // 0: not ours to unmap
@@ -200,11 +159,7 @@ class Segment {
   std::uint32_t size_ = 0;
   std::uint32_t slot_nbytes_ = 0;
   std::uint32_t channel_nbytes_ = 0;
-  std::uint32_t ring_ = 0;
-  std::size_t stride_ = 0;  // of cells
   std::size_t half_nbytes_ = 0;
-  std::byte* cells_ = nullptr;
-  std::byte* words_ = nullptr;
   std::byte* slots_ = nullptr;
   std::byte* channels_ = nullptr;
 };

@@ -154,7 +154,7 @@ def raised_by(call: Callable[[], Any]) -> list[Any]:
 
 
 def differ_when_known(rank: int) -> list[Any]:
-    """Ranks that differ at a call which both know, and neither leaves early (test_left_early.py)."""
+    """Ranks that differ at a call which both know."""
     errors = []
     for _ in range(4):
         dist.all_reduce(np.ones(2))
@@ -164,6 +164,7 @@ def differ_when_known(rank: int) -> list[Any]:
         send_around(np.ones(2), np.ones(2))
         send_around(np.ones(3), np.ones(3))
     errors.append(raised_by(lambda: dist.all_reduce(np.ones(2 + rank))))
+    errors.append(raised_by(lambda: dist.broadcast(np.ones(2), rank)))
     errors.append(
         raised_by(lambda: dist.send(np.ones(2), 1) if rank == 0 else dist.recv(np.ones(3), 0))
     )

@@ -8,7 +8,6 @@ a view per array and one native call.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -357,24 +356,11 @@ class CpuEngine:
                     pending.wait(NO_DEADLINE)
             if self.on_gpu is not None:
                 self.on_gpu.close()
-            self._settle()
         finally:
             self.group.close()
             self._between.close()
             self._in_flight.clear()
             self._recorder = None  # its file closes with the last group
-
-    def _settle(self) -> None:
-        """Learn how the ops ended that this rank has left early: the last moment to be told."""
-        started_ns = _monotonic_ns()
-        kind, seq = self.group.left_early
-        if seq == 0:
-            return
-        try:
-            # On the way out of an exception peers may wait for what this rank will never do.
-            self.group.settle(self._timeout_ns, sys.exc_info()[1] is None)
-        except NativeError as error:
-            self.fail(Call(Kind(kind), (), ()), error, started_ns)
 
     # ------------------------------------------------------------------- collectives
 
@@ -478,7 +464,7 @@ class CpuEngine:
             tell_backward(public, self._recorder.comm, call.name or call.kind.label)
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
-            breaks = error.breaks or error.fault in _BREAKING
+            breaks = error.fault in _BREAKING
             write_error(self._recorder, self._record_group, number, public, breaks)
         _log.info("%s", public.what, rank=self._names[self._rank])
         if isinstance(public, InternalError):

@@ -44,8 +44,6 @@ REACH_HINT = "name the interface by which each host is reached with DISTDBG_SOCK
 _REFUSING = ("broken", "peer_lost", "network", "aborted")
 #: In the first line of every difference that one rank finds alone and tells the others.
 DIFFERS = "differs between ranks: "
-#: Of a difference in an op that ranks had left already.
-LEFT_EARLY = "ranks had left it, as they need not wait for all in such an op; " + BROKEN
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -83,18 +81,6 @@ def to_public(
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
     match error.fault:
-        case "mismatch" if error.breaks and error.descriptions:
-            known = [
-                (text, name) for text, name in zip(error.descriptions, names, strict=True) if text
-            ]
-            return explain_mismatch(
-                [text for text, _ in known],
-                group=name,
-                seq=error.seq,  # whatever this rank calls now
-                names=[rank for _, rank in known],
-                this_rank=names[rank],
-                state=LEFT_EARLY,
-            )
         case "mismatch" if message is not None:
             return _message_mismatch(call, message, name, names[rank], names)
         case "mismatch" if not error.descriptions:

@@ -58,7 +58,6 @@ class Planner:
             call.kind is not Kind.BROADCAST or call.root == self.rank,
             call.kind in HAVE_EQUAL_OUTPUTS,
             compiling.in_place_for(*shape),
-            plan.is_one_way,
         )
 
     def _cuts(

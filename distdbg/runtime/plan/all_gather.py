@@ -10,10 +10,9 @@ output; the interpreter skips such a copy.
 
 from __future__ import annotations
 
-from distdbg.ops.call import Kind
 from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds
-from distdbg.runtime.plan.problem import ONE_WAY_NBYTES, Problem, Topology
+from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
 
@@ -63,5 +62,4 @@ def _plan(
             steps.copy(at_input(offset), at_output(offset, rank), min(own - offset, length))
         if k + 1 < len(rounds):
             steps.gate()
-    is_one_way = problem.kind is Kind.GATHER and len(rounds) == 1 and largest <= ONE_WAY_NBYTES
-    return steps.plan("slots", is_one_way=is_one_way)
+    return steps.plan("slots")

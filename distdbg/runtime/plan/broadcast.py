@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds
-from distdbg.runtime.plan.problem import ONE_WAY_NBYTES, Problem, Topology
+from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
 
@@ -38,7 +38,7 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
             if is_root:
                 steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
             steps.gate()
-    return steps.plan("slots", is_one_way=len(rounds) == 1 and nbytes <= ONE_WAY_NBYTES)
+    return steps.plan("slots")
 
 
 def plan_scatter(problem: Problem, topology: Topology) -> Plan:

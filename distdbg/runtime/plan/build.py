@@ -128,9 +128,7 @@ class Steps:
         if dst[0] is Space.SLOT:
             self.slot_nbytes = max(self.slot_nbytes, dst[2] + nbytes)
 
-    def plan(
-        self, algorithm: str, exposes: Iterable[Space] = (), *, is_one_way: bool = False
-    ) -> Plan:
+    def plan(self, algorithm: str, exposes: Iterable[Space] = ()) -> Plan:
         """The finished plan."""
         return Plan(
             algorithm=algorithm,
@@ -138,7 +136,6 @@ class Steps:
             slot_nbytes=self.slot_nbytes,
             scratch_nbytes=self.scratch_nbytes,
             exposes=frozenset(exposes),
-            is_one_way=is_one_way,
         )
 
 

@@ -29,9 +29,6 @@ MIN_SLOT_NBYTES = 64
 IN_PLACE_NBYTES = 64 << 10
 IN_PLACE_SHARED_CORES_NBYTES = 512 << 10
 
-#: What a rank gives of an op one way at most; `cell_nbytes` of native/core/segment.hpp.
-ONE_WAY_NBYTES = 1024
-
 #: The default of Topology.slots_nbytes.
 SLOTS_NBYTES = 64 << 20
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from distdbg.runtime.plan.all_reduce import share_rounds
 from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds, cut_shares
-from distdbg.runtime.plan.problem import ONE_WAY_NBYTES, Problem, Topology
+from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
 
@@ -43,8 +43,7 @@ def flat(problem: Problem, topology: Topology) -> Plan:
         if k + 1 < len(rounds):
             steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
             steps.gate()
-    is_one_way = len(rounds) == 1 and rounds[0][1] <= ONE_WAY_NBYTES
-    return steps.plan("flat", is_one_way=is_one_way)
+    return steps.plan("flat")
 
 
 def direct(problem: Problem) -> Plan:

@@ -129,6 +129,3 @@ class Plan:
     scratch_nbytes: int = 0
     #: INPUT and OUTPUT of this rank that peers use where they lie in shared arrays.
     exposes: frozenset[Space] = frozenset()
-    #: Few bytes from one rank to others, or from others to one, in one round: a rank that has done its
-    #: part need not wait for the others. The same on all ranks; see native/core/one_way.cpp.
-    is_one_way: bool = False
