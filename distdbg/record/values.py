@@ -36,6 +36,8 @@ _SIZED: Final = (list, tuple, dict, set, frozenset, range)
 _UNORDERED: Final = (dict, set, frozenset)
 _MOST_KEYS: Final = 4096
 _MOST_ORDERS: Final = 8
+#: A longer one is data.
+_MOST_KEY: Final = 256
 #: How their name begins among the values.
 KEYS_OF: Final = "the keys of "
 #: A place in a mesh, a shape.
@@ -59,7 +61,9 @@ def values_at(error: BaseException) -> list[dict[str, Any]]:
         code = frame.f_code
         if code.co_filename.startswith(_OWN) or is_library(code.co_filename):
             continue
-        values = dict(_all_of(frame))
+        values: dict[str, str] = {}
+        with suppress(Exception):  # of a class that answers questions about itself with errors
+            values.update(_all_of(frame))
         if values:
             found.append({"file": code.co_filename, "line": line, "values": values})
         if len(found) == _MOST_FRAMES:
@@ -116,11 +120,17 @@ def _orders(prefix: str, known: Mapping[str, object]) -> Iterator[tuple[str, str
         if not isinstance(value, _UNORDERED) or type(value) not in _UNORDERED:
             continue
         keys = [*value] if 1 < len(value) <= _MOST_KEYS else [None]
-        if all(type(one) in (str, int) for one in keys):
+        if all(map(_is_key, keys)):
             yield (
                 f"{KEYS_OF}{prefix}{name}",
                 f"in order {_short(keys)} of {_short(sorted(map(repr, keys)))}",
             )
+
+
+def _is_key(one: object) -> bool:
+    if type(one) is str:
+        return len(one) <= _MOST_KEY
+    return type(one) is int and one.bit_length() <= _MOST_BITS
 
 
 def _short(keys: list[Any]) -> str:

@@ -70,7 +70,7 @@ _NUMBERS: Final = re.compile(r"(?:^|, )([A-Za-z_]\w*) = (-?\d+)(?=,|$)")
 #: As `parting_values` says it.
 _KEYS: Final = re.compile(r"(\S+) (has (?:its keys in another order|other keys) on .*)")
 #: What makes an array of a list that is a variable.
-_MADE_OF: Final = re.compile(r"\b(?:array|asarray|as_tensor|tensor|stack|concatenate)\((\w+)\)")
+_MADE_OF: Final = re.compile(r"\bnp\.(?:array|asarray|stack|concatenate)\((\w+)\)")
 #: A finding about a loop that some ranks left before the others.
 _LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 _LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")

@@ -40,6 +40,8 @@ def _exit(status: int) -> NoReturn:
 
 
 def _note(status: Any) -> None:
+    if type(status) is not int:
+        return  # it may raise instead
     recorder = observed().recorder if os.getpid() == _noted_pid else None
     site = _site(sys._getframe(2))
     if recorder is None or not site:

@@ -167,3 +167,22 @@ def test_large_dicts_are_data() -> None:
     with pytest.raises(ValueError) as caught:
         configured(config)
     assert not [name for name in values_at(caught.value)[0]["values"] if name.startswith("config[")]
+
+
+class Lazy:
+    """As an unbound proxy: to ask for its class is an error."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]  # what proxies do
+        raise RuntimeError("unbound")
+
+
+def test_an_object_that_answers_with_errors_costs_values_and_not_the_error_file() -> None:
+    def fail(lazy: object, number: int) -> None:
+        raise ValueError(lazy is None, number)
+
+    with pytest.raises(ValueError) as caught:
+        fail(Lazy(), 3)
+    assert isinstance(values_at(caught.value), list)
+    assert "the keys of params" not in shown({"x" * 300: 0, "y": 1}, {"a"}, ())
+    assert "the keys of params" not in shown({10**5000: 0, 1: 1}, {"a"}, ())
