@@ -59,7 +59,9 @@ _ENDS: Final = re.compile(
 )
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
 #: A condition that is meant for some ranks.
-_OF_RANK: Final = re.compile(r"rank\b", re.IGNORECASE)
+_OF_RANK: Final = re.compile(
+    r"(?<![a-z])(?:(?:get|local|global|node|world|group|my)_)?rank\b", re.IGNORECASE
+)
 #: A hint at arrays that differ in size; and a number that differs just so.
 _SIZES: Final = re.compile(
     "^see what sets the size|^arrays of several sizes|^see where src or dst comes from"

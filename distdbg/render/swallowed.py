@@ -26,6 +26,7 @@ Parsed = Callable[[str], Source | None]
 
 _MOST: Final = 1
 _SUPPRESS: Final = "suppress"
+_EXITS: Final = ("exit", "_exit", "abort", "quit")
 _MANAGERS: Final = ("contextmanager", "asynccontextmanager")
 
 
@@ -58,9 +59,16 @@ def _is_behind(body: Sequence[ast.stmt], line: int) -> bool:
 
 def _caught(source: Source, block: ast.Try) -> Iterator[str]:
     for handler in block.handlers:
-        if not any(isinstance(node, ast.Raise) for node in ast.walk(handler)):
+        if not any(map(_ends, ast.walk(handler))):
             text = line_text(source, handler.lineno).removesuffix(":")
             yield f"an error caught by `{text}` (line {handler.lineno}) skips this call"
+
+
+def _ends(node: ast.AST) -> bool:
+    """Whether a rank that comes there does not go on behind the block."""
+    if isinstance(node, ast.Call):
+        return _name(node.func) in _EXITS
+    return isinstance(node, ast.Raise)
 
 
 def _left_by_error(

@@ -152,7 +152,7 @@ def play_cupy(waits: list[int]) -> None:
         return SimpleNamespace(use=lambda: None, synchronize=lambda: waits.append(number))
 
     # A stand-in has what the benchmark asks for, and is no module.
-    sys.modules["cupy"] = SimpleNamespace(  # type: ignore[assignment]
+    sys.modules["cupy"] = SimpleNamespace(  # type: ignore[assignment]  # a stand-in
         cuda=SimpleNamespace(Device=device), ones=np.ones, empty=np.empty, copyto=np.copyto
     )
 

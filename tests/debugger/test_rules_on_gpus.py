@@ -19,7 +19,7 @@ def messages_stop(is_async: bool) -> list[Any]:
     machine.cannot |= {(0, "open"), (1, "open")}
     driver._driver = machine.driver()
     dist.init_process_group()
-    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]  # there is a group
     whys = answer()
     rank = dist.get_rank()
     x = machine.array([1.0, 2.0] if rank == 0 else [0.0, 0.0])

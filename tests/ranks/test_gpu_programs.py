@@ -30,7 +30,7 @@ def play_cupy() -> None:
     device = SimpleNamespace(use=lambda: None, synchronize=lambda: None)
     makers = {name: made_by(getattr(np, name)) for name in ("array", "arange", "ones", "zeros")}
     # A stand-in has what the programs ask for, and is no module.
-    sys.modules["cupy"] = SimpleNamespace(  # type: ignore[assignment]
+    sys.modules["cupy"] = SimpleNamespace(  # type: ignore[assignment]  # a stand-in
         cuda=SimpleNamespace(Device=lambda *_: device, Stream=lambda **_: nullcontext()),
         get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
         **makers,

@@ -97,11 +97,12 @@ def test_what_swallows_an_error_is_told_with_its_line(
         "import timing\nwith timing.loud():\n    x()\n    all_reduce(g)\n",
         "with unknown():\n    x()\n    all_reduce(g)\n",
         "try:\n    x()\n    all_reduce(g)\nexcept KeyError:\n    raise\n",
+        "try:\n    x()\n    all_reduce(g)\nexcept KeyError:\n    sys.exit(1)\n",
         "try:\n    x()\nexcept KeyError:\n    all_reduce(g)\n",
         "with timer:\n    x()\n    all_reduce(g)\n",
     ],
     ids=[
-        "returns False", "nothing before", "raises", "unknown", "raises again", "in the handler",
+        "returns False", "nothing before", "raises", "unknown", "raises again", "exits", "in the handler",
         "made elsewhere",
     ],
 )  # fmt: skip
