@@ -60,7 +60,7 @@ _ENDS: Final = re.compile(
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
 #: A condition that is meant for some ranks.
 _OF_RANK: Final = re.compile(
-    r"(?<![a-z])(?:(?:get|local|global|node|world|group|my)_)?rank\b", re.IGNORECASE
+    r"(?<![a-z_])(?:(?:get|local|global|node|world|group|my)_)?rank\b", re.IGNORECASE
 )
 #: A hint at arrays that differ in size; and a number that differs just so.
 _SIZES: Final = re.compile(
