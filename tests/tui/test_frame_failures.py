@@ -3,6 +3,7 @@
 import stat
 import threading
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import pytest
 from textual.binding import BindingType
@@ -14,6 +15,7 @@ from distdbg.errors import InternalError, UsageError
 from distdbg.tui.app import TopApp
 from distdbg.tui.feed import Action
 from distdbg.tui.snapshot import Snapshot
+from distdbg.tui.targets import RankTarget
 from distdbg.tui.trouble import TroubleLog, TroublePage
 from distdbg.tui.view import Page
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of, until
@@ -59,13 +61,9 @@ class BadPage(Page):
     def narrow(self, only: Any, only_faults: bool) -> None:
         self.fail_in("narrow")
 
-    def detail(self) -> Page | None:
-        self.fail_in("detail")
-        return None
-
     def target(self) -> object:
         self.fail_in("target")
-        return None
+        return RankTarget(0)
 
     def action_fail(self) -> None:
         self.fail_in("action")
@@ -95,8 +93,11 @@ def test_a_page_that_fails_is_a_line_and_the_rest_goes_on(where: str) -> None:
             await pilot.press("x")
         elif where == "click":
             await pilot.click(BadPage)
-        elif where == "detail":
+        elif where == "target":
             app.action_open()
+        elif where == "detail":
+            with patch("distdbg.tui.details.RankPage", side_effect=LookupError("no such rank")):
+                app.action_open()
         await until(pilot, lambda: "failed: LookupError: " in text_of(app))
         assert "Traceback" not in text_of(app)
         path = app.troubles.path
