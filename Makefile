@@ -102,7 +102,7 @@ stress: $(TESTS) $(STAMPS)/group-torch ## A hundred jobs that die at random mome
 	STRESS_KILLS=500 STRESS_TRANSPORTS=1 \
 	  $(PY) -m pytest --run-slow \
 	  tests/launch/test_run_chaos.py tests/unit/diagnose/test_random_programs.py tests/net/test_over_ucx.py \
-	  tests/torch/test_differential.py tests/unit/agent/test_tree_simulation.py \
+	  tests/torch/test_differential.py tests/unit/hosts/test_tree_simulation.py \
 	  tests/unit/runtime/test_random_arguments.py tests/ranks/test_known_calls_at_random.py \
 	  tests/ranks/test_record_kills.py $(ARGS)
 

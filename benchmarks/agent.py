@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.machine import describe_machine
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistNetworkError
 
 #: What it may take while nobody asks, beside eight ranks on a host that does nothing else.

@@ -1,6 +1,6 @@
 """`python -m benchmarks.agent_tree`: what the agents of a large job cost the root, and how late it is.
 
-The nodes of the tree (`distdbg.agent.tree.node`) run in one process on a clock that is only a number; links
+The nodes of the tree (`distdbg.hosts.node`) run in one process on a clock that is only a number; links
 take a millisecond and lose nothing, and the bytes that would go over them are counted. Each host has 8
 ranks and looks at them 10 times a second.
 
@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.table import align
-from distdbg.agent.tree.node import Node
-from distdbg.agent.tree.shape import FAN_IN, parent
-from distdbg.agent.tree.status_rows import RankRow
+from distdbg.hosts.node import Node
+from distdbg.hosts.shape import FAN_IN, parent
+from distdbg.hosts.status_rows import RankRow
 
 S = 1_000_000_000
 MS = 1_000_000

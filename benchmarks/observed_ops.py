@@ -28,7 +28,7 @@ from typing import Final
 
 from benchmarks.agent import connect
 from benchmarks.cases import format_seconds, format_size
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 
 RANKS: Final = 2
 SIZES: Final = (8, 1 << 20)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.start_hosts`: how launchers and agents of many hosts find each other.
 
 Every host is a real rendezvous (`distdbg.launch.rendezvous`), with its two connections to the launchers'
-store and the thread that beats, and after it a real place in the tree of agents (`distdbg.agent.tree`), with
+store and the thread that beats, and after it a real place in the tree of agents (`distdbg.hosts`), with
 a listener, links and a connection of its own. Host 0 has a process for itself, and serves the store; the
 others share a few processes. All of them have loopback addresses of their own and no ranks.
 
@@ -32,7 +32,7 @@ from typing import IO, Any
 
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
-from distdbg.agent.tree import links
+from distdbg.hosts import links
 
 PATIENCE_S = 600.0
 IDLE_S = 5.0
@@ -96,7 +96,7 @@ class Host:
             self.trouble = f"host {self.number}: {type(error).__name__}: {error}"
 
     def _start(self) -> None:
-        from distdbg.agent.tree.place import Tree
+        from distdbg.hosts.place import Tree
         from distdbg.launch.rendezvous.round import NodeFacts
 
         address = address_of(self.number)

@@ -150,9 +150,9 @@ class _PlantedFeed:
 
     def __init__(self, ranks: int) -> None:
         from distdbg.testing.planted import plant
-        from distdbg.tui.feed import Topic
         from distdbg.tui.replay_feed import ReplayFeed
-        from distdbg.tui.snapshot import Link
+        from distdbg.view.feed import Topic
+        from distdbg.view.snapshot import Link
 
         session = plant(ranks, 100, "missing rank")
         now_ns = time.time_ns()
@@ -242,7 +242,7 @@ def measure_replay(ranks: int, ops: int) -> list[Row]:
     """A large run from its files: opened, moved through, judged."""
     from benchmarks.made_run import make_run
     from distdbg.cli.replayed_run import open_replay
-    from distdbg.tui.feed import Topic
+    from distdbg.view.feed import Topic
 
     with tempfile.TemporaryDirectory(prefix="distdbg-top-") as folder:
         make_run(Path(folder), ranks=ranks, ops=ops, fault="missing", at=17)
@@ -412,7 +412,7 @@ class _Terminal:
 def _show_changing(ranks: int) -> None:
     """The dashboard over ranks that change four times a second; ended by a signal."""
     from distdbg.tui.app import TopApp
-    from distdbg.tui.snapshot import Bar
+    from distdbg.view.snapshot import Bar
 
     class Changing(_PlantedFeed):
         def __init__(self, ranks: int) -> None:

@@ -19,9 +19,13 @@ which has the same names (a test compares them).
                     secure      TLS
                     launch      starts ranks and reports how they ended
     who looks on    agent       one process per host: watches, proves, aborts, serves
+                    hosts       between the agents of a job
+                    follow      the ranks of a host, seen from outside
+                    client      the other end of the agents' API: finds jobs, asks agents
                     diagnose    from records to findings; pure
                     render      findings as text, JSON and pages
                     export      Prometheus, OpenTelemetry, Perfetto, tables
+                    view        what is shown of a job, as plain values
                     tui         `distdbg top`
                     cli         the commands
     for tests       testing     ranks and jobs for tests of distributed programs

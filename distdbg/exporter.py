@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.registry import Collector
 
-from distdbg.agent.metering.runs import Runs
-from distdbg.agent.metering.targets import Neighbours
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import DistError
+from distdbg.export.exporter.runs import Runs
 from distdbg.export.metrics.client import describe, to_client
+from distdbg.export.outlets.targets import Neighbours
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

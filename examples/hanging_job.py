@@ -97,7 +97,7 @@ class HangingJob:
         self._reader.join(PATIENCE_S)
 
     def _find_folder(self) -> Path:
-        from distdbg.agent.live_runs import find_live_runs
+        from distdbg.client.live_runs import find_live_runs
         from distdbg.record.host import host_name
 
         agents = {live.run: live for live in find_live_runs(host_name()) if live.socket is not None}

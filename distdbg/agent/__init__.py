@@ -5,33 +5,17 @@ page, answers the local API, and talks to the agents of the job's other hosts. T
 nor waits for it.
 
     main            the command line;  host_agent: one thread, a tick ten times a second
-    tail            follows the records;  process_ends, processes: what the kernel reports
-    roster, watched_rank    all ranks of the host, one rank;  status: the row that others see
-    closer_look, stuck   at ranks without progress;  take_stacks, stacks, merge: where they are
-    findings        what ranks wrote of errors;  policy: which verdicts abort the job
-    steering        the control page, here and through the tree on all hosts
-    tree/           the agents of all hosts of a job
+    host            what the parts of an agent see of it
+    closer_look     at ranks without progress;  blockers: what keeps a process asleep, as Linux shows it
+    take_stacks     asks a rank for its stacks
+    judging/        the diagnosis inside the agent;  policy: which verdicts abort the job
+    races           looks for message races while the job runs
+    steering        the control page, here and through the other agents on all hosts
     launcher_orders messages of the launcher
-    exporting, metering/   metrics and traces, where asked for
-    protocol, api, methods, op_json   the local API;  client, live_runs: its other end
+    api, methods    the local API;  breakpoint_orders: breakpoints at an agent
+    pipes           connections that become pipes;  proxy: two sockets joined into one connection
+    metering/       the metrics of this host and of the job
 
-addresses, ways    addresses of agents on the command line, and connections to them
-arguments          arguments of a request, checked
-blockers           what keeps a process asleep, as Linux shows it
-board              answers to dashboards about the ranks of one host, from their records, on request
-breakpoint_orders  breakpoints at an agent
-feed               the parts of a dashboard's live feed
-host               what the parts of an agent see of it
-gpus               GPU use of processes of this host, from NVIDIA's management library; empty without it
-judging            the diagnosis inside the agent
-live_feed          the data of a dashboard for a running job, from its agents
-op_json            ops and groups as plain values that JSON can hold, as the API gives them
-other_hosts        holds the clocks of all hosts while a rank of any host is in a debugger
-pipes              connections that become pipes
-process_ends       ends of processes
-proxy              two sockets joined into one connection, in the agent's loop
-races              looks for message races while the job runs
-ssh                connects to an agent through ssh
-tracing            what an agent sends to an OpenTelemetry collector
-watched_rank       one rank of this host
+What it shares with others has rooms of its own: `follow` (the ranks of a host), `hosts` (between agents),
+`client` (the other end of the API), `export` (how metrics and traces get out). None of them imports it.
 """

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
-from distdbg.agent import protocol
-from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
+from distdbg.client import protocol
+from distdbg.client.protocol import MOST_REQUEST_NBYTES, BadLine, Request
 from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError
 from distdbg.secure.guard import Guard, open_guard

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from distdbg.agent.processes import command_name, read_main_thread, read_stat
+from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.record.ends import signal_name
 from distdbg.record.observations import UNREAD
 

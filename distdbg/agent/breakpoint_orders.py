@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.agent import protocol
-from distdbg.agent.protocol import Request
+from distdbg.client import protocol
+from distdbg.client.protocol import Request
 from distdbg.control import sockets
 from distdbg.control.breakpoints import Rule, rules_from_page, rules_to_page
 from distdbg.errors import DistError, UsageError, format_ranks

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import distdbg
 from distdbg.agent.blockers import CHILD_WAITS, awaited_child, dead_child, lock_holder, read_locks
-from distdbg.agent.processes import command_name, read_main_thread, read_stat
-from distdbg.agent.roster import Roster
-from distdbg.agent.stuck import FILE_LOCKS, Judgement, Look, judge
 from distdbg.agent.take_stacks import Target, take_one
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.processes import command_name, read_main_thread, read_stat
+from distdbg.follow.roster import Roster
+from distdbg.follow.stuck import FILE_LOCKS, Judgement, Look, judge
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.rank_state import RankState
 
 UNMOVED_NS: Final = 1_000_000_000

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distdbg.agent.api import ApiServer
-    from distdbg.agent.findings import Findings
     from distdbg.agent.judging.watch import Watch
-    from distdbg.agent.roster import Roster
-    from distdbg.agent.status import RankStatus
     from distdbg.agent.steering import Steering
+    from distdbg.follow.findings import Findings
+    from distdbg.follow.roster import Roster
+    from distdbg.follow.status import RankStatus
     from distdbg.record.ends import RankEnd
 
 

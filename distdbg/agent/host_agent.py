@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.api import ApiServer
 from distdbg.agent.closer_look import CloserLook
-from distdbg.agent.findings import Findings
 from distdbg.agent.judging.watch import Watch
 from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
 from distdbg.agent.methods import Methods
-from distdbg.agent.process_ends import Life
-from distdbg.agent.roster import Roster
-from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering
+from distdbg.follow.findings import Findings
+from distdbg.follow.process_ends import Life
+from distdbg.follow.roster import Roster
+from distdbg.follow.status import RankStatus
 from distdbg.record.ends import RankEnd
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
-    from distdbg.agent.exporting import Exporting
     from distdbg.agent.metering.metering import Metering
+    from distdbg.export.outlets.exporting import Exporting
     from distdbg.launch.exports import Exports
 
 _TICK_S: Final = 0.1
@@ -212,7 +212,9 @@ class HostAgent:
     def export(self, exports: Exports) -> None:
         """Serve and send what is asked for; what cannot be is said."""
         try:
-            from distdbg.agent.exporting import Exporting  # with all that it needs, for who asks
+            from distdbg.export.outlets.exporting import (
+                Exporting,  # with all that it needs, for who asks
+            )
 
             self.exporting = Exporting(self, exports)
         except Exception:  # noqa: BLE001  # the ranks are watched all the same

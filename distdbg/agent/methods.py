@@ -17,27 +17,27 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg import __version__
-from distdbg.agent import protocol
-from distdbg.agent.arguments import ranks_of, text_of
-from distdbg.agent.board.methods import Board
 from distdbg.agent.breakpoint_orders import Breakpoints
-from distdbg.agent.findings import Findings
-from distdbg.agent.merge import merge
-from distdbg.agent.op_json import plain_group, plain_op
 from distdbg.agent.pipes import ClientPipes
-from distdbg.agent.processes import read_parent
-from distdbg.agent.protocol import PROTOCOL, Request
 from distdbg.agent.races import Races
-from distdbg.agent.stacks import RankStacks
 from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.client import protocol
+from distdbg.client.protocol import PROTOCOL, Request
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
+from distdbg.follow.answers.arguments import ranks_of, text_of
+from distdbg.follow.answers.methods import Board
+from distdbg.follow.answers.op_json import plain_group, plain_op
+from distdbg.follow.findings import Findings
+from distdbg.follow.merge import merge
+from distdbg.follow.processes import read_parent
+from distdbg.follow.stacks import RankStacks
 from distdbg.record.ends import RankEnd
 from distdbg.record.stop_order import write_stop_order
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
-    from distdbg.agent.exporting import Exported
+    from distdbg.agent.metering.metering import Exported
 
 Plain = dict[str, Any]
 

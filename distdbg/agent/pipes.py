@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from distdbg.agent import protocol
-from distdbg.agent.protocol import Request
 from distdbg.agent.proxy import MOST_SPLICES, Splices
-from distdbg.agent.tree.pipe_ends import Answered, Came, PipeMail
-from distdbg.agent.tree.pipes import Key, NoWay, Target
+from distdbg.client import protocol
+from distdbg.client.protocol import Request
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError, UsageError, format_ranks
+from distdbg.hosts.pipe_ends import Answered, Came, PipeMail
+from distdbg.hosts.pipes import Key, NoWay, Target
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client

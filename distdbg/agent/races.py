@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from distdbg.agent.findings import Findings
     from distdbg.agent.host import Host
+    from distdbg.follow.findings import Findings
 
 _S: Final = 1_000_000_000
 _FIRST_NS: Final = 2 * _S

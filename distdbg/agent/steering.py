@@ -17,27 +17,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.launcher_orders import Attempt
-from distdbg.agent.other_hosts import OtherHosts
-from distdbg.agent.status import RankStatus
-from distdbg.agent.tree.accounts import Told, Vouch
-from distdbg.agent.tree.clock_words import write_offset
-from distdbg.agent.tree.orders import Do
-from distdbg.agent.tree.pipes import Key, NoWay, Target
-from distdbg.agent.tree.tail_sampling import Keep
 from distdbg.control.holds import OTHER_HOST, USER, Hold, hold_of
 from distdbg.control.page import ControlPage, read_page
 from distdbg.control.state import ControlState
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
+from distdbg.follow.status import RankStatus
+from distdbg.hosts.accounts import Told, Vouch
+from distdbg.hosts.clock_words import write_offset
+from distdbg.hosts.orders import Do
+from distdbg.hosts.other_hosts import OtherHosts
+from distdbg.hosts.pipes import Key, NoWay, Target
+from distdbg.hosts.tail_sampling import Keep
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     import socket
 
-    from distdbg.agent.tree.pipe_ends import PipeMail
-    from distdbg.agent.tree.place import Tree
-    from distdbg.agent.tree.view import View
+    from distdbg.hosts.job_view import View
+    from distdbg.hosts.pipe_ends import PipeMail
+    from distdbg.hosts.place import Tree
 
 _BEAT_NS: Final = 1_000_000_000
 #: How often the offset of the clock is written; and how often it is tried until all ranks have it.
@@ -100,7 +100,7 @@ class Steering:
         self._node, self._nodes = attempt.node_rank, attempt.nodes
         if attempt.nodes < 2 or not attempt.store:
             return
-        from distdbg.agent.tree.place import Tree  # needs native code, for the store
+        from distdbg.hosts.place import Tree  # needs native code, for the store
 
         token = os.environ.get("DISTDBG_TOKEN", "").encode("utf-8", "surrogateescape")
         try:

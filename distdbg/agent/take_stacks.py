@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from distdbg import config
-from distdbg.agent.processes import catches, read_stat
-from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler, read_py_spy
+from distdbg.follow.processes import catches, read_stat
+from distdbg.follow.stacks import RankStacks, ThreadStack, read_faulthandler, read_py_spy
 from distdbg.record.durations import duration_text
 from distdbg.record.printable import shorten
 from distdbg.record.stack_file import STACK_SIGNAL, stacks_name

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from distdbg.agent.breakpoint_orders import let_go, without_rule
-from distdbg.agent.client import AgentError
-from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
 from distdbg.cli.table import print_table
+from distdbg.client.agent_client import AgentError
+from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
 from distdbg.control.breakpoints import FIELDS, Rule, rules_from_page, rules_to_page
 from distdbg.control.page import ControlPage, read_page
 from distdbg.errors import UsageError, format_ranks

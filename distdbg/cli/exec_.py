@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from distdbg.agent.addresses import LocalAddress, parse_address
-from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.rank_debuggers import RankDebuggers, find_debuggers
 from distdbg.cli.table import print_table
+from distdbg.client.addresses import LocalAddress, parse_address
+from distdbg.client.live_runs import find_live_runs
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.host import host_name

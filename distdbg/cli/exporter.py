@@ -66,9 +66,9 @@ def _find(text: str) -> Path:
 
 
 def _write(folders: Sequence[Path], name: str) -> int:
-    from distdbg.agent.metering.runs import Runs
-    from distdbg.agent.metering.targets import Neighbours
+    from distdbg.export.exporter.runs import Runs
     from distdbg.export.metrics.text import to_text
+    from distdbg.export.outlets.targets import Neighbours
 
     neighbours = Neighbours()
     if not folders:
@@ -97,7 +97,7 @@ def _write(folders: Sequence[Path], name: str) -> int:
 
 
 def _serve(folders: Sequence[Path], exports: Exports) -> int:
-    from distdbg.agent.metering.exporter import Exporter
+    from distdbg.export.exporter.pages import Exporter
 
     end = threading.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from distdbg.agent.ways import find_way
 from distdbg.cli.clock_words import who_holds
+from distdbg.client.ways import find_way
 
 
 def main(argv: Sequence[str], do: str = "pause") -> int:

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.addresses import LocalAddress, parse_address
-from distdbg.agent.client import AgentClient
-from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
-from distdbg.agent.ways import Way, find_way
 from distdbg.cli.clock_words import is_paused, who_holds
 from distdbg.cli.kept_runs import print_kept_runs
 from distdbg.cli.table import print_table
+from distdbg.client.addresses import LocalAddress, parse_address
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
+from distdbg.client.ways import Way, find_way
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.durations import duration_text

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from distdbg.agent.addresses import LocalAddress, parse_address
-from distdbg.agent.client import AgentError
-from distdbg.agent.live_runs import choose_run, find_live_runs
-from distdbg.agent.ways import Way, find_way
+from distdbg.client.addresses import LocalAddress, parse_address
+from distdbg.client.agent_client import AgentError
+from distdbg.client.live_runs import choose_run, find_live_runs
+from distdbg.client.ways import Way, find_way
 from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
 from distdbg.debugger.desk import not_debuggable

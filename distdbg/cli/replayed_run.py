@@ -11,8 +11,8 @@ from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
     from distdbg.launch.outputs.merged import Merger
-    from distdbg.tui.feed import Feed
-    from distdbg.tui.snapshot import LogRow
+    from distdbg.view.feed import Feed
+    from distdbg.view.snapshot import LogRow
 
 #: Of what ranks have printed, the last so many lines are kept in memory.
 _MOST_LINES: Final = 50_000
@@ -54,7 +54,7 @@ def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
     from distdbg.launch.outputs.kept import find_kept
     from distdbg.launch.outputs.merged import Merger
     from distdbg.launch.outputs.timed import TimedFile
-    from distdbg.tui.snapshot import LogRow
+    from distdbg.view.snapshot import LogRow
 
     zone_ns = time.localtime().tm_gmtoff * 10**9
     files = [file for file in find_kept(folder) if file.attempt == attempt]

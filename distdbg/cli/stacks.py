@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.merge import MergedStack, join, render
-from distdbg.agent.ways import ask_all_hosts, find_way
+from distdbg.client.ways import ask_all_hosts, find_way
 from distdbg.errors import UsageError
+from distdbg.follow.merge import MergedStack, join, render
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
 

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from distdbg.agent.client import AgentClient
-from distdbg.agent.ways import find_way
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.ways import find_way
 from distdbg.errors import DistNetworkError, UsageError, format_ranks
 
 _WAIT_S = 10.0

@@ -24,7 +24,7 @@ from distdbg.record.folders import attempt_number
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
-    from distdbg.tui.feed import Feed
+    from distdbg.view.feed import Feed
 
 #: How long the agent of a job that has just begun may take to answer.
 _BEGINNING_S: Final = 3.0
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _reached(feed: Feed) -> int:
     """The exit code of a frame: 0 where anything was heard of the job."""
-    from distdbg.tui.snapshot import Link
+    from distdbg.view.snapshot import Link
 
     snapshot = feed.latest()
     if snapshot.link is not Link.JOINING:
@@ -209,14 +209,14 @@ def open_feed(choice: Choice) -> Feed:
 
 def _open_any(text: str | None) -> Feed:
     """A live job where there is one of this name, else what is left of one that is over."""
-    from distdbg.agent.feed.connections import RunDoor, WayDoor, newest_run
-    from distdbg.agent.live_feed import LiveFeed
-    from distdbg.agent.live_runs import agents_of, choose_run, find_live_runs
+    from distdbg.client.feed.connections import RunDoor, WayDoor, newest_run
+    from distdbg.client.live_feed import LiveFeed
+    from distdbg.client.live_runs import agents_of, choose_run, find_live_runs
     from distdbg.record.host import host_name
 
     is_path = text is not None and os.path.exists(text)
     if text is not None and not is_path and _ELSEWHERE.fullmatch(text):
-        from distdbg.agent.ways import find_way
+        from distdbg.client.ways import find_way
 
         return LiveFeed(WayDoor(find_way(text), text))
     by = time.monotonic() + _BEGINNING_S
@@ -253,7 +253,7 @@ def _run_in(path: Path) -> str:
 
 def _is_held(path: Path) -> bool:
     """Whether it is the folder of a run, not of one start of it, that is not over."""
-    from distdbg.agent.feed.connections import is_folder_over
+    from distdbg.client.feed.connections import is_folder_over
 
     return path.is_dir() and attempt_number(path) is None and is_folder_over(path) is False
 

@@ -6,7 +6,15 @@
     tables/    rows: CSV and Parquet
     torch_fr/  dumps as torch's flight recorder writes them
 
-All of it is read from records and findings; nothing here asks a rank, and only `agent` and `cli` import it.
+While a job runs:
+
+    outlets/   the ways out of an agent's metrics and traces
+    tracing/   spans of running ranks, to a collector
+    exporter/  `distdbg exporter`: metrics of runs from their records
+    http/      a small HTTP server for scrapers
+
+All of it is read from records and findings; nothing here asks a rank. Only `agent` and `cli` import it, and
+it imports neither: what an outlet needs of an agent is in `outlets/source.py`.
 
 findings  what the diagnosis says of a start of a job, within bounded memory
 formats   the table of formats that a finished or living run can be written in

@@ -1,7 +1,5 @@
 """The dashboard, `distdbg top`: a running or recorded job in a terminal. The only place that imports textual.
 
-    snapshot        what is shown at one moment: plain values, times as points of unix time
-    feed            where snapshots come from: a running job, its record, a recorded dashboard, a test
     app             which page is looked at, keys, filter, what changes the job
     frame           the lines around a page, and failures;  head: the text of these lines
     line, question  what is typed behind : and /;  y or n;  commands: the table of what `:` takes
@@ -16,8 +14,9 @@
     recording/      what a dashboard saw, in a file: written by one feed, read by another
     once            one frame without a terminal
 
-A feed is asked by the clock of the app, a few times a second; it never calls back. Nothing here imports the
-agent: `agent/live_feed.py` is a feed, and `cli/top.py` puts both together.
+A feed is asked by the clock of the app, a few times a second; it never calls back. What is shown is
+in `view`: `view/snapshot.py` are the values, `view/feed.py` is where they come from. Nothing here imports the
+agent: `client/live_feed.py` is a feed, and `cli/top.py` puts both together.
 
 attach      A debugger on a rank, in the terminal of the dashboard, which steps aside until the debugger
             is left

@@ -33,7 +33,6 @@ from distdbg.tui.asking import Answered, ask
 from distdbg.tui.attach import attach
 from distdbg.tui.cells import Filter
 from distdbg.tui.commands import CommandError, Commands
-from distdbg.tui.feed import Action, Feed
 from distdbg.tui.frame import FrameApp
 from distdbg.tui.head import ranks_text as ranks_text
 from distdbg.tui.help import HelpPage
@@ -45,12 +44,13 @@ from distdbg.tui.page_keys import page_keys
 from distdbg.tui.parts import NOBODY, Parts, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.snapshot import Snapshot, until_joined
 from distdbg.tui.sorting import sort_next, table_of
 from distdbg.tui.table import RowTable
 from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page
 from distdbg.tui.views import VIEWS
+from distdbg.view.feed import Action, Feed
+from distdbg.view.snapshot import Snapshot, until_joined
 
 _TICK_S: Final = 0.25
 _AGES_S: Final = 1.0

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from distdbg.record.rank_state import RankState
-from distdbg.tui.snapshot import GroupRow, RankRow, Snapshot
 from distdbg.tui.verdict import finding_at, items, ranks, root_path, words
+from distdbg.view.snapshot import GroupRow, RankRow, Snapshot
 
 _OP: Final = re.compile(
     r"(?P<kind>[a-z_]+)[^#]* #(?P<seq>\d+) on group '(?P<group>.*?)'(?: \(.*)?$"

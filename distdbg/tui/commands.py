@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from textual.content import Content
 
 from distdbg.tui.cells import one_line
-from distdbg.tui.feed import Action
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.sorting import sort_by, table_of
 from distdbg.tui.views import VIEWS
+from distdbg.view.feed import Action
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp

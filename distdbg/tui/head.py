@@ -18,7 +18,7 @@ from distdbg.tui.cells import Tone, age, one_line
 from distdbg.tui.headline import headline
 from distdbg.tui.keys import Key, fit
 from distdbg.tui.parts import NOBODY, Parts
-from distdbg.tui.snapshot import Link, Snapshot
+from distdbg.view.snapshot import Link, Snapshot
 
 #: What the theme calls the colour of a tone.
 STYLES: Final = {

@@ -13,8 +13,8 @@ from distdbg.record.rank_state import RankState
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Tone, age, one_line
 from distdbg.tui.parts import Parts
-from distdbg.tui.snapshot import RankRow, Snapshot
 from distdbg.tui.verdict import Document, finding_at, root_path, words
+from distdbg.view.snapshot import RankRow, Snapshot
 
 #: What is found of ranks that others wait for and that are alive.
 _WAITED_FOR: Final = ("stall", "stuck rank")

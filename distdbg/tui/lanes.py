@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from distdbg.tui.snapshot import Bar
+from distdbg.view.snapshot import Bar
 
 
 class Family(IntEnum):

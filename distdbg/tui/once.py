@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from distdbg.errors import UsageError
 from distdbg.tui.picture import plain_picture
 from distdbg.tui.replayed import Replayed
-from distdbg.tui.snapshot import Link, Snapshot
+from distdbg.view.snapshot import Link, Snapshot
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

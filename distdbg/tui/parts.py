@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.tui.cells import Cell, Tone, is_fault, tone_of
-from distdbg.tui.snapshot import RankRow, Snapshot
 from distdbg.tui.verdict import finding_at, ranks, role_ranks, root_path
+from distdbg.view.snapshot import RankRow, Snapshot
 
 #: Marks the row of a cause, also where there are no colours.
 MARK: Final = "!"

@@ -30,7 +30,6 @@ from distdbg.errors import DistError, UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
-from distdbg.tui.feed import Action, Topic
 from distdbg.tui.replay.bars import Bars
 from distdbg.tui.replay.details import op_detail, rank_detail, stacks_at
 from distdbg.tui.replay.marks import stops_in, stops_of
@@ -38,7 +37,8 @@ from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ops import op_rows
 from distdbg.tui.replay.ranks import group_rows, rank_row
 from distdbg.tui.replayed import Stop
-from distdbg.tui.snapshot import (
+from distdbg.view.feed import Action, Topic
+from distdbg.view.snapshot import (
     Bar,
     HostRow,
     Link,

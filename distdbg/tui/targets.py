@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdbg.tui.snapshot import OpKey
+from distdbg.view.snapshot import OpKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from textual.widget import Widget
 from distdbg.tui.cells import Tone
 from distdbg.tui.lanes import Family, Run, Window, bar_at, paint
 from distdbg.tui.parts import NOBODY, Parts
-from distdbg.tui.snapshot import Bar, RankRow
 from distdbg.tui.time_axis import axis
+from distdbg.view.snapshot import Bar, RankRow
 
 GetBars = Callable[[Sequence[int], float, float], Mapping[int, Sequence[Bar]]]
 

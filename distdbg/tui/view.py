@@ -25,12 +25,12 @@ from textual.widgets import Static
 from distdbg.errors import DistError
 from distdbg.tui.asking import Answered, Result, ask
 from distdbg.tui.cells import Cell, Filter
-from distdbg.tui.feed import Feed, Topic
 from distdbg.tui.parts import Parts
 from distdbg.tui.sheet import Line, Sheet
-from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.table import Column, RowTable
 from distdbg.tui.targets import rank_of
+from distdbg.view.feed import Feed, Topic
+from distdbg.view.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp

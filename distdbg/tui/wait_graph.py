@@ -25,9 +25,9 @@ from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, shorten, tone_of
 from distdbg.tui.parts import NOBODY, Parts
 from distdbg.tui.sheet import Line
-from distdbg.tui.snapshot import RankRow, WaitRow
 from distdbg.tui.targets import of_ranks
 from distdbg.tui.wrapped import Row
+from distdbg.view.snapshot import RankRow, WaitRow
 
 MOST_NODES: Final = 24
 #: Ranks of a deadlock are boxes of their own while they are so few.

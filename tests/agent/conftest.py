@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistNetworkError
 from distdbg.record.observations import read_sightings
 from distdbg.record.rank_state import RankState

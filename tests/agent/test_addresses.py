@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.ways import ask_all_hosts, find_way
+from distdbg.client.ways import ask_all_hosts, find_way
 from distdbg.errors import DistNetworkError, UsageError
 from tests.agent.conftest import ROOT, Job
 
@@ -75,7 +75,7 @@ def test_ssh_ends_with_who_has_started_it_however_that_ends(
     job.connect().close()
     program = (
         "import os, signal\n"
-        "from distdbg.agent.ways import find_way\n"
+        "from distdbg.client.ways import find_way\n"
         "way = find_way('ssh://here')\n"
         "way.connect().close()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

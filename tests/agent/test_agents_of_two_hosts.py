@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.control.page import read_page
 from distdbg.errors import DistNetworkError, RecordError
 from distdbg.record.folders import record_name

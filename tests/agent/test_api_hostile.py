@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent import api, protocol
+from distdbg.agent import api
 from distdbg.agent.api import ApiServer, Client
-from distdbg.agent.client import AgentClient
-from distdbg.agent.protocol import Request
+from distdbg.client import protocol
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.protocol import Request
 from distdbg.control import sockets
 from distdbg.errors import ConfigError, DistNetworkError
 from tests.relay import relay

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.live_runs import LiveRun
 from distdbg.cli.main import main
+from distdbg.client.live_runs import LiveRun
 
 WAITS = "if rank == 1:\n    time.sleep(600)\ndist.all_reduce(x)\n"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.client import AgentClient, AgentError
+from distdbg.client.agent_client import AgentClient, AgentError
 
 LATE = """
 for _ in range(30):

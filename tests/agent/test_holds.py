@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.client import AgentClient
-from distdbg.agent.feed.connections import RunDoor
-from distdbg.agent.live_feed import LiveFeed
-from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.main import main
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.feed.connections import RunDoor
+from distdbg.client.live_feed import LiveFeed
+from distdbg.client.live_runs import find_live_runs
 from distdbg.control.holds import hold_of
 from distdbg.control.page import ControlPage, read_page
 from distdbg.diagnose.finding import Kind
@@ -25,7 +25,7 @@ from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import UsageError
 from distdbg.record.host import host_name
-from distdbg.tui.feed import Action
+from distdbg.view.feed import Action
 
 #: Rank 0 sits in a debugger before an op whose limit is 2 s; rank 1 waits for it there, once it is told to.
 STOPS = """

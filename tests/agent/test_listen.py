@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient
-from distdbg.agent.ways import find_way
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.ways import find_way
 from distdbg.errors import DistNetworkError
 
 ROOT = Path(__file__).resolve().parents[2]

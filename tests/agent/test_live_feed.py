@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent import protocol
-from distdbg.agent.feed.connections import RunDoor, newest_run
-from distdbg.agent.live_feed import LiveFeed
-from distdbg.agent.live_runs import LiveRun, agents_of, find_live_runs
+from distdbg.client import protocol
+from distdbg.client.feed.connections import RunDoor, newest_run
+from distdbg.client.live_feed import LiveFeed
+from distdbg.client.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.errors import DistError
 from distdbg.record.host import host_name
 from distdbg.record.rank_state import RankState
-from distdbg.tui.feed import Action, Topic
-from distdbg.tui.snapshot import Link, OpKey, Snapshot
+from distdbg.view.feed import Action, Topic
+from distdbg.view.snapshot import Link, OpKey, Snapshot
 
 WAITS = """
 for _ in range(20):
@@ -477,7 +477,7 @@ def test_a_new_process_of_a_rank_has_a_new_row_and_no_cpu_yet(
 
 def test_the_feed_imports_no_textual() -> None:
     words = (
-        "import sys, distdbg.agent.live_feed; print(*({'textual', 'numpy'} & sys.modules.keys()))"
+        "import sys, distdbg.client.live_feed; print(*({'textual', 'numpy'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient, AgentError
 from distdbg.agent.proxy import MOST_WAITING_NBYTES
+from distdbg.client.agent_client import AgentClient, AgentError
 from distdbg.control import sockets
 from distdbg.errors import UsageError
 from tests.agent.conftest import Job

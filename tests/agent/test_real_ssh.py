@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.ways import find_way
+from distdbg.client.ways import find_way
 from distdbg.errors import DistNetworkError
 from distdbg.testing.ports import free_port
 from tests.agent.conftest import ROOT, Job

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent import take_stacks as taking
-from distdbg.agent.processes import read_stat
-from distdbg.agent.stacks import RankStacks
 from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.follow.processes import read_stat
+from distdbg.follow.stacks import RankStacks
 
 #: The deadline is less than a second away, and what would be waited for otherwise a minute.
 LIMIT_S = 0.9

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistNetworkError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from distdbg.record.rank_state import RankState
-from distdbg.tui.snapshot import Link, RankRow, Snapshot
+from distdbg.view.snapshot import Link, RankRow, Snapshot
 
 BEGAN = time.time()
 

@@ -12,7 +12,7 @@ import pytest
 from distdbg.cli.top import _reached, main, read_choice
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.testing.jobs import running
-from distdbg.tui.snapshot import Link
+from distdbg.view.snapshot import Link
 from tests.tui.made_up import MadeUpFeed, job
 
 

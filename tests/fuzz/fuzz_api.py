@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.agent.host_agent import HostAgent
-from distdbg.agent.protocol import BadLine
+from distdbg.client.protocol import BadLine
 from distdbg.errors import DistError
 from distdbg.record.folders import record_name
 from distdbg.testing.record_examples import build_short

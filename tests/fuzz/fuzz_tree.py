@@ -7,11 +7,11 @@ import random
 import zlib
 from typing import Any
 
-from distdbg.agent.status import RankStatus
-from distdbg.agent.tree.handshake import Handshake, NotTrusted
-from distdbg.agent.tree.messages import BadMessage, pack_message, unpack_message
-from distdbg.agent.tree.node import Node
-from distdbg.agent.tree.view import make_view
+from distdbg.follow.status import RankStatus
+from distdbg.hosts.handshake import Handshake, NotTrusted
+from distdbg.hosts.job_view import make_view
+from distdbg.hosts.messages import BadMessage, pack_message, unpack_message
+from distdbg.hosts.node import Node
 from distdbg.record.rank_state import RankState
 from tests.fuzz import harness
 

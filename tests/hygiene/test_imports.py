@@ -75,7 +75,20 @@ def test_reading_a_record_needs_neither_the_extension_nor_arrays() -> None:
     assert not loaded_of(loaded, HEAVY | NATIVE | OBSERVER_LIBRARIES | {"distdbg.runtime"})
 
 
-OBSERVERS = {f"distdbg.{name}" for name in ("diagnose", "render", "export", "tui", "agent")}
+OBSERVERS = {
+    f"distdbg.{name}"
+    for name in (
+        "diagnose",
+        "render",
+        "export",
+        "tui",
+        "agent",
+        "hosts",
+        "follow",
+        "client",
+        "view",
+    )
+}
 
 
 @pytest.mark.parametrize("name", existing(["runtime", "check", "launch", "testing", "debugger"]))
@@ -94,7 +107,9 @@ def test_the_client_of_prometheus_is_loaded_for_those_alone_who_have_it_themselv
     }
     assert found == ours
     loaded = modules_after(
-        "from distdbg.agent.metering import exporter, metering, sending, serving"
+        "from distdbg.agent.metering import metering\n"
+        "from distdbg.export.exporter import pages\n"
+        "from distdbg.export.outlets import sending, serving"
     )
     assert not loaded_of(loaded, {"prometheus_client"})
     assert "prometheus_client" in modules_after("import distdbg.exporter")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.record import folders
 from distdbg.testing.hosts import Hosts
 

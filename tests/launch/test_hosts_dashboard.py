@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient
-from distdbg.agent.feed.connections import RunDoor, newest_run
-from distdbg.agent.live_feed import LiveFeed
-from distdbg.agent.live_runs import LiveRun, agents_of, find_live_runs
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.feed.connections import RunDoor, newest_run
+from distdbg.client.live_feed import LiveFeed
+from distdbg.client.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.record.rank_state import RankState
 from distdbg.testing.hosts import Hosts
-from distdbg.tui.feed import Topic
-from distdbg.tui.snapshot import Link, OpKey, Snapshot
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Link, OpKey, Snapshot
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.control.page import read_page
 from distdbg.record import folders
 from distdbg.testing.hosts import Hosts, Launcher

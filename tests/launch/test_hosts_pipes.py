@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient, AgentError
-from distdbg.agent.ways import Way, ask_all_hosts
+from distdbg.client.agent_client import AgentClient, AgentError
+from distdbg.client.ways import Way, ask_all_hosts
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError
 from distdbg.record import folders

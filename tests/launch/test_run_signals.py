@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.main import main
+from distdbg.client.live_runs import find_live_runs
 from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.ended import Ended
 from distdbg.launch.warden import Warden

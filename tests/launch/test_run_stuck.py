@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistNetworkError
 from distdbg.record.folders import agent_socket
 from distdbg.record.host import host_name

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.record.folders import agent_socket, attempt_folder
 from distdbg.record.host import host_name
 from distdbg.record.observations import read_sightings

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from distdbg.agent.client import AgentClient
-from distdbg.agent.live_runs import find_live_runs
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.live_runs import find_live_runs
 from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that
 
@@ -19,7 +19,7 @@ StartJob = Callable[..., RunningJob]
 LOADED = """
 import sys
 import distdbg.agent.main
-ours = ("distdbg.export", "distdbg.agent.metering", "distdbg.agent.exporting")
+ours = ("distdbg.export", "distdbg.agent.metering", "distdbg.export.outlets.exporting")
 names = (*ours, "http.server", "prometheus_client")
 print([name for name in sys.modules if name.startswith(names)])
 """

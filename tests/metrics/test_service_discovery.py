@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.client import AgentClient
-from distdbg.agent.live_runs import find_live_runs
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.live_runs import find_live_runs
 from distdbg.testing.hosts import Hosts
 from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, get_numbers, value_of

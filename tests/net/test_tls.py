@@ -26,17 +26,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from distdbg.agent import protocol
 from distdbg.agent.api import ApiServer, Client
-from distdbg.agent.client import AgentClient
-from distdbg.agent.protocol import Request
-from distdbg.agent.tree.handshake import Handshake
-from distdbg.agent.tree.links import Link, LinkLost
+from distdbg.client import protocol
+from distdbg.client.agent_client import AgentClient
+from distdbg.client.protocol import Request
 from distdbg.errors import ConfigError, DistError, NotAuthenticatedError, UsageError
 from distdbg.export.http.gate import Gate
 from distdbg.export.http.pages import Answer
 from distdbg.export.http.server import Server
 from distdbg.export.otel.post import read_context
+from distdbg.hosts.handshake import Handshake
+from distdbg.hosts.links import Link, LinkLost
 from distdbg.runtime.store import TCPStore
 from distdbg.secure import relay
 from distdbg.secure.certificate import NAME, derive_pair

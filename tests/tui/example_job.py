@@ -3,7 +3,7 @@
 from typing import Any
 
 from distdbg.record.rank_state import RankState
-from distdbg.tui.snapshot import (
+from distdbg.view.snapshot import (
     Armed,
     Arrival,
     Bar,

@@ -7,8 +7,8 @@ from textual.pilot import Pilot
 
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
-from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.view import Page
+from distdbg.view.snapshot import Snapshot
 from tests.tui.made_up import NOW, MadeUpFeed, job, row, text_of, until
 
 Script = Callable[[Pilot[None]], Awaitable[None]]

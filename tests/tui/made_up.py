@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from distdbg.errors import UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Action, Topic
-from distdbg.tui.snapshot import (
+from distdbg.view.feed import Action, Topic
+from distdbg.view.snapshot import (
     Bar,
     Link,
     LogRow,

@@ -9,8 +9,8 @@ import pytest
 from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Action
-from distdbg.tui.snapshot import Link
+from distdbg.view.feed import Action
+from distdbg.view.snapshot import Link
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, press, see, type_in
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row

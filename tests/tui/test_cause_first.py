@@ -101,7 +101,7 @@ def test_the_headline_has_the_time_and_the_state_of_its_rows() -> None:
 
 
 def test_nothing_is_drawn_before_all_ranks_were_read() -> None:
-    from distdbg.tui.snapshot import Link
+    from distdbg.view.snapshot import Link
 
     feed = hang()
     feed.change(link=Link.JOINING, link_why="5 of 8 ranks were read")

@@ -5,7 +5,7 @@ from textual.pilot import Pilot
 
 from distdbg.errors import DistNetworkError
 from distdbg.tui.app import TopApp
-from distdbg.tui.snapshot import OpDetail, OpKey
+from distdbg.view.snapshot import OpDetail, OpKey
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row

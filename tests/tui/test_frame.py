@@ -6,10 +6,10 @@ import pytest
 from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Action
 from distdbg.tui.head import foot_text, place_text
 from distdbg.tui.keys import Key, fit, key_name, keys_of
-from distdbg.tui.snapshot import HostRow, Link, Snapshot
+from distdbg.view.feed import Action
+from distdbg.view.snapshot import HostRow, Link, Snapshot
 from tests.tui.framed import Detail, answered, enter, lines, made, settle, shown
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
 

@@ -13,11 +13,11 @@ from textual.widget import Widget
 
 from distdbg.errors import InternalError, UsageError
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Action
-from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.trouble import TroubleLog, TroublePage
 from distdbg.tui.view import Page
+from distdbg.view.feed import Action
+from distdbg.view.snapshot import Snapshot
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of, until
 
 pytestmark = pytest.mark.tui

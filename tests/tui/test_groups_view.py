@@ -10,9 +10,9 @@ from distdbg.record.known_marks import MESH
 from distdbg.runtime.process.world import current
 from distdbg.testing.store_ranks import run_store_ranks
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Topic
 from distdbg.tui.replay_feed import ReplayFeed
-from distdbg.tui.snapshot import Link
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Link
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row

@@ -5,11 +5,11 @@ from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.snapshot import Bar, StackGroup, Stacks, WaitRow
 from distdbg.tui.table import RowTable
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.view import Page
 from distdbg.tui.views import VIEWS
+from distdbg.view.snapshot import Bar, StackGroup, Stacks, WaitRow
 from tests.tui.eyes import press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
 

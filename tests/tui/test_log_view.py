@@ -4,8 +4,8 @@ import pytest
 from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Topic
-from distdbg.tui.snapshot import Link, LogRow
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Link, LogRow
 from tests.tui import example_job
 from tests.tui.eyes import draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row

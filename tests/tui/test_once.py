@@ -9,7 +9,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
 from distdbg.tui.once import draw_once, parse_size
 from distdbg.tui.replay_feed import ReplayFeed
-from distdbg.tui.snapshot import Link
+from distdbg.view.snapshot import Link
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
 from tests.tui.test_replay import killed
 

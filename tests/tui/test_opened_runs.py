@@ -16,8 +16,8 @@ from distdbg.record.rank_state import RankState
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.torch_dump_builder import TorchDumpBuilder
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Feed, Topic
-from distdbg.tui.snapshot import OpKey
+from distdbg.view.feed import Feed, Topic
+from distdbg.view.snapshot import OpKey
 
 pytestmark = pytest.mark.tui
 

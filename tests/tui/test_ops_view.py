@@ -4,7 +4,7 @@ import pytest
 from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Topic
+from distdbg.view.feed import Topic
 from tests.tui import example_job
 from tests.tui.eyes import press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row

@@ -10,11 +10,11 @@ from distdbg.diagnose.session import Session
 from distdbg.record.rank_state import RankState
 from distdbg.testing.session_builder import SessionBuilder
 from distdbg.tui.app import TopApp
-from distdbg.tui.feed import Topic
 from distdbg.tui.replay_feed import ReplayFeed
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.scrubber import Scrubber
-from distdbg.tui.snapshot import Link, OpKey
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Link, OpKey
 from tests.tui.made_up import drive, text_of, until
 
 pytestmark = pytest.mark.tui

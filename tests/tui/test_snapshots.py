@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
 from distdbg.tui.picture import lines_of, plain_picture
-from distdbg.tui.snapshot import Link
+from distdbg.view.snapshot import Link
 from tests.tui import example_job
 from tests.tui.made_up import NOW, MadeUpFeed, drive
 

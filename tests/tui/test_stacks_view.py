@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from distdbg.errors import DistNetworkError
 from distdbg.tui.app import TopApp
-from distdbg.tui.snapshot import Link, Stacks
+from distdbg.view.snapshot import Link, Stacks
 from tests.tui import example_job
 from tests.tui.eyes import draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive

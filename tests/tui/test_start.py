@@ -17,7 +17,7 @@ SLOW = ("numpy", "torch", "distdbg._native", "distdbg.runtime", "distdbg.diagnos
 @pytest.mark.slow
 def test_it_loads_nothing_that_is_slow() -> None:
     code = (
-        "import sys, distdbg.cli.top, distdbg.agent.live_feed, distdbg.tui.app;"
+        "import sys, distdbg.cli.top, distdbg.client.live_feed, distdbg.tui.app;"
         f"print([name for name in {SLOW} if name in sys.modules])"
     )
     done = subprocess.run(

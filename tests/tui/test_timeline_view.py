@@ -5,10 +5,10 @@ from textual.pilot import Pilot
 
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
-from distdbg.tui.snapshot import Bar, GroupRow
 from distdbg.tui.targets import OpTarget
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.views.timeline import TimelineView
+from distdbg.view.snapshot import Bar, GroupRow
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
 
 pytestmark = pytest.mark.tui

@@ -3,8 +3,8 @@
 import pytest
 from textual.pilot import Pilot
 
-from distdbg.tui.feed import Action
-from distdbg.tui.snapshot import Armed
+from distdbg.view.feed import Action
+from distdbg.view.snapshot import Armed
 from tests.tui.framed import answered, enter, lines, made, settle, shown
 from tests.tui.made_up import drive, row, text_of, until
 

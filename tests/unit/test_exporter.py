@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from distdbg.agent.metering.one_run import RunMeter
 from distdbg.errors import UsageError
+from distdbg.export.exporter.one_run import RunMeter
 from distdbg.export.metrics.families import FAMILIES
 from distdbg.exporter import RunsCollector
 from distdbg.record.folders import record_name, user_folder
@@ -111,7 +111,7 @@ def test_to_register_reads_no_run(
 def test_a_folder_may_be_named_before_its_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collectors: list[RunsCollector]
 ) -> None:
-    monkeypatch.setattr("distdbg.agent.metering.runs._KEPT_S", 0.0)
+    monkeypatch.setattr("distdbg.export.exporter.runs._KEPT_S", 0.0)
     folder = tmp_path / "later"
     collectors.append(RunsCollector([folder]))
     registry = CollectorRegistry()
@@ -128,7 +128,7 @@ def test_a_folder_may_be_named_before_its_run_begins(
 def test_several_threads_get_the_same_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collectors: list[RunsCollector]
 ) -> None:
-    monkeypatch.setattr("distdbg.agent.metering.runs._KEPT_S", 0.0)
+    monkeypatch.setattr("distdbg.export.exporter.runs._KEPT_S", 0.0)
     folders = [put_run(tmp_path / f"run{at}", f"run{at}", ranks=4) for at in range(4)]
     collectors.append(RunsCollector(folders))
     registry = CollectorRegistry()

@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from distdbg.agent.judging.stuck_thresholds import patient_state
-from distdbg.agent.watched_rank import Seat
 from distdbg.errors import RecordError
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.entries import Frame, Group, Op
 from distdbg.record.format import Flag
 from distdbg.record.forms import Form, write_form

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from distdbg.agent.findings import read_words
-from distdbg.agent.tail import TailedRecord
-from distdbg.agent.watched_rank import Seat
 from distdbg.errors import RecordError
+from distdbg.follow.findings import read_words
+from distdbg.follow.tail import TailedRecord
+from distdbg.follow.watched_rank import Seat
 
 #: Of one record at once: more have come between two looks only where it is full of errors.
 _MOST_NEW: Final = 256

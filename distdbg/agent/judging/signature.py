@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from distdbg.agent.judging.stuck_thresholds import patient_state
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.rank_state import RankState
 
 Signature = tuple[object, ...]

@@ -12,7 +12,7 @@ have their time again. The state is shown as it is seen all the same; only no ve
 
 from __future__ import annotations
 
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.observations import lock_holder_in
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import CPU_S, limit_ns

@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler
 from distdbg.agent.take_stacks import Target, ask_faulthandler, take_stacks
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.stacks import RankStacks, ThreadStack, read_faulthandler
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.observations import DEAD_CHILD, FILE_LOCK, Sighting, write_sighting
 from distdbg.record.rank_state import RankState

@@ -35,16 +35,16 @@ from distdbg.agent.judging.verdict_files import (
     withdraw_verdict,
     write_verdict,
 )
-from distdbg.agent.watched_rank import Seat
 from distdbg.errors import RecordError
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.judging.judge import Judged
     from distdbg.agent.judging.reports import Case
-    from distdbg.agent.roster import Roster
     from distdbg.agent.steering import Steering
+    from distdbg.follow.roster import Roster
 
 _S: Final = 1_000_000_000
 #: What is said without hurry is no older.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from distdbg.agent.client import AgentClient
+from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistError
 from distdbg.export.metrics.samples import HistogramFacts
 from distdbg.export.metrics.totals import Histograms, JobHistograms

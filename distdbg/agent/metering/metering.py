@@ -15,26 +15,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg import __version__
 from distdbg.agent.host import Host
-from distdbg.agent.metering.findings import FindingCounts
 from distdbg.agent.metering.job import JobSums, plain_histograms
-from distdbg.agent.metering.ranks import RankReader
-from distdbg.agent.processes import read_stat
-from distdbg.errors import DistNetworkError
 from distdbg.export.metrics.collect import collect
+from distdbg.export.metrics.finding_counts import FindingCounts
 from distdbg.export.metrics.model import Metrics
+from distdbg.export.metrics.rank_facts import RankReader
 from distdbg.export.metrics.samples import AgentFacts, Exemplars, HostFacts, JobFacts
 from distdbg.export.metrics.totals import Accumulator
+from distdbg.export.outlets.source import ExportCounts, NotInTime
+from distdbg.follow.processes import read_stat
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
-    from distdbg.agent.protocol import Request
-    from distdbg.agent.roster import Roster
+    from distdbg.client.protocol import Request
+    from distdbg.export.outlets.exporting import Exporting
+    from distdbg.follow.roster import Roster
 
 #: For how long what was collected is given to others as well.
 KEPT_S: Final = 0.5
@@ -47,38 +48,14 @@ _HOSTS_NS: Final = 1_000_000_000
 _GROUPS_NS: Final = 200_000_000
 
 
-class Metered(Host, Protocol):
-    """An agent whose metrics are made; at first use."""
+class Exported(Host, Protocol):
+    """An agent that has metrics, made at first use, and may export them."""
+
+    exporting: Exporting | None
+    """None: nothing is exported."""
 
     @property
     def metering(self) -> Metering: ...
-
-
-class NotInTime(DistNetworkError):
-    """The agent's loop did not answer."""
-
-
-@dataclass(slots=True)
-class ExportCounts:
-    """What became of exports; each outlet writes its own words."""
-
-    spans: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)
-    queues: dict[str, int] = field(default_factory=dict)
-
-    def put_into(self, facts: AgentFacts) -> AgentFacts:
-        """The facts with these counts, as they are now."""
-        return replace(
-            facts,
-            spans=dict(self.spans),
-            failures=dict(self.failures),
-            queues=dict(self.queues),
-        )
-
-    def fail(self, signal: str) -> bool:
-        """Count one more; whether it is the first."""
-        self.failures[signal] = self.failures.get(signal, 0) + 1
-        return self.failures[signal] == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +128,7 @@ class Metering:
 
     def answer_totals(self, request: Request, client: Client) -> None:
         """The API's `totals`: what the ranks of this host have done, for the root's sums."""
-        from distdbg.agent import protocol
+        from distdbg.client import protocol
 
         if (
             not self._agent.roster.seats

@@ -8,7 +8,6 @@ from typing import Any, Final
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.sheet import Line, line, title
-from distdbg.tui.snapshot import OpKey, Snapshot
 from distdbg.tui.targets import FindingTarget, GroupTarget, OpTarget, RankTarget, of_ranks
 from distdbg.tui.verdict import (
     edge_words,
@@ -24,6 +23,7 @@ from distdbg.tui.verdict import (
     words,
 )
 from distdbg.tui.view import SheetPage
+from distdbg.view.snapshot import OpKey, Snapshot
 
 _MOST_FACTS: Final = 400
 _MOST_EDGES: Final = 400

@@ -12,11 +12,11 @@ from textual.content import Content
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.feed import Topic
-from distdbg.tui.snapshot import GroupRow, OpKey, Snapshot
 from distdbg.tui.table import Column
 from distdbg.tui.targets import OpTarget, RankTarget
 from distdbg.tui.view import TablePage
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import GroupRow, OpKey, Snapshot
 
 
 class GroupPage(TablePage):

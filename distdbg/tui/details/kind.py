@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
-from distdbg.tui.feed import Topic
 from distdbg.tui.sheet import Line, line, title
-from distdbg.tui.snapshot import OpKey, OpRow
 from distdbg.tui.targets import GroupTarget, OpTarget, RankTarget
 from distdbg.tui.view import SheetPage
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import OpKey, OpRow
 
 _BAR: Final = 30
 

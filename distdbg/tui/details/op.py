@@ -14,10 +14,10 @@ from textual.widgets import Static
 from distdbg.errors import DistError
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, span
-from distdbg.tui.snapshot import Arrival, OpDetail, OpKey, Snapshot
 from distdbg.tui.table import Column, RowTable
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import TablePage
+from distdbg.view.snapshot import Arrival, OpDetail, OpKey, Snapshot
 
 _EVERY_S: Final = 1.0
 _FINE: Final = frozenset(("ok", "in flight", ""))

@@ -9,12 +9,12 @@ from textual.binding import Binding, BindingType
 
 from distdbg.errors import DistError
 from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share, span
-from distdbg.tui.feed import Topic
 from distdbg.tui.sheet import Line, line, title
-from distdbg.tui.snapshot import Bar, OpKey, RankDetail, RankRow, Snapshot
 from distdbg.tui.targets import GroupTarget, HostTarget, OpTarget
 from distdbg.tui.view import SheetPage
 from distdbg.tui.views.ranks import medians
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Bar, OpKey, RankDetail, RankRow, Snapshot
 
 _EVERY_S: Final = 1.0
 _NAMES: Final = 13

@@ -10,8 +10,8 @@ from textual.content import Content
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import nbytes, one_line, share
-from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.views.ranks import RanksView
+from distdbg.view.snapshot import Snapshot
 
 
 class SomeRanksPage(RanksView):

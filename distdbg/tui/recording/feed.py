@@ -13,11 +13,11 @@ from typing import Final
 from distdbg.errors import UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import is_fault
-from distdbg.tui.feed import Action, Topic
 from distdbg.tui.recording.reader import Recording, read_entry, read_recording
 from distdbg.tui.recording.written import apply, read_bar_line, read_log_line
 from distdbg.tui.replayed import Stop
-from distdbg.tui.snapshot import (
+from distdbg.view.feed import Action, Topic
+from distdbg.view.snapshot import (
     Bar,
     Link,
     LogRow,

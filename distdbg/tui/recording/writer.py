@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from distdbg.errors import UsageError
-from distdbg.tui.feed import Action, Feed, Topic
 from distdbg.tui.recording.written import VERSION, bar_line, changes, log_line, whole
-from distdbg.tui.snapshot import (
+from distdbg.view.feed import Action, Feed, Topic
+from distdbg.view.snapshot import (
     Bar,
     Link,
     LogRow,

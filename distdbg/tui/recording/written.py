@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
 from distdbg.record.rank_state import RankState
-from distdbg.tui.snapshot import (
+from distdbg.view.snapshot import (
     Armed,
     Bar,
     GroupRow,

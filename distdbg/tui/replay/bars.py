@@ -8,7 +8,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag, Status
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.snapshot import Bar
+from distdbg.view.snapshot import Bar
 
 #: Of one rank in one window: more than any terminal has places for.
 MOST_BARS: Final = 400

@@ -21,7 +21,7 @@ from distdbg.render.words import iso_text, site_text
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ranks import in_op, rank_row
-from distdbg.tui.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
+from distdbg.view.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
 
 _MOST_HISTORY: Final = 200
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE

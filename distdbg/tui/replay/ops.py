@@ -10,7 +10,7 @@ from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag, Status
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.snapshot import OpRow
+from distdbg.view.snapshot import OpRow
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.record.text import error_words
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.snapshot import GroupRow, RankRow
+from distdbg.view.snapshot import GroupRow, RankRow
 
 
 def seconds(ns: int) -> float:

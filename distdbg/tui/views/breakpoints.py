@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from distdbg.tui.cells import Cell, Tone, age, one_line
-from distdbg.tui.feed import Action
 from distdbg.tui.sheet import Line, line, title
-from distdbg.tui.snapshot import Armed
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import SheetPage, View
+from distdbg.view.feed import Action
+from distdbg.view.snapshot import Armed
 
 _MOST: Final = 1000
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.feed import Topic
-from distdbg.tui.snapshot import GroupRow, Snapshot
 from distdbg.tui.table import Column
 from distdbg.tui.targets import GroupTarget
 from distdbg.tui.view import TablePage, View
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import GroupRow, Snapshot
 
 
 class GroupsView(TablePage, View):

@@ -11,8 +11,8 @@ from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
 from distdbg.tui.parts import MARK, NOBODY, Parts
-from distdbg.tui.snapshot import RankRow
 from distdbg.tui.table import Column
+from distdbg.view.snapshot import RankRow
 
 #: The same places as the columns of ranks have, as far as a host has such a thing.
 HOST_COLUMNS: Final = (

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 from distdbg.errors import format_ranks
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Filter, Tone, age, one_line
-from distdbg.tui.feed import Topic
-from distdbg.tui.snapshot import LogRow, Snapshot
 from distdbg.tui.table import Column
 from distdbg.tui.targets import TextTarget
 from distdbg.tui.view import TablePage, View
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import LogRow, Snapshot
 
 _MOST_RUNS: Final = 3
 _LOOK_S: Final = 0.25

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from distdbg.render.words import ranks_text
 from distdbg.tui.awaited import not_called
 from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
-from distdbg.tui.feed import Topic
-from distdbg.tui.snapshot import OpRow, Snapshot
 from distdbg.tui.table import Column
 from distdbg.tui.targets import KindTarget
 from distdbg.tui.view import TablePage, View
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import OpRow, Snapshot
 
 _MOST_LATE = 3
 #: From here on a rank is late more often than chance makes it, and is worth a colour.

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share
-from distdbg.tui.snapshot import RankRow, Snapshot
 from distdbg.tui.table import Column
 from distdbg.tui.targets import HostTarget, RankTarget
 from distdbg.tui.view import TablePage, View
@@ -21,6 +20,7 @@ from distdbg.tui.views.host_rows import (
     host_sort_key,
     sum_up,
 )
+from distdbg.view.snapshot import RankRow, Snapshot
 
 #: With more ranks on several hosts there is a row per host, until `h` is pressed.
 _MANY: Final = 256

@@ -12,9 +12,9 @@ from distdbg.errors import DistError
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line
 from distdbg.tui.sheet import Line, line, title
-from distdbg.tui.snapshot import Snapshot, StackGroup, Stacks
 from distdbg.tui.targets import of_ranks
 from distdbg.tui.view import SheetPage, View
+from distdbg.view.snapshot import Snapshot, StackGroup, Stacks
 
 #: So many frames of an unfolded stack of the main thread are seen at first.
 _MOST_FRAMES: Final = 8

@@ -12,13 +12,13 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from distdbg.tui.cells import Cell, Filter, one_line, span
-from distdbg.tui.feed import Topic
 from distdbg.tui.lanes import KINDS, Family, parts_of
-from distdbg.tui.snapshot import Bar, OpKey, RankRow, Snapshot
 from distdbg.tui.targets import OpTarget, RankTarget
 from distdbg.tui.time_axis import moment
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.view import View
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Bar, OpKey, RankRow, Snapshot
 
 #: What a living job is first shown of.
 _FIRST_S: Final = 30.0

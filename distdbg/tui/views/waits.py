@@ -12,13 +12,13 @@ from textual.widget import Widget
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Filter, Tone, age, one_line
-from distdbg.tui.feed import Topic
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.snapshot import Snapshot, WaitRow
 from distdbg.tui.table import Column
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import TablePage, View
 from distdbg.tui.wait_graph import WaitGraph, draw_waits, fold_waits
+from distdbg.view.feed import Topic
+from distdbg.view.snapshot import Snapshot, WaitRow
 
 
 class WaitsView(TablePage, View):

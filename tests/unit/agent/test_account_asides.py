@@ -11,8 +11,8 @@ import pytest
 from distdbg.agent.judging.account import Account, AccountMaker
 from distdbg.agent.judging.judge import judge_accounts
 from distdbg.agent.judging.live_session import Facts, Heard
-from distdbg.agent.tail import TailedRecord
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.tail import TailedRecord
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.testing.record_builder import RecordBuilder

@@ -1,7 +1,7 @@
 """A state does not flip with each look."""
 
 from distdbg.agent.closer_look import is_by_chance, is_doubtful
-from distdbg.agent.stuck import Judgement
+from distdbg.follow.stuck import Judgement
 from distdbg.record.rank_state import RankState
 
 

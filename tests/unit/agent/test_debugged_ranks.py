@@ -14,13 +14,13 @@ from distdbg.agent.closer_look import find_suspects
 from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.judge import judge_accounts
 from distdbg.agent.judging.live_session import Facts, Heard
-from distdbg.agent.op_json import plain_op
-from distdbg.agent.processes import read_stat
-from distdbg.agent.roster import Roster
-from distdbg.agent.status import RankStatus
-from distdbg.agent.watched_rank import Seat
 from distdbg.control.holds import start_ticks
 from distdbg.diagnose.finding import Kind
+from distdbg.follow.answers.op_json import plain_op
+from distdbg.follow.processes import read_stat
+from distdbg.follow.roster import Roster
+from distdbg.follow.status import RankStatus
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.ends import RankEnd
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.findings import Findings
 from distdbg.agent.judging.error_times import Dates, last_good
-from distdbg.agent.roster import Roster
+from distdbg.follow.findings import Findings
+from distdbg.follow.roster import Roster
 from distdbg.record.folders import record_name
 from distdbg.record.format import EventType, Status
 from distdbg.testing.record_builder import RecordBuilder

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.exporting import Exporting, Outlet
 from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.metering import metering as metering_module
 from distdbg.agent.metering.metering import NotInTime
-from distdbg.agent.metering.sending import Sending, remove_old
 from distdbg.errors import ConfigError
 from distdbg.export.metrics.model import Metrics
+from distdbg.export.outlets.exporting import Exporting, Outlet
+from distdbg.export.outlets.sending import Sending, remove_old
 from distdbg.launch.exports import Exports
 from distdbg.record.folders import record_name
 from distdbg.testing.record_builder import RecordBuilder
@@ -215,7 +215,7 @@ def hanging() -> Iterator[socket.socket]:
 def test_a_gateway_that_hangs_keeps_no_file_from_being_written(
     tmp_path: Path, hanging: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distdbg.agent.metering.sending.EVERY_S", 0.01)
+    monkeypatch.setattr("distdbg.export.outlets.sending.EVERY_S", 0.01)
     folder = tmp_path / "textfiles"
     folder.mkdir()
     orders, launcher = os.pipe()

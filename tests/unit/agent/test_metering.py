@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.findings import read_words
-from distdbg.agent.metering.checks import CHECKS, OTHER, check_of
-from distdbg.agent.metering.findings import FindingCounts
 from distdbg.agent.metering.job import plain_histograms, read_histograms
-from distdbg.agent.metering.targets import read_targets
 from distdbg.export.http.sd import Target
 from distdbg.export.metrics import families
+from distdbg.export.metrics.check_counts import CHECKS, OTHER, check_of
+from distdbg.export.metrics.finding_counts import FindingCounts
 from distdbg.export.metrics.samples import HistogramFacts
+from distdbg.export.outlets.targets import read_targets
+from distdbg.follow.findings import read_words
 
 
 @pytest.mark.parametrize(("type_", "check"), [*CHECKS.items(), ("DistStoreError", OTHER)])

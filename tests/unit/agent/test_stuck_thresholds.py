@@ -5,8 +5,8 @@ import os
 from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.signature import find_signature
 from distdbg.agent.judging.stuck_thresholds import patient_state
-from distdbg.agent.processes import ProcessStat
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.processes import ProcessStat
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.entries import Pulse
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import FACTOR, limit_ns

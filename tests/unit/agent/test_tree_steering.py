@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.agent.launcher_orders import Attempt
-from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering
 from distdbg.control.holds import OTHER_HOST
 from distdbg.control.page import read_page
+from distdbg.follow.status import RankStatus
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
 from distdbg.record.reader import RecordFile

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from distdbg.agent.judging.verdict_files import Sightings
-from distdbg.agent.watched_rank import Seat
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.observations import read_sightings
 from distdbg.record.rank_state import RankState
 

@@ -15,10 +15,10 @@ import pytest
 from distdbg.agent.judging.judge import Judged
 from distdbg.agent.judging.reports import GRACE_NS, Case
 from distdbg.agent.judging.watch import Watch
-from distdbg.agent.watched_rank import Seat
 from distdbg.diagnose.find.latent import KINDS
 from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.follow.watched_rank import Seat
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 

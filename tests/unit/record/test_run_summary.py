@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.live_runs import LiveRun, choose_run
+from distdbg.client.live_runs import LiveRun, choose_run
 from distdbg.diagnose.load.run_folder import run_name
 from distdbg.errors import UsageError
 from distdbg.record.folders import attempt_folder, record_name

@@ -1,7 +1,7 @@
 """Bars as letters."""
 
 from distdbg.tui.lanes import Run, Window, bar_at, paint
-from distdbg.tui.snapshot import Bar
+from distdbg.view.snapshot import Bar
 
 
 def bar(issued: float, started: float | None, ended: float | None, **more: object) -> Bar:

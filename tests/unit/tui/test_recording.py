@@ -11,12 +11,12 @@ import pytest
 
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.rank_state import RankState
-from distdbg.tui.feed import Feed, Topic
 from distdbg.tui.recording.feed import RecordedFeed
 from distdbg.tui.recording.reader import is_recording, read_recording
 from distdbg.tui.recording.writer import RecordingFeed
 from distdbg.tui.recording.written import apply, changes, whole
-from distdbg.tui.snapshot import (
+from distdbg.view.feed import Feed, Topic
+from distdbg.view.snapshot import (
     Armed,
     Bar,
     GroupRow,

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.record.rank_state import RankState
-from distdbg.tui.snapshot import RankRow, WaitRow
 from distdbg.tui.targets import RanksTarget, RankTarget
 from distdbg.tui.wait_graph import MOST_ALONE, MOST_NODES, WaitGraph, draw_waits, fold_waits
+from distdbg.view.snapshot import RankRow, WaitRow
 
 NOW = 1000.0
 

@@ -1,0 +1,298 @@
+"""Answers of agents as the rows of a dashboard. Pure: the time, and what was known, are arguments.
+
+Ages become points of time by the clock of the dashboard; as an answer takes a moment, such a point would
+tremble, and every row would be another one each time. So a point that moves by less than `_TREMBLE_S` stays
+where it was, and a row that says the same stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from distdbg.diagnose.counting import Counted, add_up
+from distdbg.errors import format_ranks
+from distdbg.follow.answers.counts import read_counted
+from distdbg.record.rank_list import read_ranks
+from distdbg.record.rank_state import RankState
+from distdbg.record.text import error_words
+from distdbg.view.snapshot import Armed, GroupRow, HostRow, OpRow, RankRow, Stopped, WaitRow
+
+Plain = Mapping[str, Any]
+
+_TREMBLE_S: Final = 0.3
+#: CPU time is looked at every two seconds by the agent, so a share over less would jump.
+_CPU_OVER_S: Final = 1.9
+
+
+@dataclass(slots=True)
+class _Used:
+    """What a process had used, and when that was heard."""
+
+    pid: int
+    cpu_s: float
+    at: float
+    share: float | None = None
+
+
+class Usage:
+    """Shares of a core, from the CPU time that answers say."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, _Used] = {}
+
+    def share(self, rank: int, pid: int, cpu_s: float, now: float) -> float | None:
+        """None until it is known."""
+        known = self._used.get(rank)
+        if known is None or known.pid != pid or cpu_s < known.cpu_s:
+            self._used[rank] = _Used(pid, cpu_s, now)
+            return None
+        over_s = now - known.at
+        if over_s >= _CPU_OVER_S:
+            share = round((cpu_s - known.cpu_s) / over_s, 2)
+            self._used[rank] = _Used(pid, cpu_s, now, share)
+            return share
+        return known.share
+
+
+def rank_rows(
+    rows: Sequence[Plain], old: Mapping[int, RankRow], usage: Usage, now: float
+) -> Mapping[int, RankRow]:
+    """By rank; `old` itself when nothing has changed. ValueError, KeyError, TypeError for garbage."""
+    found = {}
+    is_same = len(rows) == len(old)
+    for words in rows:
+        rank = int(words["rank"])
+        known = old.get(rank)
+        made = _rank_row(rank, words, known, usage, now)
+        if known is not None and made == known:
+            made = known
+        else:
+            is_same = False
+        found[rank] = made
+    return old if is_same else dict(sorted(found.items()))
+
+
+def _rank_row(rank: int, words: Plain, known: RankRow | None, usage: Usage, now: float) -> RankRow:
+    state_at = now - float(words["state_age_s"])
+    moved_at = now - float(words["progress_age_s"])
+    if known is not None:
+        state_at = _steady(state_at, known.state_at)
+        moved_at = _steady(moved_at, known.moved_at)
+    try:
+        state = RankState(words["state"])
+        why = str(words["why"])
+    except ValueError:  # of an agent that knows more states
+        state, why = RankState.RUNNING, str(words["state"])
+    pid, gpu_nbytes = int(words["pid"]), words.get("gpu_nbytes")
+    is_over = state.is_over
+    # A rank of another host keeps what its own agent said of GPUs: see `with_gpus`.
+    gpu = words.get("gpu") if gpu_nbytes is not None or known is None else known.gpu
+    if gpu_nbytes is None and known is not None:
+        gpu_nbytes = known.gpu_nbytes
+    return RankRow(
+        rank=rank,
+        host=str(words["host"]),
+        pid=pid,
+        state=state,
+        state_at=state_at,
+        moved_at=moved_at,
+        op=str(words["op"]),
+        site=str(words["site"]),
+        why=why,
+        seqs=tuple((str(name), int(seq)) for name, seq in words["seqs"]),
+        attempt=int(words["attempt"]),
+        cpu=None if is_over else usage.share(rank, pid, float(words["cpu_s"]), now),
+        rss_nbytes=int(words["rss_nbytes"]) or None,
+        gpu=None if is_over or gpu is None else float(gpu),
+        gpu_nbytes=None if is_over or gpu_nbytes is None else int(gpu_nbytes),
+    )
+
+
+def _steady(moment: float, known: float) -> float:
+    return known if abs(moment - known) < _TREMBLE_S else moment
+
+
+def with_gpus(
+    rows: Mapping[int, RankRow], uses: Mapping[str, Sequence[Any]]
+) -> Mapping[int, RankRow]:
+    """With what the agent of another host says of its ranks."""
+    changed = {}
+    for rank_text, (share, nbytes) in uses.items():
+        row = rows.get(int(rank_text))
+        if row is not None and (row.gpu, row.gpu_nbytes) != (share, nbytes):
+            changed[row.rank] = replace(row, gpu=share, gpu_nbytes=int(nbytes))
+    return {**rows, **changed} if changed else rows
+
+
+def host_rows(tree: Plain | None, host: str) -> tuple[HostRow, ...]:
+    """The hosts of the job."""
+    if not tree or not tree.get("hosts"):
+        return (HostRow(host=host),)
+    return tuple(
+        HostRow(
+            host=str(one["host"]),
+            is_lost=one.get("is_lost") is True,
+            has_left=one.get("has_left") is True,
+        )
+        for one in tree["hosts"]
+    )
+
+
+def group_rows(answers: Iterable[Sequence[Plain]]) -> tuple[GroupRow, ...]:
+    """The groups of all hosts together, in the order in which they are told."""
+    first: dict[str, Plain] = {}
+    progress: dict[str, list[Plain]] = {}
+    for groups in answers:
+        for group in groups:
+            first.setdefault(group["name"], group)
+            progress.setdefault(group["name"], []).extend(group["progress"])
+    return tuple(_group_row(group, progress[name]) for name, group in first.items())
+
+
+def _group_row(group: Plain, progress: Sequence[Plain]) -> GroupRow:
+    by_rank = sorted(progress, key=lambda far: int(far["rank"]))
+    return GroupRow(
+        name=str(group["name"]),
+        label=str(group["desc"] or group["name"]),
+        ranks=tuple(read_ranks(str(group["ranks"]))),
+        backend=str(group["backend"]),
+        timeout_s=float(group["timeout_s"]),
+        issued={far["rank"]: int(far["issued_seq"]) for far in by_rank},
+        ended={far["rank"]: int(far["ended_seq"]) for far in by_rank},
+        closed=tuple(far["rank"] for far in by_rank if far["is_closed"]),
+        broken={
+            far["rank"]: error_words(str(far["broken"]))
+            for far in by_rank
+            if far["broken"] is not None
+        },
+    )
+
+
+def op_rows(answers: Iterable[Sequence[Plain]], labels: Mapping[str, str]) -> tuple[OpRow, ...]:
+    """The counts of all hosts together; `labels`: what groups are called, by name."""
+    counted = add_up(read_counted(row) for answer in answers for row in answer)
+    return tuple(op_row(row, labels) for row in counted)
+
+
+def op_row(row: Counted, labels: Mapping[str, str]) -> OpRow:
+    """One row of the table of ops."""
+    return OpRow(
+        group=labels.get(row.group, row.group),
+        kind=row.kind,
+        count=row.count,
+        failed=row.failed,
+        nbytes=row.nbytes,
+        p50_s=_seconds(row.duration(0.5)),
+        p99_s=_seconds(row.duration(0.99)),
+        wait_p50_s=_seconds(row.wait(0.5)),
+        wait_p99_s=_seconds(row.wait(0.99)),
+        bus_nbytes_per_s=row.bus_nbytes_per_s,
+        late=row.late,
+    )
+
+
+def _seconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def core_of(verdict: Plain | None) -> frozenset[int]:
+    """The ranks that are a deadlock; not those that only wait for one of them."""
+    found = (verdict or {}).get("findings", ())
+    return frozenset(
+        rank
+        for one in found
+        if one.get("kind") == "deadlock"
+        for rank in ([edge["rank"] for edge in one.get("edges", ())] or one["ranks"])
+    )
+
+
+def wait_rows(
+    waits: Sequence[Plain],
+    ranks: Mapping[int, RankRow],
+    groups: Sequence[GroupRow],
+    core: frozenset[int] = frozenset(),
+) -> tuple[WaitRow, ...]:
+    """As the agent judged; of ranks that wait and were not judged, by how far the others have come."""
+    found = [
+        WaitRow(
+            rank=int(one["rank"]),
+            on=tuple(int(rank) for rank in one["on"]),
+            is_any=one["is_any"] is True,
+            op=str(one["op"]),
+            site=str(one["site"]),
+            can_go_on=one["can_go_on"] is True or (bool(core) and one["rank"] not in core),
+            since=_since(ranks, int(one["rank"])),
+        )
+        for one in waits
+    ]
+    judged = {row.rank for row in found}
+    for row in ranks.values():
+        if row.state is RankState.WAITING and row.rank not in judged:
+            behind = _behind(row, groups)
+            if behind:
+                found.append(
+                    WaitRow(rank=row.rank, on=behind, op=row.op, site=row.site, since=row.state_at)
+                )
+    return tuple(sorted(found, key=lambda row: row.rank))
+
+
+def _since(ranks: Mapping[int, RankRow], rank: int) -> float | None:
+    row = ranks.get(rank)
+    return row.state_at if row is not None and row.state is RankState.WAITING else None
+
+
+def _behind(row: RankRow, groups: Sequence[GroupRow]) -> tuple[int, ...]:
+    """Who has not issued the collective that a rank waits in."""
+    for group in groups:
+        seq = group.issued.get(row.rank)
+        if seq is None or seq <= group.ended.get(row.rank, 0):
+            continue
+        if f"#{seq} on group '{group.label}'" in row.op:
+            known = group.issued
+            return tuple(r for r in group.ranks if r != row.rank and known.get(r, seq) < seq)
+    return ()
+
+
+def held_by(control: Plain | None) -> tuple[str, ...]:
+    """Who holds the clock of the job."""
+    if not control:
+        return ()
+    holds = control.get("holds")
+    if not isinstance(holds, list):
+        return ("the user",) if control.get("is_paused") else ()
+    kinds = {"user": "the user", "another host": "another host"}
+    found = [kinds[one["kind"]] for one in holds if one.get("kind") in kinds]
+    ranks = sorted(one["rank"] for one in holds if one.get("rank") is not None)
+    if ranks:
+        found.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}")
+    return tuple(found)
+
+
+def abort_text(control: Plain | None) -> str:
+    """Why the job was ended; '' where nobody has."""
+    words = (control or {}).get("abort") or {}
+    return str(words.get("what", "")) if isinstance(words, dict) else ""
+
+
+def breakpoint_rows(
+    answer: Plain, known: Sequence[Stopped], now: float
+) -> tuple[tuple[Armed, ...], tuple[Stopped, ...]]:
+    """The rules that are armed, and the ranks that sit at a prompt."""
+    armed = tuple(Armed(id=int(one["id"]), rule=str(one["rule"])) for one in answer["rules"])
+    before = {one.rank: one for one in known}
+    stopped = []
+    for one in answer["stopped"]:
+        rank, at = int(one["rank"]), now - float(one["since_s"])
+        was = before.get(rank)
+        stopped.append(
+            Stopped(
+                rank=rank,
+                host=str(one["host"]),
+                why=str(one["why"]),
+                site=str(one["site"]),
+                at=at if was is None else _steady(at, was.at),
+            )
+        )
+    return armed, tuple(sorted(stopped, key=lambda one: one.rank))

@@ -1,0 +1,62 @@
+"""The server of `distdbg exporter`: its runs on one page, and where agents serve theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from distdbg.export.exporter.runs import Runs
+from distdbg.export.http.pages import JSON, Answer, make_index, say
+from distdbg.export.http.sd import Target, join_address, write_targets
+from distdbg.export.http.server import Server
+from distdbg.export.metrics.negotiate import negotiate
+from distdbg.export.outlets.serving import ANY, LINKS, make_gate, open_web_guard
+from distdbg.export.outlets.targets import Neighbours
+from distdbg.launch.exports import Exports
+from distdbg.record.host import host_name
+
+
+class Exporter:
+    """Serves until it is closed."""
+
+    def __init__(self, folders: Sequence[Path], exports: Exports) -> None:
+        """OSError when it cannot listen there."""
+        assert exports.listen is not None
+        host, port = exports.listen
+        self._neighbours = Neighbours()
+        self._neighbours.look()  # so that the first answer knows them
+        self._runs = Runs(folders, neighbours=self._neighbours)
+        pages = {
+            "/": lambda _: make_index("distdbg exporter", LINKS),
+            "/metrics": self._metrics,
+            "/sd": self._sd,
+        }
+        guard = open_web_guard()
+        self.scheme = "http" if guard is None else "https"
+        self._server = Server(pages, make_gate(exports), guard=guard)
+        try:
+            port = self._server.listen(host, port)
+        except BaseException:
+            self.close()
+            raise
+        self._host = host_name()
+        self.address = join_address(self._host if host in ANY else host, port)
+        self._server.start()
+        self._neighbours.start()
+
+    def close(self) -> None:
+        """End all threads, and let go of all files."""
+        self._server.close()
+        self._neighbours.close()
+        self._runs.close()
+
+    def _metrics(self, accept: str) -> Answer:
+        found = self._runs.metrics()
+        if found is None:
+            return say(503, "the runs could not be read in time")
+        writer = negotiate(accept)
+        return Answer(writer.write(*found), writer.content_type)
+
+    def _sd(self, _: str) -> Answer:
+        own = Target(self.address, "", self._host)
+        return Answer(write_targets([own, *self._neighbours.targets()], self.scheme), JSON)

@@ -1,0 +1,215 @@
+"""One rank as facts: its seat says how it lives, its record what it has done. For whoever has the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distdbg.errors import RecordError
+from distdbg.export.metrics.bounds import group_label
+from distdbg.export.metrics.check_counts import SUSPICION, check_of
+from distdbg.export.metrics.samples import OpCount, RankFacts
+from distdbg.follow.findings import read_words
+from distdbg.record.entries import Group, Op, label_of_kind
+from distdbg.record.rank_state import RankState
+
+if TYPE_CHECKING:
+    from distdbg.follow.roster import Roster
+    from distdbg.follow.tail import TailedRecord
+    from distdbg.follow.watched_rank import Seat
+
+#: Groups that a rank may make before it is read again. A record has 512 counters, and those of closed groups
+#: give way to others.
+_MOST_NEW_GROUPS = 32
+
+#: Of more ops in flight the oldest count: each is read again.
+_MOST_LASTING = 64
+_DEAD = (RankState.FAILED, RankState.DEAD)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What does not have to be read again of one life of a rank."""
+
+    life: tuple[int, int]
+    labels: dict[int, str] = field(default_factory=dict)
+    """Of its groups, by their numbers."""
+    text_count: int = 0
+    group_count: int = 0
+    """How many it had made when it was read last."""
+    found: dict[str, int] = field(default_factory=dict)
+
+
+class RankReader:
+    """Reads the ranks of one host; a short read of each table of theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def read(
+        self, roster: Roster, now_ns: int, suspicions: Mapping[int, int] | None = None
+    ) -> tuple[RankFacts, ...]:
+        """All ranks, by rank; `suspicions`: how many the agent itself has found of each."""
+        roster.freshen(now_ns)
+        more = suspicions or {}
+        return tuple(
+            self._read(seat, now_ns, more.get(rank, 0))
+            for rank, seat in sorted(roster.seats.items())
+        )
+
+    def is_due(self, roster: Roster) -> bool:
+        """Whether a rank makes so many groups that counters of closed ones may be lost unread."""
+        for seat in roster.seats.values():
+            known = self._known.get(seat.rank)
+            seen = known.group_count if known and known.life == (seat.attempt, seat.pid) else 0
+            if seat.record is not None and seat.record.group_count() - seen >= _MOST_NEW_GROUPS:
+                return True
+        return False
+
+    def _read(self, seat: Seat, now_ns: int, suspicions: int) -> RankFacts:
+        life = (seat.attempt, seat.pid)
+        known = self._known.get(seat.rank)
+        if known is None or known.life != life:
+            known = self._known[seat.rank] = _Known(life)
+        counters: list[OpCount] | None = None
+        seqs: dict[str, int] = {}
+        lost: Mapping[str, int] = {}
+        in_flight = 0
+        lasting_ns = (0, 0)
+        if seat.record is not None:
+            try:
+                known.group_count = seat.record.group_count()  # before those are read
+                self._look_for_words(seat.record, known)
+                seqs, in_flight = _progress(seat.record, known)
+                lost = _lost(seat.record)
+                counters = _counters(seat.record, known)
+                lasting_ns = _lasting(seat, seat.record, now_ns)
+            except RecordError:
+                counters = None  # it is found again, or it is gone
+        is_over = seat.state.is_over
+        # Whoever the launcher ends, because another one failed or it was told to, has not died of itself.
+        state = RankState.ENDED if seat.end is not None and seat.end.was_asked else seat.state
+        if seat.is_gone:
+            in_flight = 0
+        elif seat.standing is not None and seat.is_exact:
+            in_flight = len(seat.standing.in_flight)  # it does not move: all is known of it
+        found = dict(known.found)
+        if suspicions:
+            found[SUSPICION] = found.get(SUSPICION, 0) + suspicions
+        return RankFacts(
+            rank=seat.rank,
+            is_up=not is_over,
+            is_dead=state in _DEAD,
+            state=state,
+            in_flight=in_flight,
+            lasting_ns=lasting_ns,
+            since_progress_s=max(0, now_ns - seat.moved_ns) / 1e9,
+            seqs=seqs,
+            cpu_s=seat.stat.cpu_s if seat.stat is not None else None,
+            rss_nbytes=seat.stat.rss_nbytes if seat.stat is not None and not is_over else None,
+            counters=counters,
+            found=found,
+            lost=lost,
+            life=life,
+        )
+
+    def _look_for_words(self, record: TailedRecord, known: _Known) -> None:
+        count = record.pulse().text_count
+        if count <= known.text_count:
+            return
+        for _, text in record.texts(known.text_count):
+            check = check_of(read_words(text))
+            if check is not None:
+                known.found[check] = known.found.get(check, 0) + 1
+        known.text_count = count
+
+
+def label_of(group: Group) -> str:
+    """How a group is called in metrics."""
+    return group_label(group.desc, group.name, group.size)
+
+
+def _progress(record: TailedRecord, known: _Known) -> tuple[dict[str, int], int]:
+    """By label of its open groups the op called last, and how many have been called and have not ended.
+
+    Messages are not among these: to count them takes a look at each of the last thousands of ops.
+    """
+    seqs: dict[str, int] = {}
+    in_flight = 0
+    for group, far in record.groups():
+        label = known.labels.get(group.number)
+        if label is None:
+            label = known.labels[group.number] = label_of(group)
+        if far.closed_ns is None:
+            seqs[label] = max(seqs.get(label, 0), far.issued_seq)
+            in_flight += max(0, far.issued_seq - far.ended_seq)
+    return seqs, in_flight
+
+
+def _lasting(seat: Seat, record: TailedRecord, now_ns: int) -> tuple[int, int]:
+    """How long the ops in flight have waited for their last ranks, and have gone on since.
+
+    Of a rank that moves it is not known which they are, and they are over in a moment. Of one that is gone
+    they last until its end, or its last sign where nobody saw that. To be called after the counters were
+    read: an op that has not ended now was in none of them.
+    """
+    if seat.end is not None:
+        is_seen = seat.end.cause != "unknown"
+        now_ns = min(now_ns, seat.end.ended_ns if is_seen else record.pulse().heartbeat_ns)
+        ops = record.standing().in_flight
+    elif seat.standing is not None and seat.is_exact and not seat.is_gone:
+        ops = seat.standing.in_flight
+    else:
+        return 0, 0
+    late_ns = transfer_ns = 0
+    for known in ops[:_MOST_LASTING]:
+        op = record.event(known.number)
+        if not isinstance(op, Op) or op.ended_ns is not None or op.group is None:
+            continue
+        started_ns = now_ns if op.started_ns is None else min(op.started_ns, now_ns)
+        late_ns += max(0, started_ns - op.issued_ns)
+        transfer_ns += max(0, now_ns - started_ns)
+    return late_ns, transfer_ns
+
+
+def _counters(record: TailedRecord, known: _Known) -> list[OpCount]:
+    found = []
+    for counter in record.counters():
+        if not counter.ended:
+            continue
+        group = record.group(counter.group)
+        if group is None:
+            continue
+        label = known.labels.get(group.number)
+        if label is None:
+            label = known.labels[group.number] = label_of(group)
+        found.append(
+            OpCount(
+                group=label,
+                group_size=group.size,
+                kind=label_of_kind(counter.kind) or f"kind {counter.kind}",
+                dtype=counter.dtype,
+                ended=counter.ended,
+                failed=counter.failed,
+                nbytes=counter.nbytes,
+                duration_ns=counter.duration_ns,
+                wait_ns=counter.wait_ns,
+                longest_ns=counter.longest_ns,
+                duration_buckets=counter.duration_buckets,
+                wait_buckets=counter.wait_buckets,
+                instance=counter.group,
+            )
+        )
+    return found
+
+
+def _lost(record: TailedRecord) -> dict[str, int]:
+    state = record.state()
+    return {
+        "strings": state.lost_strings,
+        "sites": state.lost_sites,
+        "parked_ops": state.lost_parked,
+        "waits": state.lost_waits,
+        "counters": state.lost_counters,
+    }

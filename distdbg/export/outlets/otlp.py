@@ -1,0 +1,114 @@
+"""What the loop of an agent knows and no record says: findings, ends of ranks, starts; told to `Tracing`.
+
+Only the agent that judges the job has a verdict, so only one speaks of a finding.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+from typing import Any, Final
+
+from distdbg.export.metrics.model import Metrics
+from distdbg.export.otel.found import key_of_finding
+from distdbg.export.outlets.source import Source
+from distdbg.export.tracing.tracing import Tracing
+
+_MOST_TOLD: Final = 4096
+#: What follows from a finding is told with it, so deep.
+_MOST_DEPTH: Final = 4
+
+
+class TracingOutlet:
+    """Implements Outlet."""
+
+    def __init__(self, agent: Source, signals: frozenset[str]) -> None:
+        """UsageError when what sends is not installed."""
+        self._agent = agent
+        self._metering = agent.metering
+        self.tracing = Tracing(agent.run_name, agent.host, signals, os.environ)
+        self._metering.exemplars = self.tracing.exemplars
+        self._told: dict[tuple[Any, ...], None] = {}
+        self._ends: set[tuple[int, int]] = set()
+        self._watch, self._version = agent.watch, -1
+        self._roster = agent.roster
+        self._begin()
+
+    def tick(self, now_ns: int) -> None:
+        """Tell what is new. Never waits."""
+        self._tell_ends()
+        self._exchange_keeps()
+        if self._watch.version != self._version:
+            self._version = self._watch.version
+            self._tell(self._watch.plain_verdict())
+        if self.tracing.wants_metrics(now_ns):
+            # It asks this loop, so it cannot be done here; nor by who sends, who may be at the last batch.
+            self._agent.work(self._metering.metrics, self._on_metrics)
+        self._count()
+
+    def begin_anew(self) -> None:
+        """The ranks were started again."""
+        self._tell_ends()
+        self._tell(self._watch.plain_verdict())  # how it was when it ended
+        self._told.clear()
+        self._begin()
+
+    def close(self, deadline_ns: int) -> None:
+        """Send what there is until then."""
+        self._tell_ends()
+        self._exchange_keeps()
+        self._tell(self._watch.plain_verdict())  # the last word
+        self.tracing.close(deadline_ns, self._last_metrics)
+
+    def _last_metrics(self) -> Metrics | None:
+        """Asked for when all else was sent or given up: with what became of it."""
+        self._count()
+        return self._metering.last_metrics(self._metering.counts)
+
+    def _count(self) -> None:
+        counts = self._metering.counts
+        counts.spans = self.tracing.counts
+        counts.queues.update(self.tracing.queued)
+        counts.failures.update(self.tracing.failures)
+
+    def _exchange_keeps(self) -> None:
+        steering = self._agent.steering
+        steering.keep(self.tracing.take_untold())
+        self.tracing.hear_keeps(steering.kept())
+
+    def _tell_ends(self) -> None:
+        for end in self._roster.ends:
+            if (end.rank, end.pid) not in self._ends:
+                self._ends.add((end.rank, end.pid))
+                self.tracing.hear_end(end)
+
+    def _on_metrics(self, done: Future[Any]) -> None:
+        if done.exception() is None:  # else it was not in time, and comes with the next
+            metrics = done.result()
+            self.tracing.hear_metrics(lambda: metrics)
+
+    def _begin(self) -> None:
+        self._roster = self._agent.roster
+        self._watch, self._version = self._agent.watch, -1
+        self._ends.clear()
+        self.tracing.begin(self._roster.folder, self._roster.attempt)
+
+    def _tell(self, verdict: dict[str, Any] | None) -> None:
+        if verdict is None:
+            return
+        names: dict[str, str] = {}
+        for group in verdict["groups"]:
+            # Several groups may have one label: then nobody knows which is meant.
+            names[group["label"]] = "" if group["label"] in names else group["name"]
+        for finding in verdict["findings"]:
+            self._tell_one(finding, names, _MOST_DEPTH)
+
+    def _tell_one(self, finding: dict[str, Any], names: dict[str, str], depth: int) -> None:
+        key = key_of_finding(finding)
+        if key not in self._told:
+            if len(self._told) >= _MOST_TOLD:
+                del self._told[next(iter(self._told))]
+            self._told[key] = None
+            self.tracing.hear_finding(finding, names.get(finding.get("group", ""), ""))
+        for one in finding.get("follows", ()) if depth else ():
+            self._tell_one(one, names, depth - 1)

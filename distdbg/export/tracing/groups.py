@@ -1,0 +1,35 @@
+"""The groups of one record, looked up once each."""
+
+from __future__ import annotations
+
+from distdbg.export.otel.recorded_ops import GroupFacts
+from distdbg.follow.tail import TailedRecord
+
+
+class Groups:
+    """By their numbers in the record."""
+
+    def __init__(self, record: TailedRecord) -> None:
+        self._record = record
+        self._known: dict[int, GroupFacts] = {}
+
+    def __getitem__(self, number: int) -> GroupFacts:
+        """What is known of it; nothing, when the record has no such group any more."""
+        facts = self._known.get(number)
+        if facts is None:
+            group = self._record.group(number)
+            if group is None:
+                return GroupFacts()
+            facts = self._known[number] = GroupFacts.of(group)
+        return facts
+
+    def number_of(self, name: str) -> int | None:
+        """Of one that ops were seen of."""
+        return next((n for n, facts in self._known.items() if facts.name == name), None)
+
+    def names(self) -> dict[str, str]:
+        """The names by what messages call the groups, where that is one."""
+        found: dict[str, str] = {}
+        for facts in self._known.values():
+            found[facts.title] = "" if facts.title in found else facts.name
+        return found

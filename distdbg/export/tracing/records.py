@@ -1,0 +1,219 @@
+"""All records of this host, followed together: one thread's own readers, one look at a time.
+
+    look at each record -> what the tail has found now -> each looks back for it -> spans and log records
+
+Bounded: a look reads at most `most_rows` rows of each record and makes spans by the budget.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from distdbg.errors import RecordError
+from distdbg.export.otel.found import log_of_error
+from distdbg.export.otel.model import LogData, SpanData
+from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.sampling import Budget, Sampler
+from distdbg.export.tracing.follower import MOST_ROWS, Follower
+from distdbg.export.tracing.head import Head
+from distdbg.export.tracing.roots import tell_roots
+from distdbg.export.tracing.row import Sampled, Shared
+from distdbg.export.tracing.tail import Tail
+from distdbg.follow.tail import Tail as RecordTail
+from distdbg.follow.tail import TailedRecord
+from distdbg.hosts.tail_sampling import Keep
+from distdbg.record.entries import SOURCE_DROPPED
+
+_SCAN_NS: Final = 500_000_000
+#: Spans of the tail in a second, beside those of the head.
+_TAIL_PER_S: Final = 100.0
+_TAIL_BURST: Final = 500.0
+#: A job begins with what it may send in so many seconds: a short one is seen whole.
+_BURST_S: Final = 10.0
+_MOST_TEXTS: Final = 64
+#: The part of a record that is new, from which the next look is to come soon.
+_FAST: Final = 1 / 8
+
+_log = logging.getLogger("distdbg.agent")
+
+
+@dataclass(slots=True)
+class _Seat:
+    follower: Follower
+    inode: int
+    texts: int = 0
+    """Up to which its words were told."""
+    told: deque[str] = field(default_factory=lambda: deque(maxlen=16))
+
+
+@dataclass
+class HostRecords:
+    """The records of one start of the ranks."""
+
+    folder: Path
+    host: str
+    run: str
+    start: int
+    sampler: Sampler
+    slow_ns: int
+    spans_per_s: float
+    now_ns: int
+    """Monotonic, when this begins."""
+    emit: Callable[[RankFacts, SpanData], None] | None
+    """None: spans are not asked for."""
+    tell: Callable[[RankFacts, LogData], None] | None
+    """None: nor are log records."""
+    has_room: Callable[[], bool] = lambda: True
+    """Whether spans of another trace may be emitted; those of the tail are anyway."""
+    on_sampled: Sampled = lambda *_: None
+    most_rows: int = MOST_ROWS
+    """Of each record, that one look takes in."""
+    is_fast: bool = field(default=False, init=False)
+    """Whether a rank would have more new events than its record holds, if the next look were late."""
+    _seats: dict[int, _Seat] = field(default_factory=dict)
+    _base_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        self._tail = RecordTail(self.folder, self.host)
+        self._scanned_ns = self.now_ns - _SCAN_NS
+        self.shared = Shared(
+            sampler=self.sampler,
+            head=Head(self.run, self.start, self.sampler),
+            tail=Tail(),
+            budget=Budget(
+                self.spans_per_s,
+                self.now_ns,
+                burst=_BURST_S * self.spans_per_s,
+                has_room=self.has_room,
+            ),
+            tail_budget=Budget(_TAIL_PER_S, self.now_ns, burst=_TAIL_BURST),
+            slow_ns=self.slow_ns,
+        )
+
+    def look(self, now_ns: int) -> None:
+        """Look at all of them."""
+        if now_ns - self._scanned_ns >= _SCAN_NS:
+            self._scanned_ns = now_ns
+            self.scan()
+        self.shared.budget.tick(now_ns)
+        self.shared.tail_budget.tick(now_ns)
+        self.is_fast = False
+        for rank, seat in list(self._seats.items()):
+            try:
+                if self.emit is not None:
+                    share = seat.follower.look(self.most_rows)
+                    self.is_fast = self.is_fast or share > _FAST
+                if self.tell is not None:
+                    self._tell_texts(rank, seat)
+            except RecordError:
+                self._forget(rank)  # cut short; a scan finds it if it comes back
+        self._look_back()
+
+    def scan(self) -> None:
+        """Look for records that came, went or were replaced."""
+        self._tail.scan()
+        for rank in list(self._seats):
+            record = self._tail.records.get(rank)
+            if record is not self._seats[rank].follower.record:
+                del self._seats[rank]
+        for rank, record in self._tail.records.items():
+            if rank not in self._seats:
+                self._seats[rank] = _Seat(self._follow(record), record.inode)
+        self.shared.ranks = frozenset(self._seats)
+
+    def keep(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
+        """Keep an op, whatever the head says of it; `is_wide`: other hosts are to be told."""
+        self.shared.tail.add(group, seq, why, is_wide=is_wide)
+
+    def take_untold(self) -> list[Keep]:
+        """What other hosts are to keep as well."""
+        return self.shared.tail.take_untold()
+
+    def on_end(self, rank: int, wall_ns: int, how: str) -> None:
+        """A rank is gone: what it was in never ends."""
+        seat = self._seats.get(rank)
+        if seat is None or self.emit is None:
+            return
+        try:
+            seat.follower.look()
+            seat.follower.flush(wall_ns, how)
+        except RecordError:
+            self._forget(rank)
+
+    def finish(self, now_ns: int, wall_ns: int) -> None:
+        """The last look."""
+        self.scan()
+        self.look(now_ns)
+        for rank in list(self._seats):
+            self.on_end(rank, wall_ns, "")
+        if self.emit is not None:
+            tell_roots({rank: seat.follower for rank, seat in self._seats.items()}, wall_ns)
+
+    def close(self) -> None:
+        self._seats.clear()
+        self._tail.close()
+
+    def group_names(self) -> dict[str, str]:
+        """The names of groups by what messages call them; '' where several have one title."""
+        found: dict[str, str] = {}
+        for seat in self._seats.values():
+            for title, name in seat.follower.groups.names().items():
+                found[title] = name if found.get(title, name) == name else ""
+        return found
+
+    def first_rank(self) -> RankFacts | None:
+        """The first rank of this host; None: there is none yet."""
+        return self._seats[min(self._seats)].follower.rank if self._seats else None
+
+    # ------------------------------------------------------------------------------- one record
+
+    def _follow(self, record: TailedRecord) -> Follower:
+        if self._base_ns is None:  # one clock for all ranks of the host
+            self._base_ns = record.header.to_wall_ns(0)
+        rank = RankFacts.of(record.header, start=self.start, base_ns=self._base_ns)
+        emit = self.emit
+
+        def emit_one(span: SpanData) -> None:
+            if emit is not None:
+                emit(rank, span)
+
+        return Follower(record, rank, self.shared, emit_one, self.on_sampled)
+
+    def _tell_texts(self, rank: int, seat: _Seat) -> None:
+        record, tell = seat.follower.record, self.tell
+        count = record.pulse().text_count
+        if tell is None or count <= seat.texts:
+            return
+        facts = seat.follower.rank
+        groups = {group.desc or group.name: group.name for group, _ in record.groups()}
+        wall_ns = record.pulse().heartbeat_ns + facts.base_ns
+        for _, words in record.texts(max(seat.texts, count - _MOST_TEXTS)):
+            if SOURCE_DROPPED in words:  # helps to judge messages, and is no finding
+                continue
+            log = log_of_error(
+                words, rank=rank, run=self.run, start=self.start, groups=groups, wall_ns=wall_ns
+            )
+            # What ended the rank is said again, by its type, when it ends.
+            if log.body not in seat.told:
+                seat.told.append(log.body)
+                tell(facts, log)
+        seat.texts = count
+
+    def _look_back(self) -> None:
+        keys = self.shared.tail.take_new()
+        if not keys or self.emit is None:
+            return
+        for rank, seat in list(self._seats.items()):
+            try:
+                seat.follower.look_back(keys)
+            except RecordError:
+                self._forget(rank)
+
+    def _forget(self, rank: int) -> None:
+        self._seats.pop(rank, None)
+        self._tail.drop(rank)

@@ -1,0 +1,52 @@
+"""Ops and groups as plain values that JSON can hold, as the API gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distdbg.follow.watched_rank import name_op, ranks_of, show_site
+from distdbg.record.entries import Group, Op
+
+
+def plain_op(rank: int, op: Op, now_ns: int) -> dict[str, Any]:
+    """An op in flight."""
+    form = op.form
+    return {
+        "rank": rank,
+        "number": op.number,
+        "op": name_op(op),
+        "kind": op.kind_label,
+        "name": op.name,
+        "group": op.group.name if op.group else None,
+        "seq": op.seq,
+        "age_s": round(max(0, now_ns - op.issued_ns) / 1e9, 3),
+        "have_all_come": op.started_ns is not None,
+        "is_async": op.is_async,
+        "is_message": op.is_message,
+        "peer": op.peer,
+        "tag": op.tag if op.is_message else None,
+        "dtype": form.dtype if form else "",
+        "nbytes": form.nbytes if form else 0,
+        "thread": op.thread,
+        "comm": op.comm,
+        "site": show_site(op.site) if op.site else "",
+        "stack": [str(frame) for frame in op.stack],
+    }
+
+
+def plain_group(group: Group) -> dict[str, Any]:
+    """A group; `progress` is filled rank by rank."""
+    return {
+        "name": group.name,
+        "desc": group.desc,
+        "ranks": group.ranks,
+        "size": group.size,
+        "backend": group.backend,
+        "timeout_s": group.timeout_ns / 1e9,
+        "progress": [],
+    }
+
+
+def list_members(group: Group) -> list[int]:
+    """The ranks of the job that are in a group, by their rank there; [] when the record does not tell."""
+    return list(ranks_of(group.ranks))

@@ -1,0 +1,474 @@
+"""The ranks of this host over time: start, progress, waits, end.
+
+A tick costs a short read per rank. More is read only of a rank without recent progress: which op it
+is in, and the state of its process. `unmoved` lists the ranks that need a closer look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from distdbg.errors import RecordError
+from distdbg.follow.process_ends import Life, Outcome
+from distdbg.follow.processes import (
+    find_tracer,
+    has_stopped_itself,
+    read_main_thread,
+    read_stat,
+)
+from distdbg.follow.status import RankStatus
+from distdbg.follow.stuck import describe_block
+from distdbg.follow.tail import Standing, Tail
+from distdbg.follow.watched_rank import Seat, show_site
+from distdbg.launch.ended import Ended
+from distdbg.launch.memory import OomWatch
+from distdbg.record.ends import RankEnd, write_end
+from distdbg.record.entries import Pulse
+from distdbg.record.observations import STOPPED_ITSELF
+from distdbg.record.rank_state import RankState
+from distdbg.record.rank_words import read_boot_id, read_exit_text
+
+#: A rank that has not moved for so long is asked where it is.
+_UNMOVED_NS: Final = 250_000_000
+_SCAN_NS: Final = 500_000_000
+_OOM_NS: Final = 5_000_000_000
+_STAT_NS: Final = 250_000_000
+#: What it has used is known from then on, should it die at once.
+_STAT_MOVING_NS: Final = 2_000_000_000
+#: How old a row of a rank that moves may be when somebody asks.
+_FRESH_NS: Final = 500_000_000
+#: A process may be in uninterruptible I/O for a moment.
+_BLOCKED_NS: Final = 1_000_000_000
+
+_OVER_WHEN_IT_MOVES: Final = (
+    RankState.STOPPED,
+    RankState.TRACED,
+    RankState.BLOCKED_IO,
+    RankState.DEBUGGED,
+)
+
+_Ended = Callable[[Seat], None]
+
+
+class Roster:
+    """The ranks of one start of the job on this host."""
+
+    def __init__(
+        self,
+        folder: Path,
+        host: str,
+        *,
+        attempt: int = 0,
+        pids: Mapping[int, int] | None = None,
+        is_told: bool = False,
+        watch: Callable[[Life], None] = lambda _: None,
+        unwatch: Callable[[Life], None] = lambda _: None,
+    ) -> None:
+        """`pids`: the processes that a launcher started; `is_told`: it says how they end.
+
+        `watch` and `unwatch` are called with each process whose end is to be noticed at once.
+        """
+        self.folder = folder
+        self.host = host
+        self.attempt = attempt
+        self.seats: dict[int, Seat] = {}
+        self.ends: list[RankEnd] = []
+        self._is_told = is_told
+        self._watch, self._unwatch = watch, unwatch
+        self._tail = Tail(folder, host)
+        self._boot_id = read_boot_id()
+        self._scanned_ns = -_SCAN_NS
+        self._oom = None if is_told else OomWatch()
+        self._oom_ns = 0
+        self._holding: frozenset[int] = frozenset()
+        now_ns = time.monotonic_ns()
+        for rank, pid in (pids or {}).items():
+            self._seat(rank, pid, 0, now_ns)
+
+    # ------------------------------------------------------------------------------- from moment to moment
+
+    def on_clock(self, is_held: bool, ranks: frozenset[int], now_ns: int) -> None:
+        """Whether the clock of the job stands, and which ranks of this host hold it."""
+        self._holding = ranks
+        for seat in self.seats.values():
+            seat.is_resting = is_held
+            if is_held:
+                seat.rested_ns = now_ns
+
+    def tick(self, now_ns: int) -> set[int]:
+        """Look at all ranks; returns those whose state has changed."""
+        changed: set[int] = set()
+        if now_ns - self._scanned_ns >= _SCAN_NS:
+            self._scanned_ns = now_ns
+            for rank in self._tail.scan():
+                self._meet(rank, now_ns)
+                changed.add(rank)
+        if self._oom is not None and now_ns - self._oom_ns >= _OOM_NS:
+            self._oom_ns = now_ns
+            self._oom.refresh(now_ns)
+        for seat in self.seats.values():
+            if seat.end is None and self._look(seat, now_ns):
+                changed.add(seat.rank)
+        return changed
+
+    def settle(self, now_ns: int) -> None:
+        """Look at all records once more, also of ranks that are gone: it is over."""
+        self._scanned_ns = now_ns
+        for rank in self._tail.scan():
+            self._meet(rank, now_ns)
+        for seat in self.seats.values():
+            if seat.end is None:
+                self._look(seat, now_ns)
+
+    def unmoved(self, now_ns: int, least_ns: int) -> list[Seat]:
+        """The ranks that live and have not moved for so long."""
+        return [
+            seat
+            for seat in self.seats.values()
+            if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
+        ]
+
+    def is_over(self) -> bool:
+        """Whether there were ranks and none of them is left."""
+        return bool(self.seats) and all(seat.is_gone for seat in self.seats.values())
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the job has, by the records; 0: there are none yet."""
+        records = self._tail.records.values()
+        return max((record.header.world_size for record in records), default=0)
+
+    @property
+    def is_debuggable(self) -> bool | None:
+        """Whether debuggers may come to ranks that run; None: no rank of this host runs."""
+        running = [
+            seat for seat in self.seats.values()
+            if seat.record is not None
+            and not seat.is_gone
+            and seat.state not in (RankState.DEBUGGED, RankState.STARTING)
+        ]  # fmt: skip
+        if not running:
+            return None
+        return any((self.folder / f"debug-rank{seat.rank}.sock").exists() for seat in running)
+
+    def rows(self, now_ns: int) -> list[RankStatus]:
+        """One row per rank, by rank."""
+        for seat in self.seats.values():
+            self._refresh(seat, now_ns)
+        return [self.seats[rank].row(now_ns) for rank in sorted(self.seats)]
+
+    def freshen(self, now_ns: int) -> None:
+        """Read again what processes use, of those of which it was read a while ago."""
+        for seat in self.seats.values():
+            if seat.end is None and now_ns - seat.stat_ns >= _FRESH_NS:
+                self._read_stat(seat, now_ns)
+
+    def row(self, rank: int, now_ns: int) -> RankStatus:
+        """The row of one rank as it was last looked at."""
+        return self.seats[rank].row(now_ns)
+
+    # ------------------------------------------------------------------------------- ends
+
+    def on_gone(self, life: Life, now_ns: int) -> Seat | None:
+        """A process that is watched has ended; None when it was none of these."""
+        seat = next((s for s in self.seats.values() if s.life is life), None)
+        self._unwatch(life)
+        if seat is None:
+            life.close()
+            return None
+        outcome = life.outcome()
+        life.close()
+        seat.life = None
+        if seat.end is None:
+            end = _describe(seat, outcome, now_ns)
+            if self._was_for_memory(end, now_ns):
+                end = replace(end, cause="oom")
+            self._end(seat, end, is_final=not self._is_told)
+        return seat
+
+    def on_told(self, end: RankEnd) -> Seat | None:
+        """The launcher says how a rank ended: it knows best."""
+        seat = self.seats.get(end.rank)
+        if seat is None or (seat.pid and seat.pid != end.pid):
+            return None
+        self._end(seat, end, is_final=False)
+        self.ends = [known for known in self.ends if known.rank != end.rank] + [end]
+        return seat
+
+    def close(self) -> None:
+        """Let go of all processes and files."""
+        for seat in self.seats.values():
+            if seat.life is not None:
+                self._unwatch(seat.life)
+                seat.life.close()
+                seat.life = None
+        self._tail.close()
+
+    # ------------------------------------------------------------------------------- one rank
+
+    def _seat(self, rank: int, pid: int, started: int, now_ns: int) -> Seat:
+        old = self.seats.get(rank)
+        if old is not None and old.life is not None:
+            self._unwatch(old.life)
+            old.life.close()
+        seat = Seat(
+            rank=rank,
+            host=self.host,
+            pid=pid,
+            attempt=self.attempt,
+            moved_ns=now_ns,
+            since_ns=now_ns,
+        )
+        self.seats[rank] = seat
+        with suppress(OSError):  # gone already, or of another pid namespace
+            seat.life = Life(pid, started)
+            self._watch(seat.life)
+            if self._oom is not None:
+                self._oom.add(str(rank), pid)
+        return seat
+
+    def _meet(self, rank: int, now_ns: int) -> None:
+        """A record of this rank has come, gone, or been replaced by another."""
+        record = self._tail.records.get(rank)
+        seat = self.seats.get(rank)
+        if record is None:
+            if seat is not None:
+                seat.record = seat.pulse = seat.standing = None
+            return
+        header = record.header
+        if seat is None or seat.pid != header.pid:
+            started = header.process_start if header.boot_id == self._boot_id else -1
+            seat = self._seat(rank, header.pid, started, now_ns)
+            if seat.life is None:
+                self._end(seat, _describe(seat, Outcome(), now_ns), is_final=False)
+        seat.record = record
+        seat.pulse = seat.standing = None
+        if seat.end is None:
+            seat.change(RankState.RUNNING, now_ns)
+            return
+        with suppress(RecordError):
+            seat.pulse = record.pulse()
+        self._say_end(seat, now_ns)
+
+    def _look(self, seat: Seat, now_ns: int) -> bool:
+        record = seat.record
+        if record is None:
+            return False
+        try:
+            pulse = record.pulse()
+        except RecordError:
+            self._tail.drop(seat.rank)
+            seat.record = seat.pulse = seat.standing = None
+            return True
+        is_beat = pulse != seat.pulse and self._is_beat(seat, pulse)
+        if pulse != seat.pulse and not is_beat:
+            is_first = seat.pulse is None
+            seat.pulse = pulse
+            if is_first:
+                seat.moved_ns = min(now_ns, pulse.heartbeat_ns)
+            else:
+                seat.move(now_ns)
+            seat.standing = None
+            if pulse.exit_word:
+                return self._leave(seat, now_ns)
+            if now_ns - seat.stat_ns >= _STAT_MOVING_NS:
+                self._read_stat(seat, now_ns)
+            if seat.rank in self._holding:  # what is typed at a prompt may move it
+                return self._sit(seat, now_ns)
+            return seat.change(RankState.RUNNING, now_ns)
+        if seat.is_gone:
+            return False
+        if seat.rank in self._holding:
+            return self._sit(seat, now_ns)
+        if now_ns - seat.moved_ns < _UNMOVED_NS and not is_beat:
+            return False
+        return self._look_closer(seat, now_ns)
+
+    def _sit(self, seat: Seat, now_ns: int) -> bool:
+        """It is at the prompt of a debugger: its record says why, or the page that it holds the clock."""
+        if seat.standing is None or (seat.standing.prompt is None and not seat.is_exact):
+            self._stand(seat, now_ns, exactly=True)
+        prompt = seat.standing.prompt if seat.standing is not None else None
+        if prompt is None:
+            return seat.change(RankState.DEBUGGED, now_ns)
+        site = show_site(prompt.site) if prompt.site is not None else ""
+        is_new = seat.change(RankState.DEBUGGED, now_ns, prompt.name, site)
+        seat.since_ns = prompt.issued_ns
+        return is_new
+
+    def _is_beat(self, seat: Seat, pulse: Pulse) -> bool:
+        """Whether the rank was merely seen in native code, waiting for the op that it waited for before."""
+        if seat.pulse is None or seat.pulse._replace(heartbeat_ns=pulse.heartbeat_ns) != pulse:
+            return False
+        assert seat.record is not None
+        try:
+            op = seat.record.glance()
+            is_in = op is not None and op.ended_ns is None and not op.is_async
+            if not is_in and not seat.record.waits():
+                return False
+        except RecordError:
+            return False
+        seat.pulse = pulse
+        return True
+
+    def _look_closer(self, seat: Seat, now_ns: int) -> bool:
+        if seat.standing is not None and seat.standing.prompt is not None:
+            return self._sit(seat, now_ns)
+        if now_ns - seat.stat_ns >= _STAT_NS:
+            self._read_stat(seat, now_ns)
+        letter = seat.stat.state if seat.stat else "R"
+        if letter == "T":
+            if seat.state is RankState.STOPPED:
+                return False
+            why = STOPPED_ITSELF if has_stopped_itself(seat.pid) else "by SIGSTOP or a like signal"
+            return seat.change(RankState.STOPPED, now_ns, why)
+        if letter == "t":
+            tracer, name = find_tracer(seat.pid)
+            if name in ("py-spy", ""):  # which lets it go at once, or has done so
+                return False
+            site = seat.site if seat.state is RankState.TRACED else ""
+            return seat.change(RankState.TRACED, now_ns, f"by process {tracer} ({name})", site)
+        if letter == "D":
+            seat.blocked_ns = seat.blocked_ns or now_ns
+            if now_ns - seat.blocked_ns >= _BLOCKED_NS:
+                why = describe_block(read_main_thread(seat.pid))
+                return seat.change(RankState.BLOCKED_IO, now_ns, why)
+            return False
+        seat.blocked_ns = 0
+        if seat.state in _OVER_WHEN_IT_MOVES:
+            seat.moved_ns = now_ns  # it begins anew; what it does is looked at later
+            seat.stat_ns = 0
+            return seat.change(RankState.RUNNING, now_ns)
+        if seat.standing is None or not seat.is_exact:
+            self._stand(seat, now_ns)
+        if seat.standing is not None and seat.standing.prompt is not None:
+            return self._sit(seat, now_ns)
+        if seat.standing is not None and seat.standing.is_waiting:
+            return seat.change(RankState.WAITING, now_ns)
+        return False
+
+    def _refresh(self, seat: Seat, now_ns: int) -> None:
+        if seat.end is not None or seat.record is None:
+            return
+        if now_ns - seat.stat_ns >= _FRESH_NS:
+            self._read_stat(seat, now_ns)
+        if seat.standing is None and now_ns - seat.looked_ns >= _FRESH_NS:
+            self._stand(seat, now_ns)
+
+    def _stand(self, seat: Seat, now_ns: int, *, exactly: bool = False) -> None:
+        seat.looked_ns = now_ns
+        if seat.record is None:
+            return
+        try:
+            seat.is_exact = now_ns - seat.moved_ns >= _UNMOVED_NS
+            if (
+                not seat.is_exact and not exactly
+            ):  # the op it is in now is over when anybody reads of it
+                seat.standing = Standing(seat.record.glance(), False, seat.record.groups())
+            else:
+                seat.standing = seat.record.standing()
+        except RecordError:
+            return
+        seat.seqs = tuple(
+            (group.desc or group.name, far.issued_seq)
+            for group, far in seat.standing.groups
+            if far.closed_ns is None
+        )
+
+    def _read_stat(self, seat: Seat, now_ns: int) -> None:
+        seat.stat_ns = now_ns
+        if seat.life is None:
+            return
+        stat = read_stat(seat.pid)
+        if stat is not None and stat.started == seat.life.started and stat.state not in "ZX":
+            seat.stat = stat
+
+    # ------------------------------------------------------------------------------- how it ends
+
+    def _leave(self, seat: Seat, now_ns: int) -> bool:
+        assert seat.record is not None
+        try:
+            how, words = seat.record.state_words()
+        except RecordError:
+            return False
+        if how == "left":
+            seat.has_left = True
+            return seat.change(RankState.LEFT, now_ns)
+        what, where, *_ = read_exit_text(words)
+        if how == "raised":
+            return seat.change(RankState.RUNNING, now_ns, f"raised {what}", where)
+        return seat.change(RankState.RUNNING, now_ns, "its program returned")
+
+    def _was_for_memory(self, end: RankEnd, now_ns: int) -> bool:
+        if self._oom is None:
+            return False
+        ended = Ended(
+            name=str(end.rank),
+            pid=end.pid,
+            status=end.signal if end.signal is not None else (end.exit_code or 0) << 8,
+            user_s=0.0,
+            system_s=0.0,
+            max_rss_nbytes=end.max_rss_nbytes or 0,
+            ended_ns=now_ns,
+        )
+        return bool(self._oom.find_victims([ended], now_ns))
+
+    def _end(self, seat: Seat, end: RankEnd, *, is_final: bool) -> None:
+        seat.end = end
+        self._say_end(seat, end.ended_ns)
+        if is_final:
+            self.ends.append(end)
+            with suppress(OSError):  # the folder is gone, or full: it is known here all the same
+                write_end(self.folder, end)
+
+    def _say_end(self, seat: Seat, now_ns: int) -> None:
+        end = seat.end
+        assert end is not None
+        said = at_prompt = ""
+        how: str | None = None
+        if seat.record is not None:
+            with suppress(RecordError):
+                seat.pulse = seat.record.pulse()  # what it wrote last
+                how, words = seat.record.state_words()
+                what, where, *_ = read_exit_text(words)
+                if how == "raised":
+                    said = f"raised {what}" + (f", {where}" if where else "")
+                if seat.record.standing().prompt is not None:
+                    at_prompt = " at the prompt of its debugger"
+        if end.cause == "unknown" and how in ("left", "returned"):
+            seat.change(RankState.ENDED, now_ns, end.how, seat.site)
+        elif not end.is_failure:
+            seat.change(RankState.ENDED, now_ns)
+        elif end.cause == "exited" or said:
+            seat.change(RankState.FAILED, now_ns, said or end.how, seat.site)
+        else:
+            seat.change(RankState.DEAD, now_ns, end.how + at_prompt, seat.site)
+        if seat.record is not None and seat.standing is None:
+            with suppress(RecordError):
+                seat.standing = seat.record.standing()
+
+
+def _describe(seat: Seat, outcome: Outcome, now_ns: int) -> RankEnd:
+    cause: str
+    if outcome.signal is not None:
+        cause = "signal"
+    else:
+        cause = "exited" if outcome.exit_code is not None else "unknown"
+    return RankEnd(
+        rank=seat.rank,
+        pid=seat.pid,
+        host=seat.host,
+        ended_ns=now_ns,
+        wall_ns=time.time_ns(),
+        cause=cause,  # type: ignore[arg-type]  # one of the three
+        exit_code=outcome.exit_code,
+        signal=outcome.signal,
+        core_dumped=outcome.core_dumped,
+        max_rss_nbytes=seat.stat.rss_nbytes if seat.stat else None,
+        by="agent",
+    )

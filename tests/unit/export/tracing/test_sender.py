@@ -1,0 +1,211 @@
+"""Queues and the sender: bounded, counted, and never in anybody's way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from distdbg.export.tracing.listening import listen
+from distdbg.export.tracing.queues import DROPPED, FAILED, SENT, Latest, Queue
+from distdbg.export.tracing.sender import Exporter, Sender
+from distdbg.export.tracing.settings import Batching, Signal, read_settings
+from distdbg.export.tracing.tracing import Tracing
+
+S = 10**9
+BATCHING = Batching(delay_ns=5 * S, most_queued=10, most_batch=4)
+
+
+class Collector:
+    """Implements Exporter: in memory."""
+
+    def __init__(self) -> None:
+        self.why = "nobody is there"
+        self.taken: list[Any] = []
+        self.is_up = True
+        self.is_shut = threading.Event()
+        self.holds = False
+
+    def send(self, batch: Sequence[Any]) -> bool:
+        if self.holds:
+            self.is_shut.wait(60)
+            return False
+        if self.is_up:
+            self.taken += batch
+        return self.is_up
+
+    def shutdown(self) -> None:
+        self.is_shut.set()
+
+
+class Bench:
+    """A sender whose thread is not started, and its clock."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        news = threading.Condition()
+        self.queue: Queue[int] = Queue(BATCHING, news)
+        self.metrics: Latest[int] = Latest(news)
+        self.collector = Collector()
+        queues = {"traces": self.queue, "metrics": self.metrics}
+        self.sender = Sender(queues, lambda _: self.collector, news, clock=lambda: self.now_ns)
+
+    def run(self) -> None:
+        """What the thread would do now."""
+        while True:
+            signal, due_ns = self.sender.next_due(self.now_ns)
+            if signal is None or due_ns > self.now_ns:
+                return
+            self.sender.send_one(signal)
+
+
+def test_a_batch_is_sent_when_it_is_full_or_old() -> None:
+    bench = Bench()
+    bench.queue.put([1, 2], 0)
+    bench.run()
+    assert bench.collector.taken == []
+    bench.queue.put([3, 4], 0)
+    bench.run()
+    assert bench.collector.taken == [1, 2, 3, 4]
+    bench.queue.put([5], 0)
+    bench.now_ns = 5 * S
+    bench.run()
+    assert bench.collector.taken == [1, 2, 3, 4, 5]
+    assert bench.queue.counts[SENT] == 5
+
+
+def test_what_has_no_room_is_dropped_and_counted() -> None:
+    bench = Bench()
+    bench.queue.put(range(25), 0)
+    assert (len(bench.queue), bench.queue.counts[DROPPED]) == (10, 15)
+
+
+def test_of_metrics_the_newest_are_sent() -> None:
+    bench = Bench()
+    bench.metrics.put(1)
+    bench.metrics.put(2)
+    bench.run()
+    assert bench.collector.taken == [2]
+    assert bench.metrics.counts[DROPPED] == 1
+
+
+def test_a_collector_that_is_down_is_asked_more_and_more_seldom_and_said_once(
+    caplog,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    bench = Bench()
+    bench.collector.is_up = False
+    for second in range(100):
+        bench.now_ns = second * S
+        bench.queue.put([second] * 4, bench.now_ns)
+        bench.run()
+    failures = bench.sender.failures["traces"]
+    assert 4 <= failures <= 8
+    assert bench.queue.counts[FAILED] == 4 * failures
+    assert bench.queue.counts[DROPPED] + bench.queue.counts[FAILED] + len(bench.queue) == 400
+    bench.collector.is_up = True
+    bench.now_ns += 60 * S
+    bench.run()
+    assert bench.collector.taken
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts == [
+        "traces cannot be sent to the collector: nobody is there",
+        "the collector takes traces again",
+    ]
+
+
+def test_an_exporter_that_cannot_be_made_is_a_collector_that_is_down() -> None:
+    bench = Bench()
+
+    def make(_: Signal) -> Exporter:
+        raise OSError("no such file: cert.pem")
+
+    bench.sender._make = make
+    bench.queue.put(range(4), 0)
+    bench.run()
+    assert bench.queue.counts[FAILED] == 4
+
+
+def test_the_end_does_not_wait_for_a_collector_that_holds_a_request(tmp_path) -> None:
+    collector = Collector()
+    collector.holds = True
+    tracing = Tracing("r", "h", frozenset({"logs"}), {}, make=lambda _: collector)
+    tracing.begin(tmp_path, 1)  # says that the ranks are started again
+    began = time.monotonic()
+    assert tracing.close(time.monotonic_ns() + S)
+    assert time.monotonic() - began < 30  # of the 60 s that the request is held
+    assert collector.is_shut.is_set()
+
+
+def test_at_the_end_all_that_waits_is_sent(tmp_path) -> None:
+    collector = Collector()
+    environ = {"OTEL_BLRP_SCHEDULE_DELAY": "60000"}
+    tracing = Tracing("r", "h", frozenset({"logs"}), environ, make=lambda _: collector)
+    tracing.begin(tmp_path, 1)
+    assert tracing.close(time.monotonic_ns() + 30 * S)
+    ((_, log),) = collector.taken
+    assert log.body == "the ranks were started again: start 1"
+
+
+def test_an_sdk_that_is_disabled_starts_no_thread() -> None:
+    before = threading.active_count()
+    tracing = Tracing("r", "h", frozenset({"traces"}), {"OTEL_SDK_DISABLED": "true"})
+    assert threading.active_count() == before
+    assert tracing.close(0)
+
+
+def test_settings_are_read_as_the_sdk_does() -> None:
+    environ = {
+        "OTEL_BSP_MAX_QUEUE_SIZE": "100",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "400",
+        "OTEL_BSP_SCHEDULE_DELAY": "250",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "http/json",
+        "OTEL_METRIC_EXPORT_INTERVAL": "soon",
+        "OTEL_METRICS_EXPORTER": "none",
+    }
+    settings = read_settings(frozenset({"traces", "metrics", "logs"}), environ, slow_s=1.0)
+    assert settings.signals == {"traces", "logs"}
+    assert settings.spans == Batching(delay_ns=S // 4, most_queued=100, most_batch=100)
+    assert settings.protocols == {"traces": "grpc", "metrics": "grpc", "logs": "http/protobuf"}
+    assert settings.metrics_ns == 60 * S
+    assert len(settings.wrong) == 2
+
+
+def test_a_collector_that_is_known_to_be_down_is_not_waited_for_at_the_end() -> None:
+    news = threading.Condition()
+    queue: Queue[int] = Queue(Batching(delay_ns=0, most_queued=10, most_batch=4), news)
+    collector = Collector()
+    collector.is_up = False
+    sender = Sender({"traces": queue}, lambda _: collector, news)
+    sender.start()
+    queue.put([1], time.monotonic_ns())
+    while not sender.failures["traces"]:
+        time.sleep(0.001)  # its thread tells nobody else
+    collector.holds = True
+    queue.put([2], time.monotonic_ns())
+    began = time.monotonic()
+    assert sender.close(time.monotonic_ns() + 60 * S)
+    assert time.monotonic() - began < 30
+    assert (queue.counts[FAILED], queue.counts[DROPPED]) == (2, 0)
+
+
+def test_the_words_of_an_exporter_are_those_that_are_said_and_nothing_is_said_of_the_end(
+    caplog,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    listener = listen()
+    assert listen() is listener
+    exporter, other = (logging.getLogger(f"opentelemetry.{n}") for n in ("exporter.otlp", "util"))
+    exporter.warning("it says so when nobody sends")
+    listener.begin()
+    exporter.warning("the %s is\nclosed", "door")
+    exporter.error("it was tried for long enough")
+    for _ in range(3):
+        other.warning("a header is wrong")
+    assert listener.end() == "the door is closed"
+    listener.begin()
+    assert listener.end() == ""
+    assert [record.getMessage() for record in caplog.records] == ["a header is wrong"]
