@@ -32,6 +32,7 @@ from distdbg.record.entries import Pulse
 from distdbg.record.observations import STOPPED_ITSELF
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id, read_exit_text
+from distdbg.view.endings import raised, shown_end
 
 #: A rank that has not moved for so long is asked where it is.
 _UNMOVED_NS: Final = 250_000_000
@@ -437,17 +438,13 @@ class Roster:
                 how, words = seat.record.state_words()
                 what, where, *_ = read_exit_text(words)
                 if how == "raised":
-                    said = f"raised {what}" + (f", {where}" if where else "")
+                    said = raised(what, where)
                 if seat.record.standing().prompt is not None:
                     at_prompt = " at the prompt of its debugger"
-        if end.cause == "unknown" and how in ("left", "returned"):
-            seat.change(RankState.ENDED, now_ns, end.how, seat.site)
-        elif not end.is_failure:
-            seat.change(RankState.ENDED, now_ns)
-        elif end.cause == "exited" or said:
-            seat.change(RankState.FAILED, now_ns, said or end.how, seat.site)
-        else:
-            seat.change(RankState.DEAD, now_ns, end.how + at_prompt, seat.site)
+        state, why = shown_end(end, said=said, has_left=how in ("left", "returned"))
+        if state is RankState.DEAD:
+            why += at_prompt
+        seat.change(state, now_ns, why, seat.site if why else "")
         if seat.record is not None and seat.standing is None:
             with suppress(RecordError):
                 seat.standing = seat.record.standing()

@@ -16,6 +16,7 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Frame, Op, Pulse
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.view.op_names import with_comm
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9
@@ -161,7 +162,7 @@ class Seat:
 
 def _called(op: Op) -> str:
     """With the words that the program, or what called it for the program, has for it."""
-    return f"{name_op(op)} ({op.comm})" if op.comm and not op.is_prompt else name_op(op)
+    return with_comm(name_op(op), "" if op.is_prompt else op.comm)
 
 
 def name_op(op: Op) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.record.format import Flag, Status
+from distdbg.view.op_names import call_name, message_name
 from distdbg.view.snapshot import Bar
 
 MOST: Final = 2000
@@ -144,10 +145,9 @@ def _read(columns: Mapping[str, Any], shift_ns: int) -> list[Bar]:
     for number, group, kind, seq, peer, flags, issued, started, ended, status in rows:
         word = kinds[kind]
         if flags & Flag.MESSAGE:
-            whom = "any" if peer < 0 else peer
-            name = f"{word} {'from' if word == 'recv' else 'to'} {whom}"
+            name = message_name(word, None if peer < 0 else peer)
         else:
-            name = f"{word} #{seq}"
+            name = call_name(word, seq)
         found.append(
             Bar(
                 number=number,

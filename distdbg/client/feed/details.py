@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from distdbg.errors import format_ranks
-from distdbg.record.text import error_words, format_nbytes
+from distdbg.view.differences import Called, say_differences, say_unseen
+from distdbg.view.frames import frame_text
+from distdbg.view.op_names import call_name, message_name, status_words
+from distdbg.view.rank_facts import NO_RECORD, GroupFacts, RankFacts, fact_rows
 from distdbg.view.snapshot import (
     Arrival,
     Bar,
@@ -18,8 +20,6 @@ from distdbg.view.snapshot import (
 )
 
 Plain = Mapping[str, Any]
-
-_COMPARED: Final = (("op", "call"), ("form", "are called with"), ("comm", "name it"))
 
 
 def op_detail(answers: Sequence[tuple[Plain, int]]) -> OpDetail | None:
@@ -34,13 +34,11 @@ def op_detail(answers: Sequence[tuple[Plain, int]]) -> OpDetail | None:
     if not told:
         return None
     arrivals = [_arrival(rank, *told[rank]) for rank in sorted(told)]
-    says = _differences({rank: words for rank, (words, _) in told.items()})
+    absent = [arrival.rank for arrival in arrivals if not arrival.has_come]
+    says = say_differences(_called({rank: words for rank, (words, _) in told.items()}), absent)
     missing = sorted(set(members) - set(told))
     if missing:
-        says.append(f"of {_ranks(missing)} nothing is known here")
-    absent = [arrival.rank for arrival in arrivals if not arrival.has_come]
-    if absent:
-        says.insert(0, f"{_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not called it")
+        says.append(say_unseen(missing))
     return OpDetail(name=name or "an op", arrivals=tuple(arrivals), says=tuple(says))
 
 
@@ -55,7 +53,7 @@ def _arrival(rank: int, words: Plain, shift_ns: int) -> Arrival:
         issued=_moment(words["issued_ns"], shift_ns),
         started=_moment(words["started_ns"], shift_ns),
         ended=_moment(words["ended_ns"], shift_ns),
-        status=str(words["status"]),
+        status=status_words(words["status"]),
         form=str(words["form"]),
         site=str(words["site"]),
         stack=tuple(map(str, words["stack"])),
@@ -63,26 +61,15 @@ def _arrival(rank: int, words: Plain, shift_ns: int) -> Arrival:
     )
 
 
-def _differences(told: Mapping[int, Plain]) -> list[str]:
-    """What the ranks did not call alike. Of a message the two sides are two calls."""
-    calls = {
-        rank: words
+def _called(told: Mapping[int, Plain]) -> dict[int, Called]:
+    """Of a message the two sides are two calls, and not compared."""
+    return {
+        rank: Called(
+            op=str(words["op"] or ""), form=str(words["form"] or ""), comm=str(words["comm"] or "")
+        )
         for rank, words in told.items()
         if "issued_ns" in words and not words["is_message"]
     }
-    said = []
-    for name, verb in _COMPARED:
-        sides: dict[str, list[int]] = {}
-        for rank, words in sorted(calls.items()):
-            sides.setdefault(str(words[name] or "nothing"), []).append(rank)
-        if len(sides) > 1:
-            parts = sorted(sides.items(), key=lambda side: -len(side[1]))
-            said.append(", ".join(f"{_ranks(ranks)} {verb} {text}" for text, ranks in parts[:8]))
-    return said
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
 def _moment(nanoseconds: Any, shift_ns: int) -> float | None:
@@ -93,10 +80,10 @@ def bar_of(words: Plain, shift_ns: int) -> Bar:
     """An op of `history` or `rank`."""
     issued = _moment(words["issued_ns"], shift_ns)
     kind, seq, peer = str(words["kind"]), int(words["seq"]), words["peer"]
-    name = f"{words['name'] or kind} #{seq}"
     if words["is_message"]:
-        whom = "any" if peer is None else peer
-        name = f"{kind} {'from' if kind == 'recv' else 'to'} {whom}"
+        name = message_name(kind, peer)
+    else:
+        name = call_name(kind, seq, words["name"])
     return Bar(
         number=int(words["number"]),
         kind=kind,
@@ -119,48 +106,49 @@ def rank_detail(row: RankRow, rank: Plain, ops: Sequence[Plain], shift_ns: int) 
         stack = waits[-1]["stack"]
     return RankDetail(
         row=row,
-        facts=tuple(_facts(rank, ops)),
+        facts=facts_of(rank, ops),
         in_flight=tuple(bar_of(op, shift_ns) for op in in_flight),
         history=tuple(bar_of(op, shift_ns) for op in ops),
         stack=tuple(map(str, stack)),
     )
 
 
-def _facts(rank: Plain, ops: Sequence[Plain]) -> list[tuple[str, str]]:
+def facts_of(rank: Plain, ops: Sequence[Plain]) -> tuple[tuple[str, str], ...]:
+    """What `rank` and `history` answer beside the row of a rank."""
     if not rank.get("has_record"):
-        return [("record", "none: it has not called init_process_group of distdbg")]
-    facts = [
-        ("program", " ".join(map(str, rank["argv"]))),
-        ("level", str(rank["level"])),
-        ("distdbg", f"{rank['distdbg_version']}, Python {rank['python_version']}"),
-    ]
-    if rank.get("threads"):
-        facts.append(("threads", str(rank["threads"])))
-    if rank.get("gpu_nbytes") is not None:
-        share = rank.get("gpu")
-        busy = "" if share is None else f", {share:.0%} of the time"
-        facts.append(("GPU", format_nbytes(rank["gpu_nbytes"]) + busy))
-    for group in rank["groups"]:
-        label = group["desc"] or group["name"]
-        state = f"#{group['ended_seq']} of #{group['issued_seq']} ended, rank {group['rank']}"
-        state += f" of {group['size']}, timeout {group['timeout_s']:g} s"
-        state += ", closed" if group["is_closed"] else ""
-        state += ", broken" if group["broken"] is not None else ""
-        facts.append((f"group '{label}'", state))
-    facts += [
-        ("waits", f"thread {wait['thread']} in {wait['site']} for op {wait['number']}")
-        for wait in rank["waits"]
-    ]
-    facts += [
-        ("failed", f"{op['op']}: {error_words(op['error']) or op['status']}")
-        for op in ops
-        if op["status"] not in ("ok", "in flight")
-    ][:5]
-    lost = [f"{count} {name}" for name, count in rank["lost"].items() if count]
-    if lost:
-        facts.append(("no room for", ", ".join(lost)))
-    facts.append(("record", str(rank["record"])))
-    return facts
+        return NO_RECORD
+    return fact_rows(
+        RankFacts(
+            argv=tuple(map(str, rank["argv"])),
+            level=str(rank["level"]),
+            version=str(rank["distdbg_version"]),
+            python=str(rank["python_version"]),
+            threads=rank.get("threads"),
+            gpu_nbytes=rank.get("gpu_nbytes"),
+            gpu=rank.get("gpu"),
+            groups=[
+                GroupFacts(
+                    label=str(group["desc"] or group["name"]),
+                    rank=group["rank"],
+                    size=group["size"],
+                    issued=group["issued_seq"],
+                    ended=group["ended_seq"],
+                    timeout_s=group["timeout_s"],
+                    is_closed=group["is_closed"],
+                    is_broken=group["broken"] is not None,
+                )
+                for group in rank["groups"]
+            ],
+            waits=[(wait["thread"], wait["site"], wait["number"]) for wait in rank["waits"]],
+            failed=[
+                (op["op"], status_words(op["status"]), op["error"])
+                for op in ops
+                if op["status"] not in ("ok", "in flight")
+            ],
+            lost=rank["lost"],
+            record=str(rank["record"]),
+        )
+    )
 
 
 def stacks_of(answers: Sequence[Plain], at: float) -> Stacks:
@@ -170,7 +158,10 @@ def stacks_of(answers: Sequence[Plain], at: float) -> Stacks:
     how: set[str] = set()
     for answer in answers:
         for stack in answer["stacks"]:
-            frames = tuple(_frame(frame) for frame in stack["frames"])
+            frames = tuple(
+                frame_text(frame["function"], frame["file"] or "", frame["line"])
+                for frame in stack["frames"]
+            )
             key = (
                 frames,
                 str(stack["thread"]),
@@ -192,9 +183,3 @@ def stacks_of(answers: Sequence[Plain], at: float) -> Stacks:
     ]
     found.sort(key=lambda group: (not group.is_main, group.ranks))
     return Stacks(groups=tuple(found), failed=failed, how=", ".join(sorted(how)), at=at)
-
-
-def _frame(frame: Plain) -> str:
-    place = str(frame["file"] or "").rpartition("/")[2]
-    line = f":{frame['line']}" if frame["line"] else ""
-    return f"{frame['function']} ({place}{line})" if place else str(frame["function"])

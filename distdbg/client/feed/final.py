@@ -11,6 +11,7 @@ from typing import Any, Final
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import VERDICT_NAME, attempts
 from distdbg.record.rank_state import RankState
+from distdbg.view.endings import shown_end
 from distdbg.view.snapshot import RankRow
 
 #: What the row of a rank says whose program has returned: `follow/roster.py`.
@@ -37,14 +38,12 @@ def final_rows(
             if folder is not None:
                 changed[rank] = replace(_untold(row), state_at=at)
             continue
-        state = RankState.ENDED
-        if end.is_failure:
-            state = RankState.FAILED if end.cause == "exited" else RankState.DEAD
+        state, why = shown_end(end)
         changed[rank] = replace(
             row,
             state=state,
             state_at=end.wall_ns / 1e9,
-            why=end.how if end.is_failure else "",
+            why=why,
             cpu=None,
             gpu=None,
         )

@@ -131,6 +131,6 @@ def _peers(ops: Sequence[RecentOp], groups: Mapping[int, Group]) -> list[int]:
             group = groups.get(op.group)
             members[op.group] = list_members(group) if group is not None else []
         known = members[op.group]
-        is_known = op.flags & Flag.MESSAGE and op.peer < len(known)
+        is_known = op.flags & Flag.MESSAGE and 0 <= op.peer < len(known)
         found.append(known[op.peer] if is_known else -1)
     return found

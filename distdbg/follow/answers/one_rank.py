@@ -10,9 +10,9 @@ from distdbg.follow.answers.op_json import plain_group
 from distdbg.follow.tail import TailedRecord
 from distdbg.follow.watched_rank import Seat, show_site
 from distdbg.record.entries import Op
+from distdbg.view.rank_facts import level_name
 
 MOST_HISTORY: Final = 200
-_LEVELS: Final = ("off", "info", "detail")
 
 
 def tell_history(
@@ -53,7 +53,7 @@ def tell_rank(seat: Seat, clock: HostClock) -> dict[str, Any]:
         "began_ns": header.wall_ns,
         "distdbg_version": header.distdbg_version,
         "python_version": header.python_version,
-        "level": _level(state.level),
+        "level": level_name(state.level),
         "threads": stat.threads if stat is not None else None,
         "groups": [
             {
@@ -85,7 +85,3 @@ def tell_rank(seat: Seat, clock: HostClock) -> dict[str, Any]:
             "counters": state.lost_counters,
         },
     }
-
-
-def _level(number: int) -> str:
-    return _LEVELS[number] if number < len(_LEVELS) else str(number)

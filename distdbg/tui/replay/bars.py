@@ -8,6 +8,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag, Status
 from distdbg.tui.replay.moments import Moments
+from distdbg.view.op_names import call_name, message_name
 from distdbg.view.snapshot import Bar
 
 #: Of one rank in one window: more than any terminal has places for.
@@ -131,8 +132,7 @@ def named(session: Session, rank: int, at: int) -> tuple[str, str, str]:
     kind = session.kind_of(OpRef(rank, at))
     group = ops.group[at]
     if ops.flags[at] & Flag.MESSAGE:
-        whom = "any rank" if ops.peer[at] == NONE else str(ops.peer[at])
-        name = f"{kind} {'to' if kind == 'send' else 'from'} {whom}"
+        name = message_name(kind, None if ops.peer[at] == NONE else ops.peer[at])
     else:
-        name = f"{session.forms[ops.form[at]].name or kind} #{ops.seq[at]}"
+        name = call_name(kind, ops.seq[at], session.forms[ops.form[at]].name)
     return kind, "" if group == NONE else session.groups[group].name, name

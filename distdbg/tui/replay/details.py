@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
@@ -10,20 +9,24 @@ from typing import Final
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_ranks, say_site
+from distdbg.diagnose.wording import say_site
 from distdbg.record.entries import Frame
-from distdbg.record.format import Flag
-from distdbg.record.forms import Form, Listing, Shape
-from distdbg.record.rank_state import RankState
+from distdbg.record.folders import SUFFIX
+from distdbg.record.form_text import show_form
+from distdbg.record.format import Flag, Status
 from distdbg.render.stacks import own_frames
 from distdbg.render.story import status_text
-from distdbg.render.words import iso_text, site_text
+from distdbg.render.words import iso_text
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.replay.ranks import in_op, rank_row
+from distdbg.tui.replay.ranks import in_op, progress_of, rank_row
+from distdbg.view.differences import Called, say_differences, say_hidden
+from distdbg.view.frames import frame_text
+from distdbg.view.rank_facts import GroupFacts, RankFacts, fact_rows, level_name
 from distdbg.view.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
 
 _MOST_HISTORY: Final = 200
+_MOST_SIDES: Final = 8
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
@@ -128,23 +131,11 @@ def _arrival(session: Session, rank: int, op: OpRef | None, at_ns: int) -> Arriv
         started=None if started == NEVER or started > at_ns else started / 1e9,
         ended=None if is_open else ended / 1e9,
         status=status_text(IN_FLIGHT if is_open else ops.status[op.at]),
-        form=form_text(session.forms[ops.form[op.at]]),
+        form=show_form(session.forms[ops.form[op.at]]),
         site=say_site(site),
         stack=tuple(map(str, session.stacks[ops.stack[op.at]])),
-        error="" if is_open else _error(ops.errors.get(op.at, "")),
+        error="" if is_open else ops.errors.get(op.at, ""),
     )
-
-
-def _error(text: str) -> str:
-    """What an error says; it may be JSON."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    if not isinstance(found, dict):
-        return text
-    words = f"{found.get('type', '')}: {found.get('what', '')}".strip(": ")
-    return words or text
 
 
 def _says(
@@ -152,61 +143,35 @@ def _says(
 ) -> tuple[str, ...]:
     """What differs, and who is not there."""
     there = {rank: op for rank, op in calls.items() if _issued(session, op) <= at_ns}
-    says = []
-    absent = [rank for rank in members if rank not in there]
-    if absent and there:
-        verb = "has" if len(absent) == 1 else "have"
-        says.append(f"{say_ranks(absent)} {verb} not called it")
-    usual: dict[tuple[int, int, int], list[int]] = {}
+    absent = [rank for rank in members if rank not in there] if there else []
+    alike: dict[tuple[int, int, int], list[int]] = {}
     for rank, op in there.items():
         ops = session.ranks[rank].ops
         key = ops.kind[op.at], ops.form[op.at], ops.fingerprint[op.at]
-        usual.setdefault(key, []).append(rank)
-    sides = sorted(usual.values(), key=lambda ranks: (-len(ranks), ranks))
+        alike.setdefault(key, []).append(rank)
+    sides = sorted(alike.values(), key=lambda ranks: (-len(ranks), ranks))
     compare = Comparer(session)
-    for ranks in sides[1:8]:
-        aspects = compare.differing(there[ranks[0]], there[sides[0][0]])
-        if aspects:
-            calls_text = _call_text(session, there[ranks[0]])
-            others = _call_text(session, there[sides[0][0]])
-            says.append(
-                f"{say_ranks(ranks)}: {calls_text}; {say_ranks(sides[0])}: {others} "
-                f"(differs: {', '.join(aspects)})"
-            )
-    if len(there) > 1:
-        first = min(there, key=lambda rank: _issued(session, there[rank]))
-        last = max(there, key=lambda rank: _issued(session, there[rank]))
-        late = (_issued(session, there[last]) - _issued(session, there[first])) / 1e9
-        says.append(f"rank {first} was first, rank {last} last, {_took(late)} later")
+    differ = [
+        (ranks, aspects)
+        for ranks in sides[1:]
+        if (aspects := compare.differing(there[ranks[0]], there[sides[0][0]]))
+    ]
+    # Forms may differ where the call allows it: those of the root of a gather.
+    called = {rank: _called(session, op, has_form=bool(differ)) for rank, op in there.items()}
+    says = say_differences(called, absent)
+    for ranks, aspects in differ[:_MOST_SIDES]:
+        if called[ranks[0]] == called[sides[0][0]]:
+            says.append(say_hidden(ranks, sides[0], aspects))
     return tuple(says)
 
 
-def _took(seconds: float) -> str:
-    from distdbg.tui.cells import span
-
-    return span(seconds)
-
-
-def _call_text(session: Session, op: OpRef) -> str:
-    form = form_text(session.forms[session.ranks[op.rank].ops.form[op.at]])
-    return f"{session.kind_of(op)} {form}".rstrip()
-
-
-def form_text(form: Form) -> str:
-    """'float32[1024], sum': what an op was called with."""
-    sides = [_shapes(form.inputs), _shapes(form.outputs)]
-    shown = list(dict.fromkeys(side for side in sides if side))
-    words = [form.dtype + " -> ".join(shown)] if shown or form.dtype else []
-    if form.op:
-        words.append(form.op)
-    if form.root is not None:
-        words.append(f"root {form.root}")
-    return ", ".join(words)
-
-
-def _shapes(shapes: Listing[Shape]) -> str:
-    shown = [f"[{','.join(map(str, shape))}]" for shape in shapes.items[:4]]
-    return "".join(shown) + ("..." if len(shapes.items) > 4 else "")
+def _called(session: Session, op: OpRef, *, has_form: bool) -> Called:
+    ops = session.ranks[op.rank].ops
+    return Called(
+        op=session.name_of(op),
+        form=show_form(session.forms[ops.form[op.at]]) if has_form else "",
+        comm=session.comms[ops.comm[op.at]],
+    )
 
 
 # ------------------------------------------------------------------------------- ranks, stacks
@@ -220,27 +185,55 @@ def rank_detail(moments: Moments, rank: int, at_ns: int) -> RankDetail | None:
         return None
     mine = moments.of(rank)
     row, opened, count = rank_row(moments, rank, at_ns), mine.open(at_ns), mine.count(at_ns)
-    level = ("off", "info", "detail")[log.level] if 0 <= log.level < 3 else str(log.level)
-    facts = [
-        ("program", " ".join(log.argv)),
-        ("host", log.host),
-        ("pid", str(log.pid) if log.pid else ""),
-        ("record", log.source),
-        ("began", iso_text(log.began_ns + log.offset_ns) if log.began_ns else ""),
-        ("ops so far", f"{count:,}" if count else ""),
-        ("check", level if log.source.endswith(".ddr") else ""),
-        ("ended", row.why if row.state.is_over else ""),
-        ("lost", ", ".join(f"{many} {what}" for what, many in log.lost.items() if many)),
-    ]
     place = in_op(log, opened, at_ns - log.offset_ns)
     stack = session.stacks[log.ops.stack[place]] if place is not None else ()
     first = max(0, count - _MOST_HISTORY)
     return RankDetail(
         row=row,
-        facts=tuple((name, text) for name, text in facts if text),
+        facts=fact_rows(_facts(moments, rank, at_ns, count)),
         in_flight=tuple(bar_of(session, rank, at) for at in opened),
         history=tuple(bar_of(session, rank, at) for at in range(count - 1, first - 1, -1)),
         stack=tuple(map(str, stack)),
+    )
+
+
+def _facts(moments: Moments, rank: int, at_ns: int, count: int) -> RankFacts:
+    session = moments.session
+    log, own_ns = session.ranks[rank], at_ns - session.ranks[rank].offset_ns
+    ops = log.ops
+    failed = (
+        (session.name_of(OpRef(rank, at)), status_text(ops.status[at]), ops.errors.get(at, ""))
+        for at in range(count - 1, max(0, count - _MOST_HISTORY) - 1, -1)
+        if ops.status[at] not in (Status.OK, IN_FLIGHT) and ops.ended_ns[at] <= own_ns
+    )
+    by_number = {ops.number[at] for at in moments.of(rank).open(at_ns)}
+    return RankFacts(
+        argv=log.argv,
+        level=level_name(log.level) if log.source.endswith(SUFFIX) else "",
+        began=iso_text(log.began_ns + log.offset_ns) if log.began_ns else "",
+        ops=count,
+        groups=[
+            GroupFacts(
+                label=session.groups[far.group].label,
+                rank=members.index(rank) if rank in members else None,
+                size=len(members),
+                issued=far.issued,
+                ended=far.ended,
+                is_closed=far.is_closed,
+                is_broken=far.broken is not None,
+            )
+            for far in progress_of(moments, rank, at_ns)
+            for members in (session.members(far.group),)
+        ],
+        waits=[
+            (wait.thread, say_site(next(iter(session.stacks[wait.stack]), None)), wait.number)
+            for wait in log.work_waits
+            if wait.number in by_number and wait.since_ns <= own_ns
+        ],
+        failed=failed,
+        lost={what: many for what, many in log.lost.items() if what != "gaps"},
+        gaps=log.lost.get("gaps", 0),
+        record=log.source,
     )
 
 
@@ -267,7 +260,7 @@ def stacks_at(moments: Moments, ranks: Sequence[int] | None, at_ns: int) -> Stac
             what = (
                 f"in {session.kind_of(OpRef(rank, place))}"
                 if place is not None
-                else seen_state(row_at.state)
+                else str(row_at.state)
             )
             groups.setdefault((what, own_frames(frames)), []).append(rank)
         elif row_at.state.is_over:
@@ -278,15 +271,9 @@ def stacks_at(moments: Moments, ranks: Sequence[int] | None, at_ns: int) -> Stac
         StackGroup(
             ranks=tuple(members),
             thread=what,
-            frames=tuple(
-                f"{frame.function} ({site_text(frame).partition(' ')[0]})" for frame in frames
-            ),
+            frames=tuple(frame_text(frame.function, frame.file, frame.line) for frame in frames),
         )
         for (what, frames), members in groups.items()
     ]
     found.sort(key=lambda one: (-len(one.ranks), one.ranks))
     return Stacks(groups=tuple(found), failed=failed, how="as recorded", at=at_ns / 1e9)
-
-
-def seen_state(state: RankState) -> str:
-    return str(state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
@@ -11,6 +12,8 @@ from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.record.text import error_words
 from distdbg.tui.replay.moments import Moments
+from distdbg.view.endings import raised, shown_end
+from distdbg.view.op_names import with_comm
 from distdbg.view.snapshot import GroupRow, RankRow
 
 
@@ -41,7 +44,7 @@ def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
         state=state,
         state_at=seconds(state_ns),
         moved_at=seconds(moved_ns),
-        op=session.name_of(OpRef(rank, at)) if at is not None else "",
+        op=_called(session, OpRef(rank, at)) if at is not None else "",
         site=short_site(seen)
         or _seen_last(log, opened, own_ns, moved_ns)
         or say_site(frames[0] if frames else None),
@@ -52,6 +55,11 @@ def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
         ),
         attempt=session.attempt,
     )
+
+
+def _called(session: Session, op: OpRef) -> str:
+    comm = session.comms[session.ranks[op.rank].ops.comm[op.at]]
+    return with_comm(session.name_of(op), comm)
 
 
 def _seen_last(log: RankLog, opened: Sequence[int], own_ns: int, moved_ns: int) -> str:
@@ -97,14 +105,14 @@ def _state(
         return RankState.STARTING, NEVER, "", ""
     end = log.end
     if end is not None and end.ended_ns <= own_ns:
-        state = RankState.ENDED
-        if end.is_failure:
-            state = RankState.FAILED if end.cause == "exited" else RankState.DEAD
-        return state, end.ended_ns + off, end.how, ""
+        said = raised(log.exit_what, log.exit_where) if log.exit is Exit.RAISED else ""
+        has_left = log.exit in (Exit.LEFT, Exit.RETURNED)
+        state, why = shown_end(end, said=said, has_left=has_left)
+        return state, end.ended_ns + off, why, ""
     if log.exit is not None and log.exit_ns <= own_ns:
         since = NEVER if log.exit_ns == NEVER else log.exit_ns + off
         if log.exit is Exit.RAISED:
-            return RankState.FAILED, since, f"raised {log.exit_what}".rstrip(), log.exit_where
+            return RankState.FAILED, since, raised(log.exit_what), log.exit_where
         is_over = log.exit is Exit.RETURNED
         return (RankState.ENDED if is_over else RankState.LEFT), since, "", ""
     seen = log.activity
@@ -121,6 +129,38 @@ def _state(
     return RankState.RUNNING, NEVER, "", ""
 
 
+@dataclass(frozen=True, slots=True)
+class Far:
+    """How far a rank had come in a group."""
+
+    group: int
+    issued: int
+    ended: int
+    is_closed: bool
+    broken: str | None
+
+
+def progress_of(moments: Moments, rank: int, at_ns: int) -> Iterator[Far]:
+    """In each of its groups."""
+    log, mine = moments.session.ranks[rank], moments.of(rank)
+    own_ns = at_ns - log.offset_ns
+    count, opened = mine.count(at_ns), mine.open(at_ns)
+    first_open: dict[int, int] = {}
+    for at in opened:
+        if not log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+            first_open.setdefault(log.ops.group[at], log.ops.seq[at])
+    is_at_end = count == len(log.ops) and not opened
+    for group, far in log.progress.items():
+        seq = moments.issued_seq(group, rank, count)
+        yield Far(
+            group,
+            seq,
+            min(seq, first_open.get(group, seq + 1) - 1),
+            far.closed_ns is not None and far.closed_ns <= own_ns,
+            error_words(far.broken) if far.broken is not None and is_at_end else None,
+        )
+
+
 def group_rows(moments: Moments, at_ns: int) -> tuple[GroupRow, ...]:
     """How far each member of each group had come."""
     session = moments.session
@@ -128,21 +168,14 @@ def group_rows(moments: Moments, at_ns: int) -> tuple[GroupRow, ...]:
     ended: list[dict[int, int]] = [{} for _ in session.groups]
     closed: list[list[int]] = [[] for _ in session.groups]
     broken: list[dict[int, str]] = [{} for _ in session.groups]
-    for rank, log in session.ranks.items():
-        mine, own_ns = moments.of(rank), at_ns - log.offset_ns
-        count, opened = mine.count(at_ns), mine.open(at_ns)
-        first_open: dict[int, int] = {}
-        for at in opened:
-            if not log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
-                first_open.setdefault(log.ops.group[at], log.ops.seq[at])
-        for group, far in log.progress.items():
-            seq = moments.issued_seq(group, rank, count)
-            issued[group][rank] = seq
-            ended[group][rank] = min(seq, first_open.get(group, seq + 1) - 1)
-            if far.closed_ns is not None and far.closed_ns <= own_ns:
-                closed[group].append(rank)
-            if far.broken is not None and count == len(log.ops) and not opened:
-                broken[group][rank] = error_words(far.broken)
+    for rank in session.ranks:
+        for far in progress_of(moments, rank, at_ns):
+            issued[far.group][rank] = far.issued
+            ended[far.group][rank] = far.ended
+            if far.is_closed:
+                closed[far.group].append(rank)
+            if far.broken is not None:
+                broken[far.group][rank] = far.broken
     return tuple(
         GroupRow(
             name=group.name,

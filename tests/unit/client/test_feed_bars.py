@@ -93,7 +93,7 @@ def test_messages_say_with_whom_and_times_are_shifted() -> None:
     )
     assert store.add(0, told, 5 * 10**9) == 2
     bars = store.get(0, 0, 10)
-    assert [bar.name for bar in bars] == ["send to 3", "recv from any"]
+    assert [bar.name for bar in bars] == ["send to 3", "recv from any rank"]
     assert bars[0].issued == pytest.approx(6.000001)
 
 

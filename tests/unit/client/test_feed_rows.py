@@ -20,7 +20,7 @@ from distdbg.client.feed.dashboard_rows import (
     wait_rows,
     with_gpus,
 )
-from distdbg.client.feed.details import _facts, op_detail
+from distdbg.client.feed.details import facts_of, op_detail
 from distdbg.client.feed.final import final_rows
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.rank_state import RankState
@@ -180,7 +180,7 @@ def test_what_failed_is_told_in_words_not_as_the_record_has_it() -> None:
         "has_record": True, "argv": ["a.py"], "level": "info", "distdbg_version": "1",
         "python_version": "3", "groups": [], "waits": [], "lost": {}, "record": "r",
     }  # fmt: skip
-    assert ("failed", "all_reduce #21: OpTimeout: waited 3.0 s for rank 2") in _facts(rank, [op])
+    assert ("failed", "all_reduce #21: OpTimeout: waited 3.0 s for rank 2") in facts_of(rank, [op])
 
 
 def test_a_rank_of_whose_end_nobody_tells_is_gone_since_that_was_seen(tmp_path: Path) -> None:
