@@ -32,6 +32,8 @@ from distdbg.record.format import Flag
 
 #: Calls of a group that are looked at, from the last back.
 _MOST_COMPARED: Final = 1 << 14
+#: How many skipped calls are tried, beside the number that is known: each compares all calls again.
+_MOST_SHIFTS: Final = 256
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 #: A gap is one of its own from so many times the usual on, and all others stay below so many.
 _LONG: Final = 1.7
@@ -241,15 +243,26 @@ def _shift(
         return None, 0
     # A dump may say any number: beyond what the other has called nothing can be compared.
     most = len(theirs) - first
-    for skip in (skipped, *range(1, min(skipped, most))):
-        pairs = list(zip(mine[first:], theirs[first + skip :], strict=False))
-        known = [pair for pair in pairs if None not in pair]
-        if known and all(own == foreign for own, foreign in known):
+    for skip in (skipped, *range(1, min(skipped, most, _MOST_SHIFTS))):
+        if _is_shifted(mine, theirs, first, skip):
             return first, skip
     rest = range(first, count)
     if is_shift_needed or not first or not all(_differ(mine[i], theirs[i]) for i in rest):
         return None, 0
     return first, 0
+
+
+def _is_shifted(mine: Sequence[Value], theirs: Sequence[Value], first: int, skip: int) -> bool:
+    """Whether all that is known from there on is what the other has so many calls later."""
+    is_known = False
+    for at in range(first, min(len(mine), len(theirs) - skip)):
+        own, foreign = mine[at], theirs[at + skip]
+        if own is None or foreign is None:
+            continue
+        if own != foreign:
+            return False
+        is_known = True
+    return is_known
 
 
 def _differ(own: Value, foreign: Value) -> bool:

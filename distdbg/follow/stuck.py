@@ -17,6 +17,7 @@ expression does, is BUSY there.
 
 from __future__ import annotations
 
+import linecache
 import os
 import threading
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ _IDLE: Final = 0.05
 _MOST_OTHERS: Final = 2
 #: Where the kernel lets a process wait in flock, lockf and fcntl.
 FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
+#: The line of `threading` where one waits for another thread without a limit.
+_WITHOUT_LIMIT: Final = ("waiter.acquire()",)
 #: Of the standard library, where a lock is all that is waited for.
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
@@ -108,9 +111,10 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
         why = _sleep(first, second)
         if why.startswith(IN_LOCK):
             library = _library_of(main)
-            why += library + _others(first, second, own_package)
+            why += library
             if main is not None and library and _is_alone(main, second):
                 why += NO_OTHER_THREAD
+            why += _others(first, second, own_package, with_libraries=bool(library))
         if why.startswith(FILE_LOCK) and second.lock_holder:
             why = f"{FILE_LOCK} that {second.lock_holder} holds{why.removeprefix(FILE_LOCK)}"
         if first.awaited_child and second.awaited_child:
@@ -209,17 +213,26 @@ def _library_of(main: ThreadStack | None) -> str:
 
 
 def _is_alone(main: ThreadStack, look: Look) -> bool:
-    """Whether it waits for another thread, and has none; a queue of processes waits elsewhere."""
+    """Whether it waits for another thread, and none of them does anything; processes have other queues."""
     if look.stacks is None or main.python[0].file != threading.__file__:
         return False
-    return not any(thread.python for thread in look.stacks.threads if not thread.is_main)
+    others = (one for one in look.stacks.threads if not one.is_main and one.python)
+    return all(_waits_for_ever(one) for one in others)
 
 
-def _others(first: Look, second: Look, own_package: str) -> str:
+def _waits_for_ever(thread: ThreadStack) -> bool:
+    """Whether it waits for another thread of the process, and without a limit, in `threading`."""
+    frame = thread.python[0]
+    if thread.holds_gil or thread.is_active or frame.file != threading.__file__:
+        return False
+    return linecache.getline(frame.file, frame.line).strip() in _WITHOUT_LIMIT
+
+
+def _others(first: Look, second: Look, own_package: str, *, with_libraries: bool) -> str:
     """'; its thread 'saver' is at b.py:3 (save)': threads that wait in lines of the program themselves.
 
     One of them may hold the lock, and wait for another one. A thread that waits in a library, for its queue
-    say, has nothing to do.
+    say, has nothing to do; but a rank that waits for a queue itself may wait for just that thread.
     """
     before = {} if first.stacks is None else {one.thread_id: one for one in first.stacks.threads}
     found = []
@@ -228,9 +241,11 @@ def _others(first: Look, second: Look, own_package: str) -> str:
         is_idle = not (thread.is_main or thread.holds_gil or thread.is_active)
         if not is_idle or earlier is None or not thread.python or _line(earlier) != _line(thread):
             continue
-        frame = thread.python[0]
-        if not frame.file.startswith(own_package) and not is_library(frame.file):
-            found.append(f"{OTHER_THREAD}{(thread.name or str(thread.thread_id))!r} is at {frame}")
+        library = _library_of(thread) if with_libraries else ""
+        frame = find_site(thread.python, own_package) if library else thread.python[0]
+        if frame and not frame.file.startswith(own_package) and not is_library(frame.file):
+            name = thread.name or str(thread.thread_id)
+            found.append(f"{OTHER_THREAD}{name!r} is at {frame}{library}")
     return "".join(found[:_MOST_OTHERS])
 
 

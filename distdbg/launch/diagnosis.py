@@ -46,6 +46,8 @@ _THREAD: Final = "thread "
 #: ... and those of a rank that hangs in its own code, where the callers say what it waits for.
 _HANGS: Final = ("asleep", "busy", "waiting for", "blocked")
 _MOST_LINES: Final = 10
+#: Of each stack, before there are more of the first one.
+_LEAST_LINES: Final = 5
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 
@@ -120,7 +122,7 @@ def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]])
         victims=tuple(map(int, finding["victims"])),
         evidence=tuple(str(one["text"]) for one in finding["evidence"])[:_MOST_EVIDENCE],
         advice=str(finding["advice"]),
-        source=tuple(_source_lines(stacks))[:_MOST_LINES],
+        source=tuple(_source_lines(stacks)),
     )
 
 
@@ -129,10 +131,23 @@ def _say_ranks(ranks: Sequence[int]) -> str:
 
 
 def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The first lines of each stack that is told, and more of the first stacks where there is room."""
+    told = [[*lines] for lines in _lines_of_stacks(stacks)]
+    shown = [0] * len(told)
+    for least in (_LEAST_LINES, _MOST_LINES):
+        for at, lines in enumerate(told):
+            room = _MOST_LINES - sum(shown) + shown[at]
+            shown[at] = max(shown[at], min(len(lines), least, room))
+    for count, lines in zip(shown, told, strict=True):
+        yield from lines[:count]
+
+
+def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     """Of each stack the innermost line, and those around which there is something to be told; each once."""
     seen: set[str] = set()
     has_cause = any(stack["is_cause"] for stack in stacks)
     for stack in stacks:
+        lines: list[str] = []
         for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
             site = os.path.basename(str(frame["site"]))
             # Who called the function says on what a rank waits, and why it came there.
@@ -148,5 +163,6 @@ def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD))
                 else ""
             )
-            yield f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}"
-            yield from (f"  {note}" for note in frame["notes"])
+            lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}")
+            lines += (f"  {note}" for note in frame["notes"])
+        yield lines

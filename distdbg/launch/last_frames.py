@@ -11,7 +11,7 @@ from distdbg.record.printable import shorten
 _MOST_FRAMES = 3
 _MOST_SOURCE = 100
 _FRAME = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')
-_LIBRARY = re.compile(r'File "[^"]*/lib/python3[^/"]*/|File "<')
+_LIBRARY = re.compile(r'File "[^"]*/lib/python3[^/"]*/|File "<|\.p(?:yx|xd|xi)", line')
 _OURS = f'File "{Path(__file__).parents[1]}/'
 
 

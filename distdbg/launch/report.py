@@ -23,7 +23,7 @@ from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import Evidence
-from distdbg.launch.hints import hint_of
+from distdbg.launch.hints import OF_ITS_LINE, hint_of
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
@@ -165,8 +165,8 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
             lines += outcome.doing
         if outcome.diagnosis is not None:
             lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
-            is_proven = "holds that lock itself" in outcome.diagnosis.advice
-            hint = outcome.diagnosis.advice if outcome.hang or is_proven else ""
+            advice = outcome.diagnosis.advice
+            hint = advice if outcome.hang or any(word in advice for word in OF_ITS_LINE) else ""
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)

@@ -27,7 +27,7 @@ def end_facts(first: Evidence, memory_limit: str, others: Sequence[Evidence] = (
         return
     used = first.end.max_rss_nbytes
     words = [f"{nbytes_text(used)} used at most"] if used and first.end.cause != "oom" else []
-    share = its_share(first.end, [one.end for one in others])
+    share = its_share(first.end, [one.end for one in others], has_raised=not was_killed)
     if words and share:
         words[0] += f" ({share.text})"
     if memory_limit:

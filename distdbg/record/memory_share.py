@@ -1,6 +1,8 @@
-"""A rank that was killed and had used much more memory than the others: then something grows there. Pure.
+"""A rank that was killed, or got no more memory, and had used much more than the others: something grows.
 
 its_share(end, others)       MemoryShare: 6 times the 56 MiB of the others
+
+Pure.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ class MemoryShare(NamedTuple):
         """'the other ranks 56 MiB'."""
         return f"the other ranks {nbytes_text(self.others_nbytes)}"
 
+    def growth(self, rank: int) -> str:
+        """Of one that got no more memory."""
+        return f"see what grows on rank {rank} alone: a list, a cache, or views that keep large arrays alive"
+
     def advice(self, rank: int) -> str:
         return (
             f"see what takes memory on rank {rank} alone: a scheduler, a watchdog or the program kills by "
@@ -35,9 +41,14 @@ class MemoryShare(NamedTuple):
         )
 
 
-def its_share(end: RankEnd, others: Iterable[RankEnd]) -> MemoryShare | None:
-    """None where it had used about as much as they, where nobody knows, or where it was not killed."""
-    if end.signal != signal.SIGKILL or not end.max_rss_nbytes:
+def its_share(
+    end: RankEnd, others: Iterable[RankEnd], *, has_raised: bool = False
+) -> MemoryShare | None:
+    """None where it had used about as much as they, where nobody knows, or where it was not killed.
+
+    `has_raised`: it ended by a MemoryError.
+    """
+    if (end.signal != signal.SIGKILL and not has_raised) or not end.max_rss_nbytes:
         return None
     used = [one.max_rss_nbytes for one in others if one.max_rss_nbytes and one.rank != end.rank]
     if not used:

@@ -122,7 +122,7 @@ def threads_in(why: str) -> list[tuple[str, str]]:
     told = (
         one.partition(" is at ") for one in why.partition(DEAD_CHILD)[0].split(OTHER_THREAD)[1:]
     )
-    return [(name, site) for name, found, site in told if found]
+    return [(name, site.partition(", in ")[0]) for name, found, site in told if found]
 
 
 def waits_for_lock(state: RankState, why: str) -> bool:

@@ -1,7 +1,8 @@
-"""What the variables of a program held where it failed: numbers and sizes, never texts or contents.
+"""What the variables of a program held where it failed: numbers, sizes and names of files, no other texts.
 
     step = 14, batches = 15, self.patience = 3, grads is 6 long, loss float32[4, 8], config["lr"] = 0.1
     self.coords = (0, 1)         a few whole numbers
+    path = '.../part-014.npz'    what is a pathlib.Path, or a text in a variable that is named like a file
     the keys of params in order 3f9c of 81bb     two short hashes: of their order, and of which they are
 
 They go into the error file, so that a report shows in what two ranks differ. No code of the program runs:
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -42,6 +44,14 @@ _MOST_KEY: Final = 256
 KEYS_OF: Final = "the keys of "
 #: A place in a mesh, a shape.
 _MOST_TUPLE: Final = 4
+#: Numbers in these are settings, as in an object of the program.
+_SETTINGS: Final = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
+_PATHS: Final = ("PosixPath", "PurePosixPath")
+#: How a variable is named that holds the name of a file; and what no such name has in it.
+_IS_FILE: Final = re.compile(
+    r"(?:^|_)(?:path|file|filename|fname|folder|dir|directory|checkpoint|shard)$"
+)
+_NO_FILE: Final = re.compile(r"://|[@\s\x00-\x1f]")
 _SCALARS: Final = frozenset(
     ("bool", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
      "uint16", "uint32", "uint64")
@@ -92,7 +102,7 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
         for name, value in [*known.items()]:
             if known is not local and name not in used:
                 continue
-            text = say_value(value)
+            text = say_value(value) or _say_path(str(name), value)
             if text and isinstance(name, str) and not name.startswith("__"):
                 yield prefix + name, text
                 count += 1
@@ -140,6 +150,8 @@ def _short(keys: list[Any]) -> str:
 def _is_own(value: object, name: str) -> bool:
     """Whether it is an object of a class of the program; `name` is the module that uses it."""
     of = type(value).__module__
+    if (of, type(value).__name__) in _SETTINGS:
+        return True
     if of == name:  # __main__ may be another module by now
         return True
     file = getattr(sys.modules.get(of), "__file__", None)
@@ -178,6 +190,19 @@ def say_value(value: object) -> str:
     if kind in _SIZED:
         return f"is {len(value)} long"  # type: ignore[arg-type]
     return _say_array(value)
+
+
+def _say_path(name: str, value: object) -> str:
+    """The end of a file's name, which says most: "= '...clicks/part-014.npz'"; '' for other texts."""
+    if type(value).__module__.partition(".")[0] == "pathlib" and type(value).__name__ in _PATHS:
+        text = str(value)
+    elif type(value) is str and _IS_FILE.search(name) and not _NO_FILE.search(value):
+        text = value
+    else:
+        return ""
+    most = _MOST_LETTERS - len("= '...'")
+    short = text if len(text) <= most else f"...{text[-most:]}"
+    return f"= {short!r}" if text else ""
 
 
 def _is_place(value: tuple[object, ...]) -> bool:

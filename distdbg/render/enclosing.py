@@ -153,14 +153,61 @@ def argument_origin(
         return None
     name = _name_in(given)
     if name is None:
-        return _returned(source, given) or None
+        return _returned(source, given) or _say_attribute(source, line, given) or None
     bound = [at for at in bound_at(scope, name) if at <= line]
     if not bound:
         return None if function is None else _parameter(function, name)
     last = max(bound)
-    if not _has_run(source, scope, name, last, line):
+    if loop := _loop_over(source, last, line):
+        name, line = loop  # what it goes over
+        last = max((at for at in bound_at(scope, name) if at < line), default=0)
+    if not last or not _has_run(source, scope, name, last, line):
         return None
     return f"{line_text(source, last)} (line {last})"
+
+
+def _say_attribute(source: Source, line: int, given: ast.expr) -> str:
+    """'self.owner is set by `self.owner = {...}` (line 11)', of it or of what is taken from it; ''."""
+    match given:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            pass
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+            pass
+        case _:
+            return ""
+    lines = lines_of_attribute(source, line, name)
+    if len(lines) != 1:
+        return ""  # any of them may be the one
+    return f"self.{name} is set by `{line_text(source, lines[0])}` (line {lines[0]})"
+
+
+def lines_of_attribute(source: Source, line: int, name: str) -> list[int]:
+    """What sets it in the class around the line: in its methods, else where it is made."""
+    around = [one for one in path_to(source.tree, line) if isinstance(one, ast.ClassDef)]
+    made: list[int] = []
+    later: list[int] = []
+    for method in around[-1].body if around else ():
+        if isinstance(method, Function):
+            lines = made if method.name == "__init__" else later
+            lines += sorted(set(_stores(method, name)))
+    return later or made
+
+
+def _stores(method: ast.AST, name: str) -> Iterator[int]:
+    for node in ast.walk(method):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=known, ctx=ast.Store()):
+                if known == name:
+                    yield node.lineno
+
+
+def _loop_over(source: Source, bound: int, line: int) -> tuple[str, int] | None:
+    """The variable that a loop goes over, and its line: one that gives a name its value, around the line."""
+    block = path_to(source.tree, bound)[-1]
+    if not isinstance(block, ast.For | ast.AsyncFor) or block.lineno != bound or line == bound:
+        return None
+    name = _name_in(block.iter)
+    return (name, bound) if name and line <= node_line(block) else None
 
 
 def _has_run(source: Source, scope: ast.AST, name: str, bound: int, line: int) -> bool:

@@ -41,7 +41,9 @@ LEFT_OUT: Final = Wanted(origin=False, exits=True)
 def wanted_of_cause(session: Session, root: Finding) -> Wanted | None:
     """Of the stacks of the ranks of the cause."""
     if root.kind is Kind.MISMATCH:
-        return Wanted(_what_differs(session, root))
+        return Wanted(
+            _what_differs(session, root), exits=root.advice.startswith("another array on")
+        )
     if root.kind is Kind.DEADLOCK:
         return Wanted(MEETING)
     if root.kind is Kind.DEAD_RANK:

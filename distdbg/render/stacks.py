@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import threads_in
@@ -57,13 +58,23 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
 
 
-def other_threads(session: Session, rank: int) -> Iterator[FoldedStack]:
-    """Of a rank that waits for a lock: the lines of its own threads that may hold it."""
+def other_threads(session: Session, root: Finding, rank: int) -> Iterator[FoldedStack]:
+    """Of a rank that waits for a lock or a queue: the lines of its own threads that it may wait for.
+
+    Of one that is over, the evidence says what was seen before.
+    """
     log = session.ranks.get(rank)
-    if log is None or log.activity is None:
+    if log is None:
         return
-    known = [frame for frame in log.activity.stack if os.path.isabs(frame.file)]
-    for name, site in threads_in(log.activity.why):
+    seen = () if log.activity is None else (log.activity.why,)
+    stacks = (() if log.activity is None else log.activity.stack, _stack_of(session, rank)[2])
+    known = [frame for stack in stacks for frame in stack if os.path.isabs(frame.file)]
+    told = dict.fromkeys(
+        thread
+        for text in (*seen, *(fact.text for fact in root.evidence if fact.rank == rank))
+        for thread in threads_in(text)
+    )
+    for name, site in told:
         frame = read_site(site)
         if frame is not None:
             frames = (with_whole_name(frame, known),)

@@ -69,7 +69,7 @@ def tell_stacks(
         (one, LEFT_OUT) for one in _left_out(session, root)
     ]
     told += [(one, noted) for one in cause]
-    told += [(one, _THREAD) for rank in root.ranks for one in other_threads(session, rank)]
+    told += [(one, _THREAD) for rank in root.ranks for one in other_threads(session, root, rank)]
     count = len(told)
     told += [
         (one, wanted_of_others(session, root, one.frames, at_cause))

@@ -69,10 +69,15 @@ def unmatched_messages(
         for pair in find_pairs(session)
         if {pair.send.rank, pair.recv.rank} <= near and mine & {pair.send.rank, pair.recv.rank}
     ]
-    return [_miss(session, pair) for pair in found[:_MOST]]
+    alike: dict[tuple[OpRef, int, Stack], list[Pair]] = {}
+    for pair in found:  # sends of one line to one recv are one fact
+        key = pair.recv, pair.send.rank, _stack(session, pair.send)
+        alike.setdefault(key, []).append(pair)
+    return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_MOST]]
 
 
-def _miss(session: Session, pair: Pair) -> Miss:
+def _miss(session: Session, pair: Pair, more: int) -> Miss:
+    """`more`: so many messages of the same line are as this one."""
     neighbor = find_other_neighbor(session, pair)
     is_cause = pair.is_likely or neighbor is not None
     log = session.ranks[pair.send.rank]
@@ -92,7 +97,9 @@ def _miss(session: Session, pair: Pair) -> Miss:
         wrong, cause, advice = (neighbor.rank,), neighbor.cause, neighbor.advice
     return Miss(
         Evidence(
-            text=pair.text + (f"; {relayed.fact}" if relayed is not None else ""),
+            text=pair.text
+            + (f" ({more} more sent at that line)" if more else "")
+            + (f"; {relayed.fact}" if relayed is not None else ""),
             rank=pair.send.rank,
             ranks=(pair.send.rank, pair.recv.rank),
             op=pair.send,

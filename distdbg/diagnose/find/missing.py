@@ -80,6 +80,8 @@ def _divide(session: Session, end: ChainEnd) -> dict[str, tuple[int, ...]]:
 
 _UNKNOWN: Final = "unknown"
 _LATE: Final = "late"
+#: How the advice of ranks ends that left by themselves.
+ENDED_WITHOUT: Final = "ended without making this call"
 
 
 def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
@@ -403,4 +405,4 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
-    return f"all ranks of a group must call the same ops: see why {whom} ended without making this call"
+    return f"all ranks of a group must call the same ops: see why {whom} {ENDED_WITHOUT}"

@@ -30,6 +30,7 @@ from distdbg.record.libraries import is_library
 from distdbg.record.observations import (
     CHILD_END,
     FILE_LOCK,
+    IN_LIBRARY,
     NO_OTHER_THREAD,
     OTHER_THREAD,
     STOPPED_ITSELF,
@@ -215,7 +216,9 @@ def advice_of_reason(why: str) -> str:
     """What the reason itself asks for; ''."""
     if why == STOPPED_ITSELF:
         return "see why it stops itself at that line; SIGCONT makes its process go on"
-    if OTHER_THREAD in why:
+    if NO_OTHER_THREAD in why and OTHER_THREAD in why:
+        return "none of its threads goes on: see what the other ones wait for, and who was to give it to them"
+    if OTHER_THREAD in why and IN_LIBRARY not in why.partition(OTHER_THREAD)[0]:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"

@@ -19,7 +19,7 @@ from distdbg.render.story import status_text
 from distdbg.render.words import iso_text
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.replay.ranks import in_op, progress_of, rank_row
+from distdbg.tui.replay.ranks import group_rows, in_op, rank_row
 from distdbg.view.differences import Called, say_differences, say_hidden
 from distdbg.view.frames import frame_text
 from distdbg.view.rank_facts import GroupFacts, RankFacts, fact_rows, level_name
@@ -214,16 +214,16 @@ def _facts(moments: Moments, rank: int, at_ns: int, count: int) -> RankFacts:
         ops=count,
         groups=[
             GroupFacts(
-                label=session.groups[far.group].label,
-                rank=members.index(rank) if rank in members else None,
-                size=len(members),
-                issued=far.issued,
-                ended=far.ended,
-                is_closed=far.is_closed,
-                is_broken=far.broken is not None,
+                label=row.label,
+                rank=row.ranks.index(rank) if rank in row.ranks else None,
+                size=len(row.ranks),
+                issued=row.issued[rank],
+                ended=row.ended[rank],
+                is_closed=rank in row.closed,
+                is_broken=rank in row.broken,
             )
-            for far in progress_of(moments, rank, at_ns)
-            for members in (session.members(far.group),)
+            for row in group_rows(moments, at_ns, (rank,))
+            if rank in row.issued
         ],
         waits=[
             (wait.thread, say_site(next(iter(session.stacks[wait.stack]), None)), wait.number)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
@@ -129,53 +128,31 @@ def _state(
     return RankState.RUNNING, NEVER, "", ""
 
 
-@dataclass(frozen=True, slots=True)
-class Far:
-    """How far a rank had come in a group."""
-
-    group: int
-    issued: int
-    ended: int
-    is_closed: bool
-    broken: str | None
-
-
-def progress_of(moments: Moments, rank: int, at_ns: int) -> Iterator[Far]:
-    """In each of its groups."""
-    log, mine = moments.session.ranks[rank], moments.of(rank)
-    own_ns = at_ns - log.offset_ns
-    count, opened = mine.count(at_ns), mine.open(at_ns)
-    first_open: dict[int, int] = {}
-    for at in opened:
-        if not log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
-            first_open.setdefault(log.ops.group[at], log.ops.seq[at])
-    is_at_end = count == len(log.ops) and not opened
-    for group, far in log.progress.items():
-        seq = moments.issued_seq(group, rank, count)
-        yield Far(
-            group,
-            seq,
-            min(seq, first_open.get(group, seq + 1) - 1),
-            far.closed_ns is not None and far.closed_ns <= own_ns,
-            error_words(far.broken) if far.broken is not None and is_at_end else None,
-        )
-
-
-def group_rows(moments: Moments, at_ns: int) -> tuple[GroupRow, ...]:
-    """How far each member of each group had come."""
+def group_rows(
+    moments: Moments, at_ns: int, ranks: Iterable[int] | None = None
+) -> tuple[GroupRow, ...]:
+    """How far each member of each group had come; `ranks`: these members alone."""
     session = moments.session
     issued: list[dict[int, int]] = [{} for _ in session.groups]
     ended: list[dict[int, int]] = [{} for _ in session.groups]
     closed: list[list[int]] = [[] for _ in session.groups]
     broken: list[dict[int, str]] = [{} for _ in session.groups]
-    for rank in session.ranks:
-        for far in progress_of(moments, rank, at_ns):
-            issued[far.group][rank] = far.issued
-            ended[far.group][rank] = far.ended
-            if far.is_closed:
-                closed[far.group].append(rank)
-            if far.broken is not None:
-                broken[far.group][rank] = far.broken
+    for rank in session.ranks if ranks is None else ranks:
+        log = session.ranks[rank]
+        mine, own_ns = moments.of(rank), at_ns - log.offset_ns
+        count, opened = mine.count(at_ns), mine.open(at_ns)
+        first_open: dict[int, int] = {}
+        for at in opened:
+            if not log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+                first_open.setdefault(log.ops.group[at], log.ops.seq[at])
+        for group, far in log.progress.items():
+            seq = moments.issued_seq(group, rank, count)
+            issued[group][rank] = seq
+            ended[group][rank] = min(seq, first_open.get(group, seq + 1) - 1)
+            if far.closed_ns is not None and far.closed_ns <= own_ns:
+                closed[group].append(rank)
+            if far.broken is not None and count == len(log.ops) and not opened:
+                broken[group][rank] = error_words(far.broken)
     return tuple(
         GroupRow(
             name=group.name,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from distdbg.diagnose.divergence import Parting, Sign, find_parting
+from distdbg.diagnose.divergence import _MOST_SHIFTS, Parting, Sign, _shift, find_parting
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
@@ -262,3 +262,31 @@ def test_more_skipped_calls_than_were_made_are_only_a_number() -> None:
     assert find_parting(session, group, 0, 1, 0, skipped=2**60) == find_parting(
         session, group, 0, 1, 0, skipped=STEPS
     )
+
+
+class Counted:
+    """A value of a call that counts how often it is compared."""
+
+    compared = 0
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return isinstance(other, Counted) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize("value", [2, 3])
+def test_a_long_record_without_a_shift_is_not_compared_at_each_of_its_calls(value: int) -> None:
+    count = 3_000
+    mine = [Counted(0), *(Counted(1) for _ in range(count)), Counted(2)]
+    theirs = [Counted(1) for _ in range(2 * count)] + [Counted(value)] * 9
+    Counted.compared = 0
+    assert _shift(mine, theirs, count) == (None, 0)
+    assert Counted.compared < (_MOST_SHIFTS + 9) * count
+    Counted.compared = 0
+    assert _shift(mine[1:], [Counted(5), *mine], 2) == (0, 2)

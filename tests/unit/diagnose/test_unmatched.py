@@ -53,6 +53,22 @@ def test_a_send_to_the_wrong_rank_is_the_cause_of_a_deadlock_with_a_collective()
     assert "dst" in root.advice
 
 
+def test_messages_of_one_line_that_fit_no_recv_are_one_fact() -> None:
+    build = SessionBuilder(2)
+    for tag in (1, 2, 3):
+        op = build.op(
+            0, "send", is_async=True, peer=1, tag=tag, at_s=tag, site="/job/x.py:8 (main)"
+        )
+    build.wait(op, since_s=4)
+    build.op(1, "recv", peer=0, tag=4, at_s=1, site="/job/x.py:12 (main)")
+    root = root_of(build)
+    told = [text for text in texts(root) if " waits for a message " in text]
+    assert told == [
+        "rank 0 sent to rank 1 (tag 1) at x.py:8 (main); rank 1 waits for a message from rank 0 (tag 4) at "
+        "x.py:12 (main) (2 more sent at that line)"
+    ]
+
+
 def test_a_send_to_the_wrong_rank_that_left_is_not_the_fault_of_that_rank() -> None:
     build = sent_elsewhere()
     build.exit(2, Exit.LEFT, at_s=2)

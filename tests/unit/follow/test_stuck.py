@@ -3,6 +3,7 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from distdbg.diagnose.find.stuck import advice_of_reason
 from distdbg.follow.processes import MainThread
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.follow.stuck import Judgement, Look, judge
-from distdbg.record.observations import NO_OTHER_THREAD, UNREAD
+from distdbg.record.observations import NO_OTHER_THREAD, UNREAD, threads_in
 from distdbg.record.rank_state import RankState
 
 OWN = "/env/distdbg"
@@ -176,6 +177,24 @@ def test_the_call_of_the_program_is_named_and_that_no_thread_is_left_to_end_its_
     facts: dict[str, Any] = {"wchan": "futex_wait"}
     found = judged(look(0, at, other, **facts), look(1, at, other, **facts))
     assert NO_OTHER_THREAD not in found.why
+    # A thread that waits for another one itself will not end it, if it waits without a limit.
+    lines = Path(threading.__file__).read_text().split("\n")
+    for text, is_alone in (("waiter.acquire()", True), ("waiter.acquire(True, timeout)", False)):
+        line = next(number for number, one in enumerate(lines, 1) if one.strip().endswith(text))
+        frames = (
+            StackFrame("Condition.wait", threading.__file__, line),
+            StackFrame("Queue.get", queue.__file__, 171),
+            py("decode", 24),
+        )
+        decoder = ThreadStack(frames, name="decoder", thread_id=2)
+        found = judged(look(0, at, decoder, **facts), look(1, at, decoder, **facts))
+        assert (NO_OTHER_THREAD in found.why) is is_alone
+        assert found.why.endswith(
+            "; its thread 'decoder' is at train.py:24 (decode), in Queue.get() of queue.py"
+        )
+        assert threads_in(found.why) == [("'decoder'", "train.py:24 (decode)")]
+        is_told = advice_of_reason(found.why).startswith("none of its threads goes on")
+        assert is_told is is_alone
     # A queue between processes waits for others than threads.
     at = thread(native("sem_wait"), StackFrame("Queue.get", "/usr/lib/python3.11/q.py", 1), py())
     assert NO_OTHER_THREAD not in judged(look(0, at, **facts), look(1, at, **facts)).why

@@ -66,6 +66,21 @@ def test_the_source_of_its_stacks_is_read() -> None:
         "ranks 0,2-3 at x.py:62 (g): h()",
         "  noted",
     )
+    # Both sides of a deadlock are told before there is more of the first one.
+    many = [frame(f"x.py:{line} (f)", "f()", "in `for i in b` (line 9)") for line in range(50, 54)]
+    other = [frame(f"y.py:{line} (g)", "g()", "under `if c` (line 2)") for line in range(50, 54)]
+    sides = [
+        {"ranks": [rank], "what": "in send", "is_cause": True, "frames": frames}
+        for rank, frames in enumerate((many, other))
+    ]
+    found = read_diagnosis(json.dumps(whole | {"stacks": sides}).encode())
+    assert found is not None
+    assert [sum(f"{file}.py" in line for line in found.source) for file in "xy"] == [3, 3]
+    found = read_diagnosis(
+        json.dumps(whole | {"stacks": [sides[0], sides[1] | {"frames": []}]}).encode()
+    )
+    assert found is not None
+    assert len(found.source) == 8
     # Another thread of the rank may hold the lock that it waits for.
     threads = [{"ranks": [1], "what": "thread 'saver'", "is_cause": True, "frames": cause[:1]}]
     found = read_diagnosis(json.dumps(whole | {"stacks": threads}).encode())

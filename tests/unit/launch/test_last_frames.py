@@ -63,3 +63,5 @@ def test_the_one_line_is_of_the_program_and_not_of_a_library_below_it() -> None:
     ]
     assert last_line(frames) == ["at train.py:5 (grow): keep.append(np.ones(8))"]
     assert last_line(frames[2:]) == ["at numeric.py:232 (ones): a = empty(shape)"]
+    compiled = ['File "numpy/random/_common.pyx", line 333, in numpy.random._common.float_fill']
+    assert last_line([*frames[:2], *compiled]) == last_line(frames)

@@ -164,6 +164,21 @@ def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> N
     assert "hint: who sent SIGKILL is unknown" in told(grown, *alike)
 
 
+def test_who_got_no_more_memory_and_used_far_more_than_the_others_is_told_so() -> None:
+    grown = Evidence(
+        end=ended(1, exit_code=1, max_rss_nbytes=595 << 20), error=error("MemoryError: 3.4 MiB")
+    )
+    usual = [
+        replace(lost(r, 1), end=ended(r, exit_code=1, max_rss_nbytes=56 << 20)) for r in (0, 2)
+    ]
+    text = told(grown, *usual)
+    assert "memory: 595.0 MiB used at most (the other ranks 56.0 MiB)" in text
+    assert "  hint: see what grows on rank 1 alone: a list, a cache, or views" in text
+    alike = [replace(one, end=replace(one.end, max_rss_nbytes=500 << 20)) for one in usual]
+    assert "the other ranks" not in told(grown, *alike)
+    assert "hint: smaller batches" in told(grown, *alike)
+
+
 def test_a_kill_is_told_with_its_time_and_what_is_known_of_memory() -> None:
     end = ended(2, signal=9, max_rss_nbytes=3 << 30)
     lines = told(Evidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()

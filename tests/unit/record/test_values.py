@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +51,31 @@ def test_numbers_and_sizes_are_kept_and_no_texts() -> None:
         "self.items": "is 2 long",
         "BATCHES": "= 15",
     }
+
+
+def read(path: str, file: Path, token: str, log_file: str) -> int:
+    key, checkpoint = "sk/live.abc", "postgres://ada:pw@host/db"
+    return len(path) // (len(str(file)) * 0 + len(token + log_file + key + checkpoint) * 0)
+
+
+def test_names_of_files_are_kept_by_the_name_of_their_variable() -> None:
+    name = "/data/" + "x" * 80 + "/part-014.npz"
+    with pytest.raises(ZeroDivisionError) as caught:
+        read("clicks/part-014.npz", Path(name), "sk-live/abc", "two words")
+    [inner, *_] = values_at(caught.value)
+    assert inner["values"] == {
+        "path": "= 'clicks/part-014.npz'",
+        "file": f"= '...{name[-53:]}'",
+    }
+
+
+def test_settings_are_kept_as_fields_of_objects_are() -> None:
+    args = Namespace(batch=4, name="x")
+    config = SimpleNamespace(rounds=8)
+    with pytest.raises(ZeroDivisionError) as caught:
+        print(args.batch // (config.rounds * 0))
+    [inner, *_] = values_at(caught.value)
+    assert inner["values"] == {"args.batch": "= 4", "config.rounds": "= 8"}
 
 
 @pytest.mark.parametrize(

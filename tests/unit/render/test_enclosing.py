@@ -139,6 +139,38 @@ def test_a_parameter_is_looked_up_in_the_call_of_the_caller(source: Source) -> N
     assert argument_origin(source, 25, (), tag) is None  # no name: the line itself shows it
 
 
+OVER = """\
+class Groups:
+    def __init__(self, owner):
+        self.owner = {n: hash(n) for n in owner}
+        self.twice = 1
+        self.twice = 2
+    def make(self, rank):
+        blocks = sorted(all, key=rank)
+        for ranks in blocks:
+            dist.new_group(ranks)
+        for ranks in blocks:
+            blocks = []
+            dist.new_group(ranks)
+        dist.broadcast(x, src=self.owner[name])
+        dist.broadcast(x, src=self.twice)
+        for ranks in made():
+            dist.new_group(ranks)
+"""
+
+
+def test_what_a_loop_goes_over_and_what_sets_an_attribute_are_origins() -> None:
+    source = parse(OVER.split("\n"))
+    assert source is not None
+    assert argument_origin(source, 9) == "blocks = sorted(all, key=rank) (line 7)"
+    assert argument_origin(source, 12) is None  # it is another one from the second round on
+    assert argument_origin(source, 13, ("src",)) == (
+        "self.owner is set by `self.owner = {n: hash(n) for n in owner}` (line 3)"
+    )
+    assert argument_origin(source, 14, ("src",)) is None  # any of the two
+    assert argument_origin(source, 16) is None  # the loop itself shows it
+
+
 @pytest.mark.parametrize("line", [-1, 0, 10, 999])
 def test_a_line_without_a_call_has_nothing(source: Source, line: int) -> None:
     assert (enclosing(source, line), argument_origin(source, line)) == ([], None)

@@ -1,0 +1,9 @@
+"""Hints that only the source gives, by what they go by. `source_hint` says in which order they are asked.
+
+branches    a condition that some ranks took and others did not, an exit that skips a call, a retry
+case        what each hint is asked about: the finding, the stacks with their source
+files       a file that ranks wait for, which another one makes behind its op
+patterns    one note of the stack that says it all: the loop that a rank left, a file that it waits for
+values      a variable that differs between ranks as their calls do, and where it gets its value
+waits       a lock that the rank holds itself, a timer that it did not cancel
+"""

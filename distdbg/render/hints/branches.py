@@ -1,0 +1,181 @@
+"""A condition that some ranks took and others did not, an exit that skips a call, a retry.
+
+see whether rank 0 skipped keeper.py:29 by the `return` under `except OSError` (line 26 of keeper.py)
+
+only rank 0 came to metrics.py:23, by `if rank == 0` (line 71 of job.py): all ranks of the group have to make
+that call, or none
+
+see whether all ranks decide `if loss < best` (line 35 of fit.py) alike: rank 0 came to sharded.py:36 by it
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from distdbg.diagnose.wording import say_ranks
+from distdbg.render.hints.case import (
+    RANK,
+    Case,
+    first_match,
+    in_file,
+    is_left_out,
+    matches,
+    place_of_stack,
+)
+from distdbg.render.loop_exits import retry_around
+from distdbg.render.source_line import SourceLines
+from distdbg.render.told_stacks import ToldFrame, ToldStack
+
+_SKIPS: Final = re.compile(
+    r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
+)
+_ENDS: Final = re.compile(
+    r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
+)
+_SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
+_UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
+_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
+#: One that holds on all ranks, or on none.
+_OF_ALL: Final = re.compile(r"^`if (?:not )?[^`]*\b(?:is_initialized|is_available|world_size)\b")
+#: A finding about a loop that some ranks left before the others.
+_LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
+
+
+def by_branch(case: Case) -> str:
+    """By what the ranks came to other calls: an exit that skips the call of the others, or a condition."""
+    mine, others = case.sides()
+    if len({stack.frames[0].frame[:2] for stack in [*mine, *others]}) < 2:
+        return ""  # all are at one line
+    for stack in others if case.root.ranks else ():
+        if found := first_match(stack, _SKIPS):
+            return f"see whether {case.who} skipped {place_of_stack(stack)} by the {found}"
+        if found := first_match(stack, _ENDS):
+            return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
+    if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
+        return f"see whether {loop} makes as many rounds on {case.who} as on the others"
+    return _by_condition(mine, others)
+
+
+def _by_condition(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> str:
+    """One that asks for the rank before any other; never one that both sides stand under."""
+    asked = [
+        (stack, found)
+        for side, other in ((mine, others), (others, mine))
+        for stack in side
+        for found in matches(stack, _UNDER)
+        if not _OF_ALL.search(found) and all(found not in matches(one, _UNDER) for one in other)
+    ]
+    for stack, found in asked:
+        if RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
+            return (
+                f"only {say_ranks(stack.ranks, 3)} came to {place_of_stack(stack)}, by {found}: all ranks of "
+                "the group have to make that call, or none"
+            )
+    for stack, found in asked:
+        return (
+            f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
+            f"{place_of_stack(stack)} by it"
+        )
+    return ""
+
+
+def by_same_branch(case: Case) -> str:
+    """Of ranks that all send, or all receive, under a condition that was to part them."""
+    if len({one.frames[0].frame[:2] for one in case.told if one.is_cause and one.frames}) != 1:
+        return ""  # each is at a line of its own
+    for one in (
+        case.told[0].frames[:1] if case.told else ()
+    ):  # one of a caller may be about anything
+        if found := next(filter(None, map(_UNDER.fullmatch, one.notes)), None):
+            return (
+                f"these ranks took the same branch, under {found[1]} ({in_file(one, found[2])}): it has to "
+                "part the two sides of each exchange"
+            )
+    return ""
+
+
+def by_skipped_round(case: Case) -> str:
+    """Of ranks that are at one line with other arrays: what skips that line in a round of its loop."""
+    found = first_match(case.told[0], _SKIPS) if case.told else ""
+    return f"see whether {case.who} skipped a round by the {found}" if found else ""
+
+
+def by_rounds(case: Case) -> str:
+    """Of ranks of a deadlock: one is in a loop that the other, further down in that function, has left."""
+    told = [one for one in case.told if one.is_cause and not is_left_out(one)]
+    for mine in told:
+        for other in told:
+            for one in mine.frames:
+                beyond = next((o for o in other.frames if _is_of(o, one)), None)
+                if beyond is None or beyond.frame.line == one.frame.line:
+                    continue
+                for loop in (n for n in one.notes if _LOOP.fullmatch(n)):
+                    found = _LOOP.fullmatch(loop)
+                    if found and loop not in beyond.notes and one.frame.line < beyond.frame.line:
+                        return (
+                            f"see whether {found[1]} ({in_file(one, found[2])}) makes as many rounds on "
+                            f"{say_ranks(other.ranks, 3)}, which left it, as on {say_ranks(mine.ranks, 3)}"
+                        )
+    return ""
+
+
+def _is_of(one: ToldFrame, other: ToldFrame) -> bool:
+    mine, theirs = one.frame, other.frame
+    return (mine.file, mine.function) == (theirs.file, theirs.function)
+
+
+def by_exit(case: Case) -> str:
+    """By what skips a call that a rank did not make, or by the condition that it stands under."""
+    for stack in filter(is_left_out, case.told):
+        who = say_ranks(stack.ranks, 3)
+        if found := first_match(stack, _SKIPS):
+            return f"see whether {who} skipped {place_of_stack(stack)} by the {found}"
+        if found := _swallowed(stack):
+            place = place_of_stack(stack)
+            return f"see whether {who} had an error before {place} that was swallowed: {found}"
+        if found := first_match(stack, _UNDER):
+            return f"see whether {who} skipped {place_of_stack(stack)}, which stands under {found}"
+    return ""
+
+
+def by_retry(case: Case) -> str:
+    """Of ranks that are in a loop which calls again after an error, while the others are not in it."""
+    mine, others = case.sides()
+    passed = {_retries(stack, case.source) for stack in others}
+    for stack in mine if others else ():
+        for retry in _retries(stack, case.source):
+            if not any(retry in each for each in passed):
+                return (
+                    f"see whether {say_ranks(stack.ranks, 3)} repeats its calls by the retry {retry}, after "
+                    "an error that the other ranks did not have: a retry must not make collectives"
+                )
+    return ""
+
+
+def _retries(stack: ToldStack, source: SourceLines) -> tuple[str, ...]:
+    """'`for attempt in range(3)` (line 13 of retry.py)', the innermost first."""
+    found = []
+    for one in stack.frames:
+        parsed = source.parsed(one.frame.file)
+        if parsed is not None and (loop := retry_around(parsed, one.frame.line)):
+            found.append(f"{loop.removesuffix(')')} of {os.path.basename(one.frame.file)})")
+    return tuple(found)
+
+
+def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
+    """'`for x in xs` (line 55 of a.py)': the loop of a function that is on these stacks; ''."""
+    for one in (frame for stack in stacks for frame in stack.frames):
+        for note in one.notes if one.frame.function.rpartition(".")[2] == function else ():
+            if found := _LOOP.fullmatch(note):
+                return f"{found[1]} ({in_file(one, found[2])})"
+    return ""
+
+
+def _swallowed(stack: ToldStack) -> str:
+    """'an error in `with timer` (line 42) skips that call where ... is true'; ''."""
+    notes = (note for one in stack.frames for note in one.notes)
+    found = next((note for note in notes if _SWALLOWS.match(note)), "")
+    return found.replace(" skips this call", " skips that call")

@@ -1,0 +1,82 @@
+"""What a hint is asked about: a finding, and the stacks that explain it with what their source says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks, short_site
+from distdbg.render.source_line import SourceLines
+from distdbg.render.told_stacks import ToldFrame, ToldStack
+
+#: In a condition that is meant for some ranks.
+RANK: Final = re.compile(
+    r"(?<![a-z_])(?:(?:get|local|global|node|world|group|my)_)?rank\b"
+    r"|(?<![a-z_])is_(?:main|master)(?:_process|_rank)?\b|(?<![a-z_])is_(?:root|leader|chief)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One finding."""
+
+    session: Session
+    root: Finding
+    told: Sequence[ToldStack]
+    """The stacks of the cause first."""
+    source: SourceLines
+
+    @property
+    def who(self) -> str:
+        """'rank 2', 'ranks 0-1,3': the ranks of the cause."""
+        return say_ranks(self.root.ranks, 3)
+
+    def notes_of_cause(self) -> list[str]:
+        """Of the stacks of its ranks, the innermost line first."""
+        return [
+            note
+            for stack in self.told
+            if stack.is_cause
+            for one in stack.frames
+            for note in one.notes
+        ]
+
+    def sides(self) -> tuple[list[ToldStack], list[ToldStack]]:
+        """Where the ranks of the cause are, and where the others are; without calls that were left out."""
+        stacks = [one for one in self.told if one.frames and not is_left_out(one)]
+        mine = [one for one in stacks if set(one.ranks) <= set(self.root.ranks)]
+        return mine, [one for one in stacks if one not in mine]
+
+
+def is_left_out(stack: ToldStack) -> bool:
+    """Whether it is where a rank did not call what the others did."""
+    return stack.what.startswith("did not call")
+
+
+def in_file(frame: ToldFrame, line: str) -> str:
+    """'line 49 of train.py'."""
+    return f"{line} of {os.path.basename(frame.frame.file)}"
+
+
+def place_of_stack(stack: ToldStack) -> str:
+    """'train.py:49': its innermost line."""
+    return short_site(str(stack.frames[0].frame)).partition(" (")[0]
+
+
+def matches(stack: ToldStack, pattern: re.Pattern[str]) -> Iterator[str]:
+    """'`if x` (line 4 of a.py)' of each note that matches: its first group, and its second, a line."""
+    for one in stack.frames:
+        for note in one.notes:
+            if found := pattern.fullmatch(note):
+                yield f"{found[1]} ({in_file(one, found[2])})"
+
+
+def first_match(stack: ToldStack, pattern: re.Pattern[str]) -> str:
+    """The innermost of these; ''."""
+    return next(matches(stack, pattern), "")

@@ -1,0 +1,127 @@
+"""A variable that differs between ranks as their calls do, and where it gets its value.
+
+see why config["bucket_kb"] is 128 on ranks 0-1 and 96 on ranks 2-3 (at train.py:31)
+
+see where step starts: in `while step < last` (line 49 of job.py) it is 300 on rank 2 and 400 on ranks 0-1,3
+
+scores is empty on rank 3, and an array of nothing is float64: say the dtype at job.py:38
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from distdbg.diagnose.wording import say_ranks, short_site
+from distdbg.render.hints.case import RANK, Case, in_file
+from distdbg.render.told_stacks import ToldStack
+
+_PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
+_SKIPS_THAT: Final = re.compile(r"(a `\w+` under .* \(line \d+)\) skips that")
+_NUMBERS: Final = re.compile(r"(?:^|, )([A-Za-z_]\w*) = (-?\d+)(?=,|$)")
+#: As `parting_values` says it.
+_KEYS: Final = re.compile(r"(\S+) (has (?:its keys in another order|other keys) on .*)")
+#: What makes an array of a list that is a variable.
+_MADE_OF: Final = re.compile(r"\bnp\.(?:array|asarray|stack|concatenate)\((\w+)\)")
+#: '`x = hash(name) % world` (line 11)', as the origin of an argument and as what sets it.
+_HASHED: Final = re.compile(r"^(?:\S+ is set by `)?([^`]*(?<![\w.])hash\(.*?)`? \((line \d+)\)$")
+_MADE: Final = re.compile(r"(\w+ = .*) \((line \d+)\)")
+_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
+
+
+def by_hash(case: Case) -> str:
+    """Of ranks that got another number from hash(): it is another one in each process for a text."""
+    for stack in case.told:
+        for one in stack.frames:
+            if found := next((m for note in one.notes if (m := _HASHED.search(note))), None):
+                return (
+                    f"hash() of a text is another number in each process: take a stable one, such as "
+                    f"zlib.crc32, for `{found[1]}` ({in_file(one, found[2])})"
+                )
+    return ""
+
+
+def by_rank_in_order(case: Case) -> str:
+    """Of groups that ranks make in different orders: what they go over depends on the rank."""
+    for one in case.told[0].frames[:1] if case.told else ():
+        for note in one.notes:
+            found = _MADE.fullmatch(note)
+            if found and RANK.search(found[1].partition("=")[2]):
+                return (
+                    "every rank must make the same groups in the same order, which here depends on the "
+                    f"rank: `{found[1]}` ({in_file(one, found[2])})"
+                )
+    return ""
+
+
+def by_values(case: Case) -> str:
+    """By a number that differs as the calls do, of the outermost caller that has one."""
+    for one in reversed(case.told[0].frames if case.told else ()):
+        for note in one.notes:
+            if found := _PARTED.fullmatch(note):
+                values = note.replace(f"{found[1]} = ", "").replace("; ", " and ")
+                skip = next(filter(None, map(_SKIPS_THAT.fullmatch, one.notes)), None)
+                if skip:
+                    file = os.path.basename(one.frame.file)
+                    return f"see why {found[1]} is {values}: {skip[1]} of {file}) skips that line"
+                return f"see why {found[1]} is {values} (at {short_site(str(one.frame))})"
+    return ""
+
+
+def by_keys(case: Case) -> str:
+    """By a dict or a set that ranks go over in different orders, of the outermost caller that has it."""
+    for one in reversed(case.told[0].frames if case.told else ()):
+        for at, note in enumerate(one.notes):
+            if found := _KEYS.match(note):
+                file, name = os.path.basename(one.frame.file), found[1]
+                made = next((n for n in one.notes[at:] if n.startswith(f"{name} is set by ")), "")
+                where = f": {made} of {file}" if made else f" ({short_site(str(one.frame))})"
+                return f"see where {name} gets its keys{where}; it {found[2]}"
+    return ""
+
+
+def by_empty(case: Case) -> str:
+    """Of arrays that differ in dtype: NumPy makes float64 of an empty list."""
+    ranks = case.root.ranks
+    if "get their dtype" not in case.root.advice or len(ranks) != 1:
+        return ""
+    values = case.session.ranks[ranks[0]].left_values
+    for one in case.told[0].frames if case.told else ():
+        for found in _MADE_OF.finditer(one.text):
+            if values.get((one.frame.file, one.frame.line), {}).get(found[1]) == "is 0 long":
+                return (
+                    f"{found[1]} is empty on {say_ranks(ranks)}, and an array of nothing is float64: "
+                    f"say the dtype at {short_site(str(one.frame)).partition(' (')[0]}"
+                )
+    return ""
+
+
+def by_round(case: Case) -> str:
+    """By a number of the loop that all are in, which is another one on the ranks of the cause."""
+    ranks = set(case.root.ranks)
+    mine = next((one for one in case.told if set(one.ranks) <= ranks), None)
+    other = next((one for one in case.told if not set(one.ranks) & ranks), None)
+    if mine is None or other is None:
+        return ""
+    theirs = {(loop, name): value for _, loop, name, value in _rounds(other)}
+    for file, loop, name, value in _rounds(mine):
+        there = theirs.get((loop, name), value)
+        if there != value:
+            return (
+                f"see where {name} starts: in {loop} of {file}) it is {value} on "
+                f"{say_ranks(mine.ranks, 3)} and {there} on {say_ranks(other.ranks, 3)}"
+            )
+    return ""
+
+
+def _rounds(stack: ToldStack) -> Iterator[tuple[str, str, str, str]]:
+    """File, '`while step < last` (line 49', name and value of each number in the head of a loop."""
+    for one in stack.frames:
+        loops = [found for note in one.notes if (found := _LOOP.fullmatch(note))]
+        for loop in loops:
+            for note in one.notes:
+                for name, value in _NUMBERS.findall(note):
+                    if re.search(rf"\b{re.escape(name)}\b", loop[1]):
+                        yield os.path.basename(one.frame.file), f"{loop[1]} ({loop[2]}", name, value

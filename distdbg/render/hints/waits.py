@@ -1,0 +1,66 @@
+"""Of a rank that waits for a lock of its own, or that a timer of its own has killed.
+
+see whether rank 1 holds that lock itself, by `with self._lock` (line 26 of cache.py): take an RLock, or
+lock once
+
+its timer is set at data.py:20: see on which path it is not cancelled
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from distdbg.record.entries import Frame
+from distdbg.render.enclosing import imported_beside, timers_in
+from distdbg.render.hints.case import Case, in_file
+
+_MOST_TIMERS: Final = 3
+_WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
+
+
+def by_timer(case: Case) -> str:
+    """Where the files of the rank set one."""
+    files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
+    for file in [*files]:
+        if (parsed := case.source.parsed(file)) is not None:
+            files |= dict.fromkeys(imported_beside(parsed, file))
+    set_at = [
+        f"{os.path.basename(file)}:{line}"
+        for file in files
+        if (parsed := case.source.parsed(file)) is not None
+        for line in timers_in(parsed)
+    ]
+    if not 0 < len(set_at) <= _MOST_TIMERS:
+        return ""
+    return f"its timer is set at {' and '.join(set_at)}: see on which path it is not cancelled"
+
+
+def by_own_lock(case: Case) -> str:
+    """By a `with` that stands around its own callers as well.
+
+    Only in one file, and of `self` in one class: elsewhere the same words are another lock.
+    """
+    seen = (stack.what for stack in case.told if stack.is_cause)
+    if not any("lock" in text for text in (*seen, *(fact.text for fact in case.root.evidence))):
+        return ""
+    for stack in case.told:
+        if not stack.is_cause or not stack.frames:
+            continue
+        first, *outer = stack.frames
+        wanted = first.text.removesuffix(":")
+        for one in outer:
+            for note in one.notes:
+                found = _WITH.fullmatch(note)
+                if found and found[1] == wanted and _are_of_one_class(first.frame, one.frame):
+                    return (
+                        f"see whether {case.who} holds that lock itself, by `{wanted}` "
+                        f"({in_file(one, found[2])}): take an RLock, or lock once"
+                    )
+    return ""
+
+
+def _are_of_one_class(one: Frame, other: Frame) -> bool:
+    classes = [frame.function.rpartition(".")[0] for frame in (one, other)]
+    return one.file == other.file and classes[0] == classes[1]

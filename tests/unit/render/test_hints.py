@@ -1,0 +1,245 @@
+"""Hints by the source of a program, each with a twin in which it would be wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.session import Activity
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.entries import Frame
+from distdbg.record.format import Exit, Status
+from distdbg.record.rank_state import RankState
+from distdbg.render.source_hint import with_source_hint
+from distdbg.render.source_line import SourceLines
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def hint(folder: Path, build: SessionBuilder) -> str:
+    source = SourceLines(str(folder), time.time_ns() + 10**15)
+    told = with_source_hint(build.session, diagnose(build.session), source)
+    assert told.root is not None
+    return told.root.advice
+
+
+EVALUATE = """\
+def compute(state):
+    if is_initialized():
+        all_reduce(state)
+def train():
+    all_reduce(grad)
+def main():
+    if rank == 0:
+        compute(state)
+    train()
+"""
+
+
+@pytest.mark.parametrize("condition", ["rank == 0", "loss < best", "world_size > 1"])
+def test_a_condition_of_the_rank_comes_before_one_that_holds_on_all(
+    tmp_path: Path, condition: str
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(EVALUATE.replace("rank == 0", condition))
+    build = SessionBuilder(3)
+    for rank in range(3):
+        inner = f"{path}:3 (compute) < {path}:8 (main)"
+        site, size = (f"{path}:5 (train) < {path}:9 (main)", 24) if rank else (inner, 2)
+        build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
+    told = hint(tmp_path, build)
+    if condition == "rank == 0":
+        assert told == (
+            "only rank 0 came to job.py:3, by `if rank == 0` (line 7 of job.py): all ranks of the group "
+            "have to make that call, or none"
+        )
+    elif condition == "loss < best":
+        assert told == (
+            "see whether all ranks decide `if loss < best` (line 7 of job.py) alike: rank 0 came to job.py:3 "
+            "by it"
+        )
+    else:
+        assert "world_size" not in told
+
+
+def test_a_condition_that_both_sides_stand_under_parts_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("def main():\n    if ready:\n        all_reduce(a)\n        all_reduce(b)\n")
+    build = SessionBuilder(3)
+    for rank in range(3):
+        site, size = (f"{path}:4 (main)", 24) if rank else (f"{path}:3 (main)", 2)
+        build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
+    assert "if ready" not in hint(tmp_path, build)
+
+
+LEAVING = """\
+def train(shards):
+    for epoch in range(9):
+        if not shards:
+            return
+        all_reduce(w)
+"""
+
+
+def test_the_return_by_which_a_rank_left_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(LEAVING)
+    build = SessionBuilder(2)
+    site = f"{path}:5 (train)"
+    build.op(0, "all_reduce", at_s=1, ended_s=2, site=site)
+    build.op(1, "all_reduce", at_s=1, ended_s=2, site=site)
+    build.op(1, "all_reduce", at_s=3, site=f"{path}:6 (other)")
+    build.exit(0, Exit.LEFT, at_s=2.5)
+    assert hint(tmp_path, build) == (
+        "see whether rank 0 left the loop by the `return` under `if not shards` (line 3): all ranks have to "
+        "decide that alike"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "is_of_rank"), [("lambda b: rank not in b", True), ("lambda b: b[0]", False)]
+)
+def test_groups_in_an_order_that_depends_on_the_rank(
+    tmp_path: Path, key: str, is_of_rank: bool
+) -> None:
+    path = tmp_path / "layout.py"
+    path.write_text(
+        f"def build(rank):\n    blocks = sorted(all, key={key})\n    for ranks in blocks:\n"
+        "        new_group(ranks)\n"
+    )
+    build = SessionBuilder(4)
+    site = f"{path}:4 (build)"
+    advice = "every rank must make the same groups in the same order, including groups it is not in"
+    what = "new_group #1 differs between ranks: group 0-1 on ranks 0-1, group 2-3 on ranks 2-3"
+    facts = {"type": "MismatchError", "what": what, "ranks": [0, 1, 2, 3], "hint": advice}
+    for rank in range(4):
+        error = {"error": json.dumps(facts)}
+        build.op(rank, "new_group", at_s=1, ended_s=2, site=site, status=Status.MISMATCH, **error)
+    told = hint(tmp_path, build)
+    assert told.startswith("every rank must make the same groups in the same order")
+    assert (
+        "`blocks = sorted(all, key=lambda b: rank not in b)` (line 2 of layout.py)" in told
+    ) is (is_of_rank)
+
+
+@pytest.mark.parametrize("called", ["hash(name)", "zlib.crc32(name)"])
+def test_roots_by_the_hash_of_a_text(tmp_path: Path, called: str) -> None:
+    path = tmp_path / "adam.py"
+    path.write_text(
+        "class Adam:\n    def __init__(self, names):\n"
+        f"        self.owner = {{name: {called} % 4 for name in names}}\n"
+        "    def step(self):\n        dist.broadcast(p, src=self.owner[name])\n"
+    )
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(rank, "broadcast", at_s=1, site=f"{path}:5 (step)", root=rank)
+    told = hint(tmp_path, build)
+    known = (
+        "hash() of a text is another number in each process: take a stable one, such as zlib.crc32, for "
+        "`self.owner = {name: hash(name) % 4 for name in names}` (line 3 of adam.py)"
+    )
+    assert (told == known) is (called == "hash(name)")
+
+
+SKIPPING = """\
+def average(net):
+    for p in net.parameters():
+        if p.grad is None:
+            continue
+        all_reduce(p.grad)
+"""
+
+
+def test_a_round_that_a_rank_skipped_is_the_hint_of_another_array_at_one_line(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(SKIPPING)
+    build = SessionBuilder(3)
+    site = f"{path}:5 (average)"
+    for rank in range(3):
+        sizes = [(48, 4), (48, 49), (48, 4)] if rank != 2 else [(48, 4), (48, 4)]
+        for at, size in enumerate(sizes[:2]):
+            end = {"ended_s": at + 1.5} if not at else {}
+            build.op(
+                rank, "all_reduce", at_s=at + 1, site=site, dtype="float32", inputs=[size], **end
+            )
+    session = build.session
+    verdict = diagnose(session)
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.MISMATCH
+    if not verdict.root.advice.startswith("another array on"):
+        pytest.fail(verdict.root.advice)
+    assert hint(tmp_path, build) == (
+        "see whether rank 2 skipped a round by the `continue` under `if p.grad is None` (line 3 of job.py)"
+    )
+
+
+ROUNDS = """\
+def main():
+    for _ in range(cfg.accumulate):
+        forward()
+    for _ in range(cfg.accumulate):
+        backward()
+def forward():
+    if self.next is not None:
+        send(y)
+def backward():
+    send(dz)
+"""
+
+
+def test_of_two_senders_in_two_loops_the_first_loop_is_the_hint(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(ROUNDS)
+    build = SessionBuilder(2)
+    sites = (f"{path}:8 (forward) < {path}:3 (main)", f"{path}:10 (backward) < {path}:5 (main)")
+    for rank, site in enumerate(sites):
+        op = build.op(rank, "send", at_s=1, peer=1 - rank, site=site)
+        build.wait(op, since_s=1)
+    assert hint(tmp_path, build) == (
+        "see whether `for _ in range(cfg.accumulate)` (line 2 of job.py) makes as many rounds on rank 1, "
+        "which left it, as on rank 0"
+    )
+
+
+PUBLISHING = """\
+def wait_for(path):
+    while not path.exists():
+        sleep(1)
+def prepare(path):
+    if get_rank() == 0:
+        write(temporary)
+        barrier()
+        os.replace(temporary, path)
+    else:
+        wait_for(path)
+"""
+
+
+@pytest.mark.parametrize("made", ["os.replace(temporary, path)", "log(path)"])
+def test_a_file_that_is_made_behind_the_op_in_which_its_maker_waits(
+    tmp_path: Path, made: str
+) -> None:
+    path = tmp_path / "tokens.py"
+    path.write_text(PUBLISHING.replace("os.replace(temporary, path)", made))
+    build = SessionBuilder(2)
+    build.op(0, "barrier", at_s=1, site=f"{path}:7 (prepare)")
+    build.session.ranks[1].activity = Activity(
+        state=RankState.ASLEEP,
+        since_ns=2 * 10**9,
+        why="in a loop of short sleeps",
+        site="tokens.py:3 (wait_for)",
+        stack=(Frame(str(path), 3, "wait_for"), Frame(str(path), 10, "prepare")),
+    )
+    told = hint(tmp_path, build)
+    if made == "log(path)":
+        assert told.startswith("`while not path.exists()` (line 2) waits for a file")
+    else:
+        assert told == (
+            "rank 0 makes the file that rank 1 waits for by `os.replace(temporary, path)` (line 8 of "
+            "tokens.py), behind the op that it is in (tokens.py:7): make it before"
+        )
