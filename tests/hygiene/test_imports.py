@@ -64,10 +64,33 @@ def existing(names: list[str]) -> list[str]:
     return [name for name in names if name in found]
 
 
-def test_an_observer_needs_neither_the_extension_nor_arrays() -> None:
-    for name in existing(["record", "control", "diagnose", "render", "export"]):
-        loaded = modules_after(f"import distdbg.{name}")
-        assert not loaded_of(loaded, HEAVY | NATIVE | {"distdbg.runtime", "distdbg.torch_bridge"})
+def modules_of(room: str) -> list[str]:
+    """All modules of a package: most `__init__` are a docstring, and importing one shows nothing."""
+    paths = (p for p in (PACKAGE / room).rglob("*.py") if p.name != "__main__.py")
+    parts = (("distdbg", *p.relative_to(PACKAGE).with_suffix("").parts) for p in sorted(paths))
+    return [".".join(one[:-1] if one[-1] == "__init__" else one) for one in parts]
+
+
+def loaded_by(room: str, names: set[str], *, but: set[str]) -> set[str]:
+    """Those of `names` that any module of a room loads, those of `but` apart."""
+    imports = [f"import {module}" for module in modules_of(room) if module not in but]
+    assert len(imports) + len(but) == len(modules_of(room)), "an exception that is gone"
+    assert len(imports) > 1
+    return loaded_of(modules_after("\n".join(imports)), names)
+
+
+#: What writes a record is in the rank; timelines of millions of slices are made by columns of NumPy.
+NEEDS_MORE = {"record": {"distdbg.record.writing"}, "export": set(modules_of("export/trace"))}
+LIGHT = ["record", "control", "diagnose", "render", "export", "view", "hosts", "follow", "client"]
+#: As the contract in pyproject.toml has them; the launcher is in both columns.
+IN_A_RANK = ["runtime", "check", "ops", "log", "control", "record", "secure", "debugger"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", existing(LIGHT))
+def test_an_observer_needs_neither_the_extension_nor_arrays(room: str) -> None:
+    heavy = HEAVY | NATIVE | {"distdbg.runtime", "distdbg.torch_bridge"}
+    assert not loaded_by(room, heavy, but=NEEDS_MORE.get(room, set()))
 
 
 def test_reading_a_record_needs_neither_the_extension_nor_arrays() -> None:
@@ -75,26 +98,31 @@ def test_reading_a_record_needs_neither_the_extension_nor_arrays() -> None:
     assert not loaded_of(loaded, HEAVY | NATIVE | OBSERVER_LIBRARIES | {"distdbg.runtime"})
 
 
-OBSERVERS = {
-    f"distdbg.{name}"
-    for name in (
-        "diagnose",
-        "render",
-        "export",
-        "tui",
-        "agent",
-        "hosts",
-        "follow",
-        "client",
-        "view",
-    )
-}
+_OBSERVING_ROOMS = [
+    "diagnose",
+    "render",
+    "export",
+    "tui",
+    "agent",
+    "hosts",
+    "follow",
+    "client",
+    "view",
+]
+OBSERVERS = {f"distdbg.{name}" for name in _OBSERVING_ROOMS}
+OBSERVING = OBSERVERS | OBSERVER_LIBRARIES | {"torch"}
 
 
-@pytest.mark.parametrize("name", existing(["runtime", "check", "launch", "testing", "debugger"]))
-def test_the_observed_column_loads_nothing_of_the_observers(name: str) -> None:
-    loaded = modules_after(f"import distdbg.{name}")
-    assert not loaded_of(loaded, OBSERVERS | OBSERVER_LIBRARIES | {"torch"})
+@pytest.mark.slow
+@pytest.mark.parametrize("room", existing(IN_A_RANK))
+def test_what_runs_in_a_rank_loads_nothing_of_the_observers(room: str) -> None:
+    assert not loaded_by(room, OBSERVING, but=set())
+
+
+@pytest.mark.parametrize("name", existing(["launch", "testing"]))
+def test_naming_the_launcher_or_the_test_tools_loads_no_observer(name: str) -> None:
+    """Some of their modules tell what the diagnosis finds, and load it when they do."""
+    assert not loaded_of(modules_after(f"import distdbg.{name}"), OBSERVING)
 
 
 def test_the_client_of_prometheus_is_loaded_for_those_alone_who_have_it_themselves() -> None:
