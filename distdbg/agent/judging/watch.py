@@ -5,7 +5,7 @@
 
 It looks again when the set of such ranks has changed, and now and then while it has not: a verdict says how
 long things last. What is proven is not diagnosed again. The root's agent diagnoses for all hosts; the
-others send it their accounts, and answer its probes (`tree.accounts`).
+others send it their accounts, and answer its probes (`hosts.accounts`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tail sampling: keeps ops that were slow, failed or are in a finding, for all ranks of this host.
 
 Decided by the first rank whose record says so. Other ranks of the host find theirs when they come to it, or
-look back to where they have been. Hosts tell each other (`agent.tree.keeps`), as far as it concerns them.
+look back to where they have been. Hosts tell each other (`hosts.tail_sampling`), as far as it concerns them.
 """
 
 from __future__ import annotations
