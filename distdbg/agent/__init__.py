@@ -31,6 +31,7 @@ pipes              connections that become pipes
 process_ends       ends of processes
 proxy              two sockets joined into one connection, in the agent's loop
 races              looks for message races while the job runs
+sockets            the other end of a TCP connection that a process reads from
 ssh                connects to an agent through ssh
 tracing            what an agent sends to an OpenTelemetry collector
 watched_rank       one rank of this host
