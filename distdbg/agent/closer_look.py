@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import distdbg
 from distdbg.agent.blockers import CHILD_WAITS, awaited_child, dead_child, lock_holder, read_locks
+from distdbg.agent.sockets import read_end
 from distdbg.agent.take_stacks import Target, take_one
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster
@@ -201,16 +202,18 @@ def take_look(
     stacks = None
     if stat.state != "D":
         stacks = take_one(target, began_ns + _STACKS_NS, native=native, softly=softly)
-    holder = child = awaited = ""
+    holder = child = awaited = sender = ""
     if stat.state == "S":
         child = dead_child(target.pid)
         if thread is not None and thread.wchan in CHILD_WAITS:
             awaited = awaited_child(target.pid)
+        if thread is not None and thread.reads_fd is not None:
+            sender = read_end(target.pid, thread.reads_fd, ranks)
         if thread is not None and thread.wchan in FILE_LOCKS:
             # The kernel gives the table piece by piece: a lock may slip through while others come and go.
             found = lock_holder(read_locks(), target.pid) or lock_holder(read_locks(), target.pid)
             holder = _say_process(found, ranks)
-    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks, holder, child, awaited)
+    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks, holder, child, awaited, sender)
 
 
 def _say_process(pid: int, ranks: Mapping[int, int]) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.wording import say_s, short_site
-from distdbg.record.observations import FILE_LOCK, WAITING_FOR_LOCK, waits_for_lock
+from distdbg.record.observations import FOR_WHOM, WAITING_FOR_LOCK, waits_for_lock
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import Level, level_of, limit_ns
 
@@ -154,9 +154,7 @@ def _say(seen: Activity, site: str) -> str:
     word = _WORDS.get(seen.state, str(seen.state))
     if waits_for_lock(seen.state, seen.why):
         word = WAITING_FOR_LOCK
-    elif seen.why.startswith(
-        FILE_LOCK
-    ):  # who holds it comes behind the place, which is another rank's
+    elif seen.why.startswith(FOR_WHOM):  # who that is comes behind the place
         return ", ".join(filter(None, (place(site), seen.why.partition(";")[0])))
     return f"{word} {place(site)}".rstrip()
 

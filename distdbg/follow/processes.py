@@ -57,11 +57,15 @@ class MainThread:
     is_futex: bool = False
     is_nap: bool = False
     """Whether it only lets time pass: nanosleep."""
+    reads_fd: int | None = None
+    """What it waits to read from."""
 
 
 #: x86-64 and arm64 numbers of the calls that mean something here.
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -1)
 _NAPS = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(os.uname().machine, ())
+#: read, readv, recvfrom, recvmsg.
+_READS = {"x86_64": (0, 19, 45, 47), "aarch64": (63, 65, 207, 212)}.get(os.uname().machine, ())
 #: kill and tkill have the signal behind one number, tgkill behind two.
 _KILLS = {"x86_64": (62, 200), "aarch64": (129, 130)}.get(os.uname().machine, ())
 _TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine, -1)
@@ -102,6 +106,7 @@ def read_main_thread(pid: int) -> MainThread | None:
         voluntary=voluntary,
         is_futex=number == _FUTEX,
         is_nap=is_nap,
+        reads_fd=int(words[1], 16) if number in _READS and len(words) > 1 else None,
     )
 
 

@@ -28,6 +28,7 @@ from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack, find_site
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import (
     CHILD_END,
+    DATA_FROM,
     DEAD_CHILD,
     FILE_LOCK,
     IN_LIBRARY,
@@ -66,6 +67,8 @@ class Look:
     """'4711 (loader) was killed by SIGSEGV'; ''."""
     awaited_child: str = ""
     """'4711 (sort), which sleeps (pipe_read)': of a process that waits for the end of one; ''."""
+    sender: str = ""
+    """Who is to send what it reads: 'rank 0 (127.0.0.1:38211)'; '' where it reads from no connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
             why += _others(first, second, own_package, with_libraries=bool(library))
         if why.startswith(FILE_LOCK) and second.lock_holder:
             why = f"{FILE_LOCK} that {second.lock_holder} holds{why.removeprefix(FILE_LOCK)}"
+        if second.sender and first.sender == second.sender:
+            why = DATA_FROM + second.sender
         if first.awaited_child and second.awaited_child:
             why = CHILD_END + second.awaited_child
         if second.dead_child:

@@ -16,11 +16,13 @@ from distdbg.record.memory_share import MemoryShare, its_share
 #: Of ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
 THREAD_RAISED: Final = "see why that thread raised: it was to make or do what this rank waits for"
-#: In hints that the source gives for the line where a rank is: they hold however the job ended.
+#: In hints that say what a rank waits for at its line: they hold however the job ended.
 OF_ITS_LINE: Final = (
     "holds that lock itself",
     " waits for a file: see who ",
     " makes the file that ",
+    " sends nothing: ",
+    "from accepting connections: ",
 )
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
@@ -45,7 +47,7 @@ def hint_of(found: RootCause) -> str:
         return next(filter(None, hints), "")
     if first.reason.startswith("MemoryError"):
         share = its_share(end, [one.end for one in (*found.ended, *found.victims)], has_raised=True)
-        return share.growth(first.rank) if share is not None else MORE_MEMORY
+        return share.advice(first.rank) if share is not None else MORE_MEMORY
     if _NO_SPACE.match(first.reason):
         return "free space there; what a rank prints does not fail so with --tee, which shows it all the same"
     if first.reason.startswith("FileNotFoundError"):

@@ -7,6 +7,7 @@ import re
 import sysconfig
 from functools import cache
 
+_COMPILED = (".pyx", ".pxd", ".pxi")
 _FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -17,6 +18,8 @@ def is_library(path: str) -> bool:
     """
     if path.startswith(_own()) or any(folder in path for folder in _FOLDERS):
         return True
+    if path.endswith(_COMPILED):
+        return True  # of Cython, which has the name alone: 'numpy/random/_common.pyx'
     return _STANDARD.search(path) is not None
 
 

@@ -24,17 +24,19 @@ class MemoryShare(NamedTuple):
     """How much the others had used."""
 
     others_nbytes: int
+    has_raised: bool
+    """Whether it ended by a MemoryError."""
 
     @property
     def text(self) -> str:
         """'the other ranks 56 MiB'."""
         return f"the other ranks {nbytes_text(self.others_nbytes)}"
 
-    def growth(self, rank: int) -> str:
-        """Of one that got no more memory."""
-        return f"see what grows on rank {rank} alone: a list, a cache, or views that keep large arrays alive"
-
     def advice(self, rank: int) -> str:
+        if self.has_raised:
+            return (
+                f"see what grows on rank {rank} alone: a list, a cache, a view that keeps its array"
+            )
         return (
             f"see what takes memory on rank {rank} alone: a scheduler, a watchdog or the program kills by "
             "SIGKILL at its limit, too"
@@ -55,4 +57,4 @@ def its_share(
         return None
     usual = median_high(used)
     is_more = end.max_rss_nbytes >= max(_TIMES * usual, usual + _MORE_NBYTES)
-    return MemoryShare(usual) if is_more else None
+    return MemoryShare(usual, has_raised) if is_more else None

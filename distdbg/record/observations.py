@@ -76,6 +76,12 @@ IN_LIBRARY: Final = "() of "
 FILE_LOCK: Final = "waiting for a file lock"
 #: ... where the one that holds it is a rank of this host.
 _HOLDER: Final = re.compile(rf"{FILE_LOCK} that rank (\d{{1,9}}) holds")
+#: The reason of a rank that reads from a connection: 'rank 0 (127.0.0.1:38211)' is to send.
+DATA_FROM: Final = "waiting for data from "
+#: ... whose process does not know of the connection yet.
+NOT_ACCEPTED: Final = ", which has not accepted the connection"
+#: Reasons that say more than that a rank is asleep, and for whom it waits.
+FOR_WHOM: Final = (FILE_LOCK, DATA_FROM)
 #: The reason of a rank that waits for a child process: '47 (sort), which sleeps (pipe_read)'.
 CHILD_END: Final = "waits for the end of its child process "
 #: ... of one that cannot end, since its output goes nowhere.
@@ -142,9 +148,7 @@ def phrase_of(seen: Sighting) -> str:
     if waits_for_lock(seen.state, seen.why):
         doing = WAITING_FOR_LOCK
     place = _place_of(seen.site)
-    if seen.why.startswith(
-        FILE_LOCK
-    ):  # who holds it comes behind the place, which is another rank's
+    if seen.why.startswith(FOR_WHOM):  # who that is comes behind the place, which is another rank's
         return ", ".join(filter(None, (place, seen.why.partition(";")[0])))
     if not doing:
         return place

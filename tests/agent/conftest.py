@@ -220,7 +220,11 @@ class Job:
         """End ranks and agent: at once, for the agent would stay another half second for ranks to come."""
         self.kill()
         for path in self.sockets:
-            with suppress(DistNetworkError), AgentClient.at(path) as client:
+            # It may leave by itself meanwhile, as its ranks have.
+            with (
+                suppress(DistNetworkError, ProcessLookupError),
+                AgentClient.at(path) as client,
+            ):
                 os.kill(client.hello["pid"], signal.SIGTERM)
         self.await_no_agent()
 

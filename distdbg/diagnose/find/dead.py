@@ -188,7 +188,9 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
         text = f"the process of rank {one.rank} {one.end.how}"
         at_ns = known_ns(session.time_ns(one.rank, one.end.ended_ns))
         found.append(Evidence(text=text, rank=one.rank, at_ns=at_ns))
-    if one.end is not None and one.end.signal == signal.SIGKILL and one.end.max_rss_nbytes:
+    is_out = one.reason.startswith("MemoryError")
+    is_out |= one.end is not None and one.end.signal == signal.SIGKILL
+    if one.end is not None and is_out and one.end.max_rss_nbytes:
         counted = ""
         if one.end.cause == "signal" and one.end.by == "launcher":  # which looks for every SIGKILL
             counted = "; the oom_kill counter did not rise"
@@ -208,8 +210,11 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
 
 def _share(session: Session, one: Ending) -> MemoryShare | None:
     ends = [log.end for log in session.ranks.values() if log.end is not None]
+    has_raised = one.reason.startswith("MemoryError")
     is_killed = one.end is not None and one.end.cause == "signal" and not one.reason
-    return its_share(one.end, ends) if is_killed and one.end is not None else None
+    if one.end is None or not (is_killed or has_raised):
+        return None
+    return its_share(one.end, ends, has_raised=has_raised)
 
 
 def _struck(session: Session, same: Sequence[Ending]) -> list[Evidence]:

@@ -29,9 +29,12 @@ from distdbg.record.format import Status
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import (
     CHILD_END,
+    DATA_FROM,
     FILE_LOCK,
+    FOR_WHOM,
     IN_LIBRARY,
     NO_OTHER_THREAD,
+    NOT_ACCEPTED,
     OTHER_THREAD,
     STOPPED_ITSELF,
     UNREAD,
@@ -228,6 +231,12 @@ def advice_of_reason(why: str) -> str:
         )
     if why.startswith(CHILD_END):
         return "see what that process waits for, or is still busy with"
+    if why.startswith(DATA_FROM) and why.endswith(NOT_ACCEPTED):
+        return "see what keeps that process from accepting connections: it may serve one at a time"
+    if found := re.match(rf"{DATA_FROM}(rank \d+|pid \d+ \(.*?\))", why):
+        return f"see why {found[1]} sends nothing: distdbg stacks shows where its threads are"
+    if why.startswith(DATA_FROM):
+        return "see whether the other end of that connection lives and answers; give the read a time limit"
     if why.startswith(FILE_LOCK) and (holder := _HOLDER.match(why)):
         return f"let {holder[1]} release that file lock before it waits for the others"
     if why.startswith(FILE_LOCK):
@@ -268,7 +277,7 @@ def _now(session: Session, ranks: tuple[int, ...], doing: Doing, end: ChainEnd |
     state = _IS.get(doing.state, f"is {doing.state.value}")
     if len(ranks) > 1:
         state = re.sub("^is ", "are ", state).replace("holds", "hold")
-    if doing.why.startswith(FILE_LOCK):
+    if doing.why.startswith(FOR_WHOM):
         state = f"{verb(ranks, 'is', 'are')} {doing.why.partition(';')[0]}"
     elif is_locked:
         state = verb(ranks, "waits for a lock", "wait for a lock")

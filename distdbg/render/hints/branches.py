@@ -115,10 +115,30 @@ def by_rounds(case: Case) -> str:
                 for loop in (n for n in one.notes if _LOOP.fullmatch(n)):
                     found = _LOOP.fullmatch(loop)
                     if found and loop not in beyond.notes and one.frame.line < beyond.frame.line:
+                        values = _values_in(case, found[1], ((mine, one), (other, beyond)))
                         return (
                             f"see whether {found[1]} ({in_file(one, found[2])}) makes as many rounds on "
                             f"{say_ranks(other.ranks, 3)}, which left it, as on {say_ranks(mine.ranks, 3)}"
+                            f"{values}"
                         )
+    return ""
+
+
+def _values_in(case: Case, text: str, sides: Sequence[tuple[ToldStack, ToldFrame]]) -> str:
+    """': cfg.accumulate is 8 on rank 1 and 4 on rank 2', of a name in the text that differs; ''."""
+    values = [
+        case.session.ranks[stack.ranks[0]].left_values.get(one.frame[:2], {})
+        for stack, one in sides
+    ]
+    head = text.rpartition(" in ")[2] if text.startswith("`for ") else text
+    for name, value in values[0].items():
+        other = values[1].get(name, value)
+        if value != other and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", head):
+            (mine, _), (theirs, _) = sides
+            return (
+                f": {name} is {value.removeprefix('= ')} on {say_ranks(mine.ranks, 3)} and "
+                f"{other.removeprefix('= ')} on {say_ranks(theirs.ranks, 3)}"
+            )
     return ""
 
 

@@ -211,7 +211,9 @@ class TCPStore(Store):
             raise connect_error(
                 self._label(),
                 error,
-                waited_s,
+                min(
+                    waited_s, self._timeout_s
+                ),  # how long it was to take, on a busy machine as well
                 details=[] if self._is_attempt else who_listens(self._host, self._port),
             ) from error
         except BaseException:

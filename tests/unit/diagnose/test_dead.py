@@ -69,6 +69,17 @@ def test_a_killed_rank_that_used_far_more_memory_than_the_others_is_told_so() ->
     assert finding.advice.startswith("see what takes memory on rank 1 alone")
 
 
+def test_who_got_no_more_memory_is_told_with_what_the_others_used() -> None:
+    build = trained(3)
+    build.exit(1, Exit.RAISED, at_s=2, what="MemoryError: 3.4 MiB", where="/job/data.py:7 (load)")
+    build.end(1, at_s=2.5, cause="exited", exit_code=1, max_rss_nbytes=595 << 20)
+    for rank in (0, 2):
+        build.end(rank, at_s=3, cause="exited", exit_code=1, max_rss_nbytes=56 << 20)
+    [finding] = [one for one in find(dead, build) if one.ranks == (1,)]
+    assert "rank 1 had used 595.0 MiB of memory at most, the other ranks 56.0 MiB" in texts(finding)
+    assert finding.advice.startswith("see what grows on rank 1 alone: a list, a cache")
+
+
 def test_an_exception_of_its_own_is_the_cause_and_those_who_lost_it_are_victims() -> None:
     build = trained(3)
     build.exit(1, Exit.RAISED, at_s=2, what="ValueError: no data", where="/job/data.py:7 (load)")

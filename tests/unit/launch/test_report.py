@@ -173,7 +173,7 @@ def test_who_got_no_more_memory_and_used_far_more_than_the_others_is_told_so() -
     ]
     text = told(grown, *usual)
     assert "memory: 595.0 MiB used at most (the other ranks 56.0 MiB)" in text
-    assert "  hint: see what grows on rank 1 alone: a list, a cache, or views" in text
+    assert "  hint: see what grows on rank 1 alone: a list, a cache, a view" in text
     alike = [replace(one, end=replace(one.end, max_rss_nbytes=500 << 20)) for one in usual]
     assert "the other ranks" not in told(grown, *alike)
     assert "hint: smaller batches" in told(grown, *alike)

@@ -69,6 +69,7 @@ def test_the_innermost_line_of_the_program_is_where_it_failed(
 def test_the_script_of_an_installed_package_is_no_program() -> None:
     assert is_library(str(Path(sysconfig.get_path("scripts")) / "train"))
     assert not is_library("/job/train.py")
+    assert is_library("numpy/random/_common.pyx")  # compiled by Cython
 
 
 def test_what_its_error_advises_is_kept_beside_it() -> None:

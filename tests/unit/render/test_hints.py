@@ -200,10 +200,15 @@ def test_of_two_senders_in_two_loops_the_first_loop_is_the_hint(tmp_path: Path) 
     for rank, site in enumerate(sites):
         op = build.op(rank, "send", at_s=1, peer=1 - rank, site=site)
         build.wait(op, since_s=1)
-    assert hint(tmp_path, build) == (
+    known = (
         "see whether `for _ in range(cfg.accumulate)` (line 2 of job.py) makes as many rounds on rank 1, "
         "which left it, as on rank 0"
     )
+    assert hint(tmp_path, build) == known
+    for rank, line, count in ((0, 3, 8), (1, 5, 4)):
+        values = {"_": f"= {rank}", "accumulate": f"= {rank}", "cfg.accumulate": f"= {count}"}
+        build.session.ranks[rank].left_values = {(str(path), line): values}
+    assert hint(tmp_path, build) == f"{known}: cfg.accumulate is 8 on rank 0 and 4 on rank 1"
 
 
 PUBLISHING = """\
