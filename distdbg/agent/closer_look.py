@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import distdbg
 from distdbg.agent.blockers import CHILD_WAITS, awaited_child, dead_child, lock_holder, read_locks
-from distdbg.agent.sockets import read_end
+from distdbg.agent.connection_end import read_end
 from distdbg.agent.take_stacks import Target, take_one
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from distdbg.agent.sockets import connections, read_end, say_address
+from distdbg.agent.connection_end import connections, read_end, say_address
 from distdbg.follow.processes import read_main_thread
 
 TABLE = """\
