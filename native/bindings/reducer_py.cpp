@@ -10,11 +10,13 @@ struct Names {
   PyObject* const comm = intern("comm");
   PyObject* const dtype = intern("dtype");
   PyObject* const expects = intern("expects");
+  PyObject* const is_first = intern("is_first");
   PyObject* const known = intern("known");
   PyObject* const lane = intern("lane");
   PyObject* const launch = intern("launch");
   PyObject* const next = intern("next");
   PyObject* const numel = intern("numel");
+  PyObject* const was_started = intern("was_started");
 };
 
 const Names& names() {
@@ -69,13 +71,16 @@ class ReducerOp {
       if (bucket.is_none()) return {};
     }
     const nb::tuple arguments = nb::make_tuple(theirs_, tensors, options);
+    const bool was_started = get(bucket, n.was_started).is(nb::handle(Py_True));
+    const bool is_foreseen = was_started && get(bucket, n.is_first).is(nb::handle(Py_False));
     nb::object work;
     {
       const Excluded below(*this);
       work = get(lane, n.launch)(lane, get(bucket, n.known), true, -1, false, get(bucket, n.comm),
-                                 start_, arguments);
+                                 start_, arguments, is_foreseen);
     }
     if (work.is(nb::handle(Py_NotImplemented))) return {};
+    if (!was_started) set(bucket, n.was_started, nb::handle(Py_True));
     set(model, n.expects, get(bucket, n.next));
     return work;
   }

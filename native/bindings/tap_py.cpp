@@ -163,12 +163,13 @@ class TappedOps {
   // An op from its begin until torch has it: what `start(*arguments)` returns, a Work, or where `is_boxed` what a
   // c10d op returns. Its LaneOp is found by the Work from then on; where `is_async`, torch tells its end. `lane`,
   // `known`: as in lane.py. A `limit_ns` below 0 is the group's own. NotImplemented: nothing was started, and the
-  // long way says why.
+  // long way says why. `is_foreseen`: all ranks are to start this op next, as they have agreed before, so at
+  // DETAIL it waits for no agreement once they have met.
   nb::object launch(nb::handle lane, nb::handle known, bool is_async, std::int64_t limit_ns,
                     bool is_boxed, std::string_view comm, nb::handle start,
-                    const nb::tuple& arguments) {
+                    const nb::tuple& arguments, bool is_foreseen) {
     Launched launched;
-    if (!start_op(lane, known, is_async, limit_ns, comm, start, arguments, launched))
+    if (!start_op(lane, known, is_async, limit_ns, comm, start, arguments, is_foreseen, launched))
       return nb::borrow(Py_NotImplemented);
     const nb::object tapped = get(lane, names().tapped);
     const nb::object groups = get(tapped, names().groups);
@@ -265,6 +266,7 @@ class TappedOps {
   // Leaves the control group alone from here on, so that it can be closed.
   void close() {
     is_closed_ = true;
+    met_.reset();
     parts_.reset();
   }
 
@@ -285,7 +287,7 @@ class TappedOps {
   // In the order of the group's ops. False: nothing has begun.
   bool start_op(nb::handle lane, nb::handle known, bool is_async, std::int64_t limit_ns,
                 std::string_view comm, nb::handle start, const nb::tuple& arguments,
-                Launched& launched) {
+                bool is_foreseen, Launched& launched) {
     const Names& n = names();
     const nb::object checked = get(lane, n.checked);
     const nb::object recorded = get(lane, n.recorded);
@@ -309,10 +311,14 @@ class TappedOps {
     set(recorded, n.count, owned(PyLong_FromUnsignedLongLong(seq)));
     launched.seq =
         checked.is_none() ? nb::object(nb::int_(seq)) : owned(PyIter_Next(get(lane, n.seqs).ptr()));
+    const OpPointer agreement = begun->agreement;
     launched.op = nb::cast(std::move(*begun));
     bool has_agreed = false;
     try {
-      if (is_detail) get(lane, n.agree)(launched.op, known, limit_ns);
+      if (is_detail && !(is_foreseen && have_met())) {
+        get(lane, n.agree)(launched.op, known, limit_ns);
+        met_ = agreement;
+      }
       has_agreed = true;
       launched.result = owned(PyObject_CallObject(start.ptr(), arguments.ptr()));
     } catch (nb::python_error& error) {
@@ -376,6 +382,9 @@ class TappedOps {
         nb::cast(TappedEnd(nb::borrow(op), nb::borrow(owner), followed, get(owner, n.on_failure))));
   }
 
+  // Whether the agreement that was waited for last has ended well: that wait gives up after a moment.
+  bool have_met() const { return met_ && met_->done() && !met_->error; }
+
   // Whether no agreement has failed that has ended; they end in order.
   bool have_agreed() {
     while (!unsettled_.empty() && unsettled_.front().agreement->done()) {
@@ -411,6 +420,7 @@ class TappedOps {
   const std::uint64_t group_;
   std::shared_ptr<Parts> parts_;
   std::deque<Unsettled> unsettled_;
+  OpPointer met_;  // see have_met; null: whoever waited has none of its own
   std::shared_ptr<const Control> page_;
   const Control* control_;  // of it, or of none
   bool is_closed_ = false;
@@ -446,7 +456,7 @@ void bind_tap(nb::module_& module) {
            nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "")
       .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),
            nb::arg("limit_ns"), nb::arg("is_boxed"), nb::arg("comm"), nb::arg("start"),
-           nb::arg("arguments"))
+           nb::arg("arguments"), nb::arg("is_foreseen") = false)
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
            nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))

@@ -8,22 +8,30 @@ Levels
     OFF, INFO   as in runtime/backends/checked
     DETAIL      a blocking op starts when all ranks have agreed. One that its caller does not wait for waits
                 for the agreement for a moment only: two ranks may start ops on two groups in different
-                orders, and wait for them later. Where the moment is over it starts as at INFO.
+                orders, and wait for them later. Where the moment is over it starts as at INFO. So does a
+                bucket of DDP that a pass before has started at its place, but for the first of a pass:
+                there the ranks meet.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError
+from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError, format_ranks
 from distdbg.native import NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, CheckedEngine, failed
-from distdbg.runtime.backends.checked.checked_pending import CheckedPending, Watch, is_usable_after
+from distdbg.runtime.backends.checked.checked_pending import (
+    CheckedPending,
+    Watch,
+    is_usable_after,
+    replace_intact,
+)
 from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.pending import TorchPending
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
 MOMENT_NS = 100_000_000
+#: What is started without waiting for all at DETAIL: any bucket of a pass but the first.
+_FORESEEN = re.compile(r"DDP bucket [1-9]")
 #: How a rank begins that tells the others that it watches no longer.
 UNWATCHED = "watches this job no longer: "
 #: How long a wait in torch goes on before the peers are looked at; then longer.
@@ -143,8 +153,34 @@ class TapEngine(CheckedEngine):
                 if not is_usable_after(error):
                     told = self.control.told_mismatch() or error
                     raise self._break(told) from error.__cause__
+                self._tell_early(error)
                 raise
             return self._started(call, None, agreement.seq)
+
+    def _agree(self, call: Call) -> int:
+        try:
+            return super()._agree(call)
+        except MismatchError as error:
+            self._tell_early(error)
+            raise
+
+    def _tell_early(self, error: DistError) -> None:
+        """Say who may not have waited: another rank that had a bucket of DDP at its place.
+
+        It gives the group up itself: if this rank did so first, that one would not hear of both lines.
+        """
+        if (
+            self.level != DETAIL
+            or not isinstance(error, MismatchError)
+            or not is_usable_after(error)
+        ):
+            return
+        own = self.control.names[self.control.rank]
+        sites = [site for side in error.sides for site in side["sites"]]
+        early = {r for site in sites if _FORESEEN.search(site["function"]) for r in site["ranks"]}
+        if early - {own}:
+            who = f"rank{'s' if len(early - {own}) > 1 else ''} {format_ranks(early - {own})}"
+            replace_intact(error, f"{who} may have started the op: then the group is unusable")
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
         """Wait on this thread, in slices, where torch allows that."""
@@ -205,6 +241,7 @@ class TapEngine(CheckedEngine):
         except MismatchError as told:
             if not is_usable_after(told):
                 self._break(told)
+            self._tell_early(told)
             return told
         except UsageError as told:
             return told

@@ -48,6 +48,7 @@ def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], A
         if known is None:
             return None
         bucket.lane, bucket.dtype, bucket.known = lane, tensor.dtype, known
+        bucket.was_started = False
         return bucket
 
     class ReducerGroup(kind):

@@ -32,12 +32,16 @@ _is_none = partial(is_, None)
 class Bucket:
     """One of the buckets of a Model, in the order in which they are reduced."""
 
-    __slots__ = ("comm", "dtype", "known", "lane", "next", "numel")
+    __slots__ = ("comm", "dtype", "is_first", "known", "lane", "next", "numel", "was_started")
 
-    def __init__(self, comm: str, numel: int) -> None:
+    def __init__(self, comm: str, numel: int, is_first: bool) -> None:
         #: What its op is called.
         self.comm = comm
         self.numel = numel
+        #: Whether a pass begins with it.
+        self.is_first = is_first
+        #: Whether a pass has started it when it was expected, so that ranks agreed on it here once.
+        self.was_started = False
         #: The one after it.
         self.next: Bucket | None = None
         #: Of its ops, as whoever watches has filled it in: where they run, and what they have in common.
@@ -76,6 +80,7 @@ class Model:
             Bucket(
                 bucket_name(at, [self._names[i] for i in each]),
                 sum(self._parameters[i].numel() for i in each),
+                at == 0,
             )
             for at, each in enumerate(buckets)
         )

@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 _OPS = (torch.distributed.ReduceOp.SUM, torch.distributed.ReduceOp.MAX)
 #: method: that of torch's group; kernel: torch's dispatcher, then as before; long: every step in Python.
 _WAYS = ("method", "kernel", "long")
+#: How long `await_true` waits for the other rank; less than the limit of the ranks.
+_PATIENCE_S = 60.0
 
 
 class Refusals:
@@ -87,7 +89,9 @@ def caught(function: Callable[[], object]) -> Exception:
 
 
 def await_true(look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
     while not look():
+        assert time.monotonic() < deadline, f"{look} was not true within {_PATIENCE_S:g} s"
         time.sleep(0.001)  # nothing but another look tells
 
 

@@ -42,6 +42,8 @@ from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.block import Block
 from distdbg.runtime.backends.checked.checked_pending import (
+    AT_INFO,
+    BEFORE_ALL,
     CheckedPending,
     Watch,
     as_started,
@@ -275,7 +277,7 @@ class CheckedEngine:
         except MismatchError as error:
             if self.level == OFF:
                 return
-            raise self._break(as_started(error)) from error.__cause__
+            raise self._break(as_started(error, self.when_started)) from error.__cause__
         except DistError as error:
             if self.level == OFF:
                 return
@@ -423,6 +425,11 @@ class CheckedEngine:
     def on_trouble(self, error: DistError) -> DistError:
         """Give the group up for this error."""
         return self._break(error)
+
+    @property
+    def when_started(self) -> str:
+        """Of an op that not all have agreed on: why it was started."""
+        return BEFORE_ALL if self.level == DETAIL else AT_INFO
 
     @property
     def is_watching(self) -> bool:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: Held while an op gets its error: it has one, however many threads wait for it.
 _ENDING = threading.Lock()
 
+#: Why the backend has an op that not all have agreed on.
+AT_INFO = "level INFO"
+BEFORE_ALL = "before all had agreed"
 #: An agreement in a broken group ends within this.
 _SOON_NS = 1_000_000_000
 
@@ -59,16 +62,20 @@ class Watch:
             agreement = self._agreement
             if agreement is not None and agreement.done():
                 self._agreement = None
-                await_started(agreement, NO_DEADLINE)
+                await_started(agreement, NO_DEADLINE, self._engine.when_started)
             try:
                 self._control.look(self.call, self._seq, self._started_ns, grace_ns)
             except CollectiveError:
                 if agreement is not None:  # it knows better, and ends soon in a broken group
                     with suppress(OpTimeout):
-                        await_started(agreement, self._engine.clock.now_ns() + _SOON_NS)
+                        self._await_soon(agreement)
                 raise
         except DistError as error:
             raise self._engine.on_trouble(error) from error.__cause__
+
+    def _await_soon(self, agreement: Agreement) -> None:
+        deadline_ns = self._engine.clock.now_ns() + _SOON_NS
+        await_started(agreement, deadline_ns, self._engine.when_started)
 
     def number(self, seq: int) -> None:
         """The op has a number now."""
@@ -225,21 +232,27 @@ def is_usable_after(error: DistError) -> bool:
     return isinstance(error, MismatchError) and not isinstance(error, PeerLost)
 
 
-def await_started(agreement: Agreement, deadline_ns: int) -> None:
+def await_started(agreement: Agreement, deadline_ns: int, when: str) -> None:
     """Wait for the agreement on an op that the backend has already."""
     try:
         agreement.wait(deadline_ns)
     except MismatchError as error:
-        raise as_started(error) from error.__cause__
+        raise as_started(error, when) from error.__cause__
 
 
-def as_started(error: MismatchError) -> MismatchError:
-    """A difference that was found when the backend had the op already."""
+def as_started(error: MismatchError, when: str) -> MismatchError:
+    """A difference that was found when the backend had the op already; `when`: why it had."""
     if is_usable_after(error):
-        error.details = [line for line in error.details if "still usable" not in line]
-        error.details.append(
-            "the op had been started (level INFO): outputs may hold anything, and the group is "
-            "unusable"
+        replace_intact(
+            error,
+            f"the op had been started ({when}): outputs may hold anything, and the group is unusable",
         )
-        error.hint = error.hint or "DISTDBG_DEBUG=detail compares before an op is started"
+        if when == AT_INFO:
+            error.hint = error.hint or "DISTDBG_DEBUG=detail compares before an op is started"
     return error
+
+
+def replace_intact(error: MismatchError, words: str) -> None:
+    """Say this of a difference in place of that the group is still usable."""
+    error.details = [line for line in error.details if "still usable" not in line]
+    error.details.append(words)
