@@ -106,6 +106,7 @@ stress: $(TESTS) $(STAMPS)/group-torch ## A hundred jobs that die at random mome
 	  tests/unit/runtime/test_random_arguments.py tests/ranks/test_known_calls_at_random.py \
 	  tests/ranks/test_record_kills.py $(ARGS)
 
+FUZZ_SECONDS = $(or $(patsubst --seconds=%,%,$(filter --seconds=%,$(ARGS))),60)
 FUZZERS := torch api debugger tree http link
 
 fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=600, each): records, by atheris where it installs, dumps, protocols, messages between hosts
@@ -115,7 +116,8 @@ fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=60
 	$(PY) tests/fuzz/legal_ops.py --ops=1000000
 	for program in test_tcp_hub test_fuzz_frames; do \
 	  sh scripts/sanitize.sh $(VENV) address,undefined $$program \
-	    $(or $(patsubst --seconds=%,%,$(filter --seconds=%,$(ARGS))),60) || exit 1; done
+	    $(FUZZ_SECONDS) || exit 1; done
+	sh scripts/libfuzzer.sh $(FUZZ_SECONDS)
 
 TORCH_VERSIONS := 2.4.1 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1
 

@@ -119,10 +119,11 @@ void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t 
       if (r == opener) return true;
       const RankState& state = segment_.rank(r);
       if (state.gate.load(std::memory_order_acquire) >= number) return false;
-      // One of another host that has left in good order may have come before, and its slot be on its way: where
-      // it has not, the first rank of its host says so.
-      return is_here_[r] ||
-             (scope == Scope::group && state.lost.load(std::memory_order_acquire) != 0);
+      // One of another host that is gone may have come before, and what it sent be on its way to the first rank of
+      // this host, which waits for it. Where that one has not come to this op, nobody has passed its first gate.
+      const bool is_opener_late = segment_.rank(opener).seq.load(std::memory_order_acquire) < seq_;
+      return is_here_[r] || (scope == Scope::group && is_opener_late &&
+                             state.lost.load(std::memory_order_acquire) != 0);
     });
     return;
   }

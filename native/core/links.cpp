@@ -65,9 +65,9 @@ void Links::tell_cause() {
 
 void Links::post(std::uint32_t peer, const Frame& frame, const Payload& payload) {
   notices_.link(peer);
-  unsent_.push_back(false);
-  transport_->post(peer, std::bit_cast<Envelope>(frame), payload, &unsent_.back());
-  if (unsent_.back()) unsent_.pop_back();
+  unsent_.push_back({peer, false});
+  transport_->post(peer, std::bit_cast<Envelope>(frame), payload, &unsent_.back().is_sent);
+  if (unsent_.back().is_sent) unsent_.pop_back();
 }
 
 void Links::settle(const Wait& wait, bool in_background) {
@@ -75,9 +75,15 @@ void Links::settle(const Wait& wait, bool in_background) {
   wait_until(
       wait, in_background,
       [&] {
-        return std::all_of(unsent_.begin(), unsent_.end(), [](bool is_sent) { return is_sent; });
+        return std::all_of(unsent_.begin(), unsent_.end(),
+                           [](const Sending& each) { return each.is_sent; });
       },
-      [](std::uint32_t) { return false; });
+      // Who is gone reads no more.
+      [&](std::uint32_t r) {
+        return !notices_.may_bring_more(r) &&
+               std::any_of(unsent_.begin(), unsent_.end(),
+                           [r](const Sending& each) { return each.peer == r && !each.is_sent; });
+      });
   unsent_.clear();
 }
 
@@ -102,7 +108,9 @@ void Links::want(const Wait& wait, bool in_background) {
   try {
     wait_until(
         wait, in_background, [&] { return wanted_.is_done; },
-        [&](std::uint32_t r) { return !wanted_.is_done && r == wanted_.peer; });
+        [&](std::uint32_t r) {
+          return !wanted_.is_done && r == wanted_.peer && !notices_.may_bring_more(r);
+        });
   } catch (...) {
     is_waiting_ = false;
     transport_->cancel(wanted_.into.data, wanted_.into.nbytes);
@@ -284,7 +292,7 @@ void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
   }
 }
 
-void Links::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
+void Links::lost(std::uint32_t peer, const std::string& why) { notices_.lost(peer, why); }
 
 void Links::corrupted(std::uint32_t peer, const std::string& link) {
   group_.break_group(Fault::network, static_cast<int>(peer), link);

@@ -112,7 +112,11 @@ class Links final : private Receiver {
   bool has_heard_timeout_ = false;
   std::uint32_t timeout_from_ = 0;
   Envelope timeout_envelope_{};
-  std::deque<bool> unsent_;
+  struct Sending {
+    std::uint32_t peer;
+    bool is_sent;
+  };
+  std::deque<Sending> unsent_;
 };
 
 }  // namespace distdbg

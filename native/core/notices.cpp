@@ -12,6 +12,8 @@ namespace distdbg {
 namespace {
 
 constexpr std::size_t most_text_nbytes = 256;
+// How soon a rank that leaves sees that the job has been aborted.
+constexpr std::int64_t leave_slice_ns = 20 * ns_per_ms;
 
 Payload text_piece(const std::string& text) {
   return one_piece(reinterpret_cast<const std::byte*>(text.data()), text.size());
@@ -22,6 +24,7 @@ Payload text_piece(const std::string& text) {
 Notices::Notices(Group& group)
     : group_(group),
       is_linked_(group.size(), false),
+      has_ended_(group.size(), false),
       texts_(group.size()),
       told_in_(group.size(), 0),
       heard_in_(group.size(), 0) {}
@@ -32,18 +35,23 @@ bool Notices::is_of_timeout(const Envelope& envelope) {
 }
 
 void Notices::connect(Transport& transport, std::uint32_t peer, const Wait& wait) {
-  is_linked_[peer] = true;
   try {
     transport.connect(peer, wait);
+    is_linked_[peer] = true;
   } catch (const Error& error) {
     if (error.fault() != Fault::network) throw;
     // Nothing new where it is lost already.
-    group_.note_lost(peer, "cannot be reached");
-    Error lost(Fault::peer_lost, group_.how_left(peer), error.error_number(),
-               static_cast<int>(peer));
-    lost.detail = error.what();
-    throw lost;
+    lost(peer, "cannot be reached");
+    Error unreached(Fault::peer_lost, group_.how_left(peer), error.error_number(),
+                    static_cast<int>(peer));
+    unreached.detail = error.what();
+    throw unreached;
   }
+}
+
+void Notices::lost(std::uint32_t peer, const std::string& why) {
+  has_ended_[peer] = true;
+  group_.note_lost(peer, why);
 }
 
 void Notices::tell(Transport& transport, Frame frame, const std::string& text) {
@@ -73,9 +81,25 @@ void Notices::tell_cause(Transport& transport) {
 }
 
 void Notices::tell_leave(Transport& transport) {
+  leave_words_ = whole_characters(group_.segment().rank(group_.rank()).why, most_text_nbytes);
   Frame frame{};
   frame.type = leave_type;
-  tell(transport, frame, group_.segment().rank(group_.rank()).why);
+  frame.nbytes = leave_words_.size();
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (!is_linked_[r] || has_ended_[r]) continue;
+    told_.push_back(r);
+    are_told_.push_back(false);
+    transport.post(r, std::bit_cast<Envelope>(frame), text_piece(leave_words_), &are_told_.back());
+  }
+  transport.poll();
+  const auto have_all = [&] {
+    for (std::size_t i = 0; i < told_.size(); ++i)
+      if (!are_told_[i] && !has_ended_[told_[i]]) return false;
+    return true;
+  };
+  const std::int64_t until = now_ns() + leave_limit_ns;
+  while (!have_all() && now_ns() < until && !group_.is_broken() && !group_.control().is_aborted())
+    transport.wait(leave_slice_ns, [&] { return transport.poll(); });
 }
 
 void Notices::tell_calls(Transport& transport, std::uint32_t peer) {
@@ -115,7 +139,10 @@ void Notices::arrived(Transport& transport, std::uint32_t peer, const Envelope& 
     return;
   }
   const std::string words = shown(texts_[peer]);
-  if (frame.type == leave_type) return group_.note_leave(peer, words);
+  if (frame.type == leave_type) {
+    has_ended_[peer] = true;
+    return group_.note_leave(peer, words);
+  }
   if (frame.fault < 0 || frame.fault > static_cast<std::int32_t>(Fault::breakpoint) ||
       frame.rank >= static_cast<std::int32_t>(group_.size()))
     throw Error(Fault::system, "a frame makes no sense");

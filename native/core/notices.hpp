@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,18 @@ class Notices {
   // Makes the way to it; Error(peer_lost) where there is none.
   void connect(Transport& transport, std::uint32_t peer, const Wait& wait);
   bool is_linked(std::uint32_t peer) const { return is_linked_[peer]; }
+  // The way to it has ended.
+  void lost(std::uint32_t peer, const std::string& why);
+  // Whether something of it may be on its way still by this transport. That it has left, or was lost, may be
+  // heard earlier by another: a wait for it ends with its own way.
+  bool may_bring_more(std::uint32_t peer) const { return is_linked_[peer] && !has_ended_[peer]; }
   // To all that are linked, once the group is broken; then nobody waits any longer.
   void tell_cause(Transport& transport);
   bool has_told_cause() const { return has_told_cause_; }
+  // Returns once that, and so all that was posted before, has left this process; not where the group is broken,
+  // or the others do not read for `leave_limit_ns`. Before the transport is closed.
   void tell_leave(Transport& transport);
+  static constexpr std::int64_t leave_limit_ns = 5'000'000'000;
   // Each rank is told once in an op, and answers when it is in that op, or further.
   void tell_calls(Transport& transport, std::uint32_t peer);
   bool has_heard_calls(std::uint32_t peer) const;
@@ -61,10 +70,14 @@ class Notices {
 
   Group& group_;
   std::vector<bool> is_linked_;          // by rank
+  std::vector<bool> has_ended_;          // by rank: it has said that it leaves, or was lost
   std::vector<std::string> texts_;       // by rank, of what arrives
   std::vector<std::uint64_t> told_in_;   // by rank, the op in which it was told of calls
   std::vector<std::uint64_t> heard_in_;  // and in which it told of its own
   bool has_told_cause_ = false;
+  std::string leave_words_;          // what is told when this rank leaves,
+  std::vector<std::uint32_t> told_;  // whom,
+  std::deque<bool> are_told_;        // and whether it has left this process
 };
 
 }  // namespace distdbg

@@ -112,7 +112,7 @@ void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
   }
 }
 
-void PointToPoint::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
+void PointToPoint::lost(std::uint32_t peer, const std::string& why) { notices_.lost(peer, why); }
 
 void PointToPoint::corrupted(std::uint32_t peer, const std::string& link) {
   group_.break_group(Fault::network, static_cast<int>(peer), link);

@@ -16,19 +16,19 @@ constexpr std::int64_t mixed_slice_ns = 500'000;
 
 void PointToPoint::watch(const Message& message, const Wait& wait,
                          std::int64_t& next_death_check_ns) {
+  // What one of another host has sent may be on its way still, by whatever way its end was heard.
   const auto has_left = [&](std::uint32_t r) {
-    return group_.segment().rank(r).left.load(std::memory_order_acquire) != 0;
+    return group_.segment().rank(r).left.load(std::memory_order_acquire) != 0 &&
+           (group_.is_here(r) || !notices_.may_bring_more(r));
   };
   const auto is_needed = [&](std::uint32_t r) {
-    {
-      // Asked again after a peer is seen to have left: what it sent before is in its channel.
-      const std::lock_guard lock(mutex_);
-      progress();
-    }
-    if (message.done()) return false;
-    if (message.peer != any_source) return static_cast<int>(r) == message.peer;
+    if (message.peer != any_source && static_cast<int>(r) != message.peer) return false;
+    // Asked again after a peer is seen to have left: what it sent before is in its channel.
+    const std::lock_guard lock(mutex_);
+    progress();
+    if (message.done() || (!group_.is_here(r) && notices_.may_bring_more(r))) return false;
+    if (message.peer != any_source || !has_left(r)) return true;
     // Any source: who left is no loss while somebody is there who may still send.
-    if (!has_left(r)) return true;
     for (std::uint32_t other = 0; other < group_.size(); ++other)
       if (other != group_.rank() && !has_left(other)) return false;
     return true;

@@ -141,13 +141,19 @@ bool TcpTransport::read(std::uint32_t rank, Link& link, Receiver& into) {
     receiver_.corrupted(rank, link.ends());
   } catch (const Error& error) {
     if (error.fault() != Fault::system) throw;
+    has_moved |= !link.stream.has_ended();
     link.stream.fail(EPROTO);  // no frame of ours: whatever follows cannot be understood
-    has_moved = true;
   }
   return has_moved;
 }
 
 bool TcpTransport::move(std::uint32_t rank, Peer& peer) {
+  const bool has_moved = move_all(rank, peer);
+  if (has_moved) peer.ended_ns = 0;  // what its other connections carry comes slowly, but it comes
+  return has_moved;
+}
+
+bool TcpTransport::move_all(std::uint32_t rank, Peer& peer) {
   bool has_moved = false;
   JointReceiver whole(peer.joint, receiver_);
   for (const auto& link : peer.links) link->stream.begin_round();
@@ -321,6 +327,8 @@ bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
   }
   for (const auto& lane : peer.lanes) {
     const Link& link = lane->link;
+    if (!lane->is_outgoing && peer.joint.is_open())
+      has_all_ended &= link.stream.has_ended() || link.inbox.has_ended();
     if (ended == nullptr && link.stream.has_ended() && !link.inbox.has_ended()) ended = &link;
   }
   if (ended == nullptr) return false;

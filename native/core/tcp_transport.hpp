@@ -90,7 +90,7 @@ class TcpTransport final : public Transport {
     bool wants_lanes = false;
     bool has_tried_lanes = false;
     std::string lost;           // why; '' while it is not
-    std::int64_t ended_ns = 0;  // when the first of its links ended
+    std::int64_t ended_ns = 0;  // when the first of its links ended, or something moved after that
   };
 
   bool is_ours() const;
@@ -115,6 +115,7 @@ class TcpTransport final : public Transport {
       if (is_active(peer, *lane)) function(lane->link);
   }
   bool move(std::uint32_t rank, Peer& peer);
+  bool move_all(std::uint32_t rank, Peer& peer);
   std::vector<std::uint32_t> ready_ranks();
   void look_for_silence();
   static bool has_left_by(const Peer& peer, const Link& said);

@@ -126,6 +126,39 @@ void test_a_large_message_needs_all_its_connections() {
   }
 }
 
+// Its sender is killed once the kernel has all of it; the end of one connection comes first.
+void test_a_large_message_outlives_its_sender() {
+  constexpr std::uint64_t nbytes = split_nbytes + 5;
+  constexpr std::uint64_t half = share_begin(nbytes, 2, 1);
+  const auto payload = pattern(nbytes, 3);
+  TcpRanks ranks(2, false);
+  RawPeer peer(ranks);
+  const RawPeer lane(ranks, is_lane);
+  Envelope whole = envelope_of(nbytes, 9);
+  whole.nbytes |= std::uint64_t{1} << lanes_shift;
+  const Envelope share{nbytes - half, {half, nbytes}};
+  std::thread sender([&] {
+    peer.send(&whole, sizeof whole);
+    peer.send(payload.data(), half);
+    peer.socket.close();
+    lane.send(&share, sizeof share);
+  });
+  const auto has_first_half = [&] {
+    const auto& coming = ranks.keeper(0).coming(1);
+    return coming.size() == nbytes && coming[half - 1] == payload[half - 1];
+  };
+  ranks.run_until(has_first_half);
+  sender.join();
+  for (int i = 0; i < 100; ++i) ranks.at(0).poll();  // the end has been seen
+  CHECK(ranks.keeper(0).losses.empty());
+  std::thread rest([&] { lane.send(payload.data() + half, nbytes - half); });
+  ranks.run_until([&] { return !ranks.keeper(0).kept.empty(); });
+  rest.join();
+  check_kept(ranks.keeper(0).kept[0], 1, 9, payload);
+  ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
+  CHECK(!says(ranks.keeper(0).losses[0].second, "in the middle"));
+}
+
 void test_who_cannot_be_reached_is_told_with_both_ends() {
   TcpRanks ranks(2, false);
   const std::string gone = ranks.hubs[0]->address();
@@ -162,6 +195,7 @@ int main() {
   test_who_has_left_by_one_connection_is_not_lost_by_the_other();
   test_who_comes_too_late_is_told_so();
   test_a_large_message_needs_all_its_connections();
+  test_a_large_message_outlives_its_sender();
   test_who_cannot_be_reached_is_told_with_both_ends();
   test_nothing_is_paced_within_a_machine();
   return 0;
