@@ -48,6 +48,8 @@ def hint_of(found: RootCause) -> str:
     if first.reason.startswith("MemoryError"):
         share = its_share(end, [one.end for one in (*found.ended, *found.victims)], has_raised=True)
         return share.advice(first.rank) if share is not None else MORE_MEMORY
+    if first.reason.startswith(f"OSError: [Errno {errno.EMFILE}]"):
+        return "close the files that it opens, in a loop perhaps, or raise the limit (ulimit -n)"
     if _NO_SPACE.match(first.reason):
         return "free space there; what a rank prints does not fail so with --tee, which shows it all the same"
     if first.reason.startswith("FileNotFoundError"):

@@ -55,11 +55,11 @@ def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
 
 
 def hint_of_timer(diagnosis: Diagnosis | None) -> str:
-    """Where a rank sets the timer that has killed it, by its source; '' where that is not known."""
-    known = (
-        diagnosis is not None and diagnosis.kind == DEAD_RANK and "timer is set" in diagnosis.advice
-    )
-    return diagnosis.advice if diagnosis is not None and known else ""
+    """Where a rank sets the timer, or sends the signal, that may have killed it, by its source; ''."""
+    if diagnosis is None or diagnosis.kind != DEAD_RANK:
+        return ""
+    is_known = any(word in diagnosis.advice for word in ("timer is set", "signals are sent at"))
+    return diagnosis.advice if is_known else ""
 
 
 def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:

@@ -266,6 +266,18 @@ def timers_in(source: Source) -> list[int]:
     return sorted(found)
 
 
+def kills_in(source: Source) -> list[int]:
+    """The lines that send a signal by os.kill or os.killpg."""
+    calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    return sorted(
+        {
+            node.lineno
+            for node in calls
+            if _called(node) in ("kill", "killpg") and len(node.args) == 2
+        }
+    )
+
+
 def is_in_body(block: ast.If, line: int) -> bool:
     """Whether a line within an `if` is where its condition holds."""
     return block.body[0].lineno <= line <= node_line(block.body[-1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from distdbg.diagnose.session import Session
@@ -19,6 +20,7 @@ from distdbg.render.enclosing import Function, Loop, Source, path_to
 
 _MOST_NAMES: Final = 5
 _MOST_SIDES: Final = 3
+_MOST_LOST: Final = 2
 #: What a loop goes over, or takes: that matters where a line fails with it.
 _ARRAY: Final = re.compile(r"\w+\[")
 
@@ -35,6 +37,9 @@ def say_left_values(
     if not known:
         return ""
     names = names_around(source, frame.line, of_line=of_line)
+    # What is not a number is news wherever it stands.
+    lost = (name for values in known.values() for name, text in values.items() if text == "= nan")
+    names = [*dict.fromkeys((*names, *islice(lost, _MOST_LOST)))]
     said = [text for name in names if (text := _say(name, known, len(ranks), of_line=of_line))]
     return ", ".join(said[:_MOST_NAMES])
 

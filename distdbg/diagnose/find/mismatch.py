@@ -27,7 +27,7 @@ from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue,
 from distdbg.diagnose.find.sides import find_sides, odd_ranks
 from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
-from distdbg.diagnose.find.two_threads import two_threads
+from distdbg.diagnose.find.two_threads import are_of_threads, two_threads
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
@@ -105,6 +105,9 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     members = {error.rank for error in errors} | set(calls) | set(first.named)
     # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
+    threads = _threads(session, calls)
+    if threads is not None and are_of_threads(session, calls):
+        odd = set()  # each made its calls in another order, by chance
     meant = calls_meant_elsewhere(session, matched, calls) if first.seq and not odd else {}
     odd = odd or set(meant)
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
@@ -140,7 +143,6 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     if left is not None and first.what:
         evidence.insert(0, as_told(first.what))
     advice = led.advice if led else (new.advice if new else "")
-    threads = _threads(session, calls)
     if threads is not None and led is None:
         evidence.insert(0, threads)
         advice = TWO_THREADS

@@ -14,6 +14,7 @@ from typing import Final
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.find.astray import Miss, taken_messages, unmatched_messages
+from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.parted import Parted, tell_parting
 from distdbg.diagnose.find.used_wrong_group import used_wrong_group
@@ -168,6 +169,7 @@ def _finding(
         advice=next((miss.advice for miss in astray if miss.advice), "")
         or parted.advice
         or _advice_of_none(session, end, how, ranks)
+        or _advice_of_exit(session, ranks)
         or _advice(how, ranks),
         numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
     )
@@ -308,8 +310,10 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
             Exit.LEFT: "left: it called destroy_process_group",
             Exit.RETURNED: "returned from its program",
         }
+        call = exit_call(session, rank) if log.exit is Exit.RETURNED else None
+        how = text.get(log.exit, "raised")
         return Evidence(
-            text=f"rank {rank} {text.get(log.exit, 'raised')}",
+            text=f"rank {rank} {how}" if call is None else call.text.replace(": ", " ", 1),
             rank=rank,
             at_ns=known_ns(session.time_ns(rank, log.exit_ns)),
         )
@@ -395,6 +399,18 @@ def _advice_of_none(session: Session, end: ChainEnd, how: str, ranks: tuple[int,
         f"{say_ranks(ranks, 3)} made no op at all: see what keeps {verb(ranks, 'it', 'them')} from {site}: a "
         "condition, or a loop with zero rounds"
     )
+
+
+def _advice_of_exit(session: Session, ranks: tuple[int, ...]) -> str:
+    """Where a rank alone ended its program by a call; ''."""
+    sites = {exit_site(session, rank) for rank in ranks}
+    returned = all(
+        session.ranks[rank].exit is Exit.RETURNED for rank in ranks if rank in session.ranks
+    )
+    site = sites.pop() if len(sites) == 1 and returned else ""
+    if not site:
+        return ""
+    return f"see why {site} ends the program of {say_ranks(ranks, 3)}: all ranks have to decide that alike"
 
 
 def _advice(how: str, ranks: tuple[int, ...]) -> str:

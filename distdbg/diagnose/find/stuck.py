@@ -53,6 +53,8 @@ _IS: Final = {
     RankState.BLOCKED_IO: "is blocked in I/O",
     RankState.ASLEEP: "is asleep",
 }
+#: A rank that waits for a result of multiprocessing.Pool.
+_OF_POOL: Final = f"{IN_LIBRARY}pool.py"
 #: Ranks that are compared.
 _MOST_ALIKE: Final = 16
 #: Who holds a file lock, in the reason of who waits for it.
@@ -223,6 +225,10 @@ def advice_of_reason(why: str) -> str:
         return "none of its threads goes on: see what the other ones wait for, and who was to give it to them"
     if OTHER_THREAD in why and IN_LIBRARY not in why.partition(OTHER_THREAD)[0]:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
+    if why.endswith(_OF_POOL):
+        return (
+            "see whether a worker of that pool ended: Pool never notices (concurrent.futures would)"
+        )
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"
     if why.startswith(CHILD_END) and UNREAD in why:

@@ -7,13 +7,13 @@ It is no call too many or too few: each rank made its calls in another order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from distdbg.diagnose.find.order_inversion import threads_at_one_time
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import say_ranks, site_of
 
 ADVICE: Final = (
@@ -21,6 +21,8 @@ ADVICE: Final = (
 )
 #: Ranks that are looked at.
 _MOST: Final = 64
+#: Ops of a rank, from the last back.
+_MOST_OPS: Final = 2_000
 
 
 def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence | None:
@@ -40,3 +42,16 @@ def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence 
     label = session.groups[group].label
     text = f"two threads of {say_ranks(found)} issue ops on group '{label}' at one time: {told}"
     return Evidence(text=text, rank=rank, ranks=tuple(found), op=ops[0])
+
+
+def are_of_threads(session: Session, calls: Mapping[int, OpRef]) -> bool:
+    """Whether the lines at which these calls differ are of two threads on one of the ranks."""
+    lines = {session.stacks[session.ranks[op.rank].ops.stack[op.at]][:1] for op in calls.values()}
+    for rank in [*calls][:_MOST] if len(lines) > 1 else ():
+        ops = session.ranks[rank].ops
+        threads: dict[Stack, int] = {}
+        for at in range(len(ops) - 1, max(len(ops) - _MOST_OPS, 0) - 1, -1):
+            threads.setdefault(session.stacks[ops.stack[at]][:1], ops.thread[at])
+        if len({threads[line] for line in lines if line in threads}) > 1:
+            return True
+    return False

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Final
 
 from distdbg.record.entries import Frame
-from distdbg.render.enclosing import imported_beside, timers_in
+from distdbg.render.enclosing import Source, imported_beside, kills_in, timers_in
 from distdbg.render.hints.case import Case, in_file
 
 _MOST_TIMERS: Final = 3
@@ -22,19 +23,35 @@ _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
 
 def by_timer(case: Case) -> str:
     """Where the files of the rank set one."""
+    set_at = _calls_in_files(case, timers_in)
+    if not 0 < len(set_at) <= _MOST_TIMERS:
+        return ""
+    return f"its timer is set at {' and '.join(set_at)}: see on which path it is not cancelled"
+
+
+def _calls_in_files(case: Case, find: Callable[[Source], list[int]]) -> list[str]:
+    """'data.py:20': in the files of the first stack, and in those that they import."""
     files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
     for file in [*files]:
         if (parsed := case.source.parsed(file)) is not None:
             files |= dict.fromkeys(imported_beside(parsed, file))
-    set_at = [
+    return [
         f"{os.path.basename(file)}:{line}"
         for file in files
         if (parsed := case.source.parsed(file)) is not None
-        for line in timers_in(parsed)
+        for line in find(parsed)
     ]
-    if not 0 < len(set_at) <= _MOST_TIMERS:
+
+
+def by_kill(case: Case) -> str:
+    """Where the files of the rank send a signal: it may be the sender itself, by its process group."""
+    sent_at = _calls_in_files(case, kills_in)
+    if not 0 < len(sent_at) <= _MOST_TIMERS:
         return ""
-    return f"its timer is set at {' and '.join(set_at)}: see on which path it is not cancelled"
+    return (
+        f"signals are sent at {' and '.join(sent_at)}: see whether that hits {case.who} itself; a child "
+        "shares its process group without start_new_session=True"
+    )
 
 
 def by_own_lock(case: Case) -> str:
