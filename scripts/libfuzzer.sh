@@ -21,7 +21,7 @@ cd native/core
   ../tests/libfuzzer_frames.cpp crc32c.cpp sha256.cpp store_wire.cpp tcp_wire.cpp
 cd "../../$build"
 mkdir -p corpus
-DISTDBG_SEEDS=corpus ./frames
+FRAMES_SEEDS=corpus ./frames
 # 4,096 bytes: what comes after them is as what came before.
 ./frames -max_len=4096 -max_total_time="$seconds" -rss_limit_mb=512 -malloc_limit_mb=64 -timeout=5 \
   -print_final_stats=1 -verbosity=0 corpus

@@ -1,7 +1,7 @@
 // The same as test_fuzz_frames.cpp, by Clang's libFuzzer: it compares more than branches, and so finds more.
 // Built and run by scripts/libfuzzer.sh.
 //
-// With DISTDBG_SEEDS=folder it only writes there what is right, one file each, to begin with.
+// With FRAMES_SEEDS=folder it only writes there what is right, one file each, to begin with.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include "fuzz_frames.hpp"
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  const char* const folder = std::getenv("DISTDBG_SEEDS");
+  const char* const folder = std::getenv("FRAMES_SEEDS");
   if (folder == nullptr) return 0;
   int count = 0;
   for (const distdbg::Bytes& seed : distdbg::seeds())
