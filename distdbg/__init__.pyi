@@ -233,6 +233,18 @@ from distdbg.runtime.api.p2p import (
 from distdbg.runtime.api.p2p import (
     send as send,
 )
+from distdbg.runtime.api.process_groups import (
+    GroupMember as GroupMember,
+)
+from distdbg.runtime.api.process_groups import (
+    GroupName as GroupName,
+)
+from distdbg.runtime.api.process_groups import (
+    ProcessGroup as ProcessGroup,
+)
+from distdbg.runtime.api.process_groups import (
+    group as group,
+)
 from distdbg.runtime.api.queries import (
     get_backend as get_backend,
 )
@@ -320,18 +332,6 @@ from distdbg.runtime.backends.registry import (
 from distdbg.runtime.backends.registry import (
     is_xccl_available as is_xccl_available,
 )
-from distdbg.runtime.groups.group import (
-    GroupMember as GroupMember,
-)
-from distdbg.runtime.groups.group import (
-    GroupName as GroupName,
-)
-from distdbg.runtime.groups.group import (
-    ProcessGroup as ProcessGroup,
-)
-from distdbg.runtime.groups.group import (
-    group as group,
-)
 from distdbg.runtime.groups.levels import (
     get_debug_level as get_debug_level,
 )
@@ -389,11 +389,11 @@ from distdbg.runtime.parallel.hooks import (
 from distdbg.runtime.parallel.reducer.bucket import (
     GradBucket as GradBucket,
 )
-from distdbg.runtime.process.init import (
-    default_pg_timeout as default_pg_timeout,
+from distdbg.runtime.process.destroy import (
+    destroy_process_group as destroy_process_group,
 )
 from distdbg.runtime.process.init import (
-    destroy_process_group as destroy_process_group,
+    default_pg_timeout as default_pg_timeout,
 )
 from distdbg.runtime.process.init import (
     init_process_group as init_process_group,

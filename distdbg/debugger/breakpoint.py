@@ -46,7 +46,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.members.lost_members import find_gone
-from distdbg.runtime.process.world import World, current
+from distdbg.runtime.process.world import World, current, world_of
 from distdbg.runtime.recorder.recorded_waits import aside
 
 #: How often who waits looks: soon at first, then less and less often.
@@ -170,7 +170,7 @@ class _Meeting:
             self._stop(stop)
         with aside(self._group, Aside.BREAKPOINT, self._seq, members=self._ranks):
             try:
-                with served(self._group.world):  # all of them sit at the breakpoint
+                with served(world_of(self._group)):  # all of them sit at the breakpoint
                     end = self._await_end()
                 self._leave()
             except (DistStoreError, DistNetworkError) as error:

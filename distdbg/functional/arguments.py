@@ -10,7 +10,8 @@ from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api.arguments import Array
 from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.arrays.buffers import as_array
-from distdbg.runtime.groups.group import GroupMember, ProcessGroup, resolve
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import GroupMember, resolve
 from distdbg.runtime.mesh import DeviceMesh
 
 #: A group; a mesh of one dimension; a mesh and one of its dimensions; None: the default group.

@@ -19,7 +19,7 @@ from distdbg.runtime.api.arguments import Array
 from distdbg.runtime.api.integers import to_ints
 from distdbg.runtime.api.options import Timeout
 from distdbg.runtime.arrays.buffers import copy_of, empty_like, join_along, stack_parts, zeros_like
-from distdbg.runtime.groups.group import to_group_rank
+from distdbg.runtime.groups.group_argument import to_group_rank
 
 
 def all_reduce(

@@ -23,7 +23,7 @@ from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array, check_one_dtype
 from distdbg.runtime.api.options import Timeout
 from distdbg.runtime.arrays.buffers import empty_like, zeros_like
-from distdbg.runtime.groups.group import to_group_rank
+from distdbg.runtime.groups.group_argument import to_group_rank
 
 
 def all_gather_list(

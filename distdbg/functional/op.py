@@ -16,9 +16,9 @@ import numpy as np
 from distdbg.errors import UsageError
 from distdbg.ops.call import Call
 from distdbg.runtime.api.arguments import Array
-from distdbg.runtime.api.coalescing import limited, start_all
 from distdbg.runtime.api.options import Timeout
 from distdbg.runtime.arrays.torch_arrays import is_tensor, wants_gradient
+from distdbg.runtime.groups.coalesced import limited, start_all
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.handles.work import Work
 

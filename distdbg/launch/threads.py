@@ -18,8 +18,9 @@ from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, for
 from distdbg.record.durations import duration_text
 from distdbg.runtime.process import world as worlds
 from distdbg.runtime.process.debugger_seam import hold_on_error
+from distdbg.runtime.process.destroy import destroy_process_group
 from distdbg.runtime.process.exit_reason import leave
-from distdbg.runtime.process.init import destroy_process_group, init_process_group, is_initialized
+from distdbg.runtime.process.init import init_process_group, is_initialized
 from distdbg.runtime.store import HashStore
 
 Result = TypeVar("Result")

@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 from distdbg.runtime.backends.registry import Backend
-from distdbg.runtime.process.init import destroy_world, init_process_group
+from distdbg.runtime.process.destroy import destroy_world
+from distdbg.runtime.process.init import init_process_group
 from distdbg.runtime.process.world import World, use
 from distdbg.runtime.store import HashStore, Store
 from distdbg.testing.store_engine import StoreEngine

@@ -22,7 +22,8 @@ from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.groups.group_join import meet, part
 from distdbg.runtime.groups.membership import Creation
 from distdbg.runtime.members.member_liveness import Lives
-from distdbg.runtime.process.init import destroy_process_group, init_process_group
+from distdbg.runtime.process.destroy import destroy_process_group
+from distdbg.runtime.process.init import init_process_group
 from distdbg.runtime.process.world import World, current, set_watching, use
 from distdbg.runtime.recorder.recorded_waits import aside
 from distdbg.runtime.store import PrefixStore, Store

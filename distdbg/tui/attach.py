@@ -9,17 +9,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from textual.app import SuspendNotSupported
 
 from distdbg.record.rank_state import RankState
-
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
+from distdbg.tui.view import Dashboard
 
 #: The exit codes of who leaves a debugger by Ctrl-C.
 _LEFT: Final = (-signal.SIGINT, 128 + signal.SIGINT)
+
+
+class TerminalApp(Dashboard, Protocol):
+    """A dashboard that can give its terminal away for a while."""
+
+    def suspend(self) -> contextlib.AbstractContextManager[None]:
+        """Step aside until the block ends."""
+        ...
 
 
 def attach_command(rank: int, address: str) -> list[str]:
@@ -27,7 +33,7 @@ def attach_command(rank: int, address: str) -> list[str]:
     return ["attach", "--rank", str(rank), address]
 
 
-def attach(app: TopApp, rank: int) -> None:
+def attach(app: TerminalApp, rank: int) -> None:
     """Do it here, or say which command does it elsewhere."""
     address = app.feed.address
     if not app.feed.can_change or not address or app.snapshot.is_over:

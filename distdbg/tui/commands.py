@@ -6,26 +6,74 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from textual.content import Content
+from textual.theme import Theme
 
 from distdbg.tui.cells import one_line
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.sorting import sort_by, table_of
+from distdbg.tui.view import Dashboard
 from distdbg.tui.views import VIEWS
 from distdbg.view.feed import Action
-
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
 
 
 class CommandError(Exception):
     """A command that cannot be done; for people."""
 
 
-def _nothing(app: TopApp) -> Sequence[str]:
+class CommandedApp(Dashboard, Protocol):
+    """The dashboard that commands are given to (app.py)."""
+
+    theme: str
+
+    @property
+    def current_theme(self) -> Theme:
+        """The colours that are shown."""
+        ...
+
+    @property
+    def available_themes(self) -> dict[str, Theme]:
+        """All that can be, by name."""
+        ...
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """The line under the page of a replay."""
+        ...
+
+    def look(self, title: str) -> None:
+        """Show a view."""
+        ...
+
+    def narrow_to(self, text: str) -> None:
+        """Filter the page; with no text, not any more."""
+        ...
+
+    def confirm(self, text: str, then: Callable[[], None]) -> None:
+        """Do `then` if the person says yes to `text`."""
+        ...
+
+    def do(self, text: str) -> None:
+        """Do what could be typed behind `:`."""
+        ...
+
+    def exit(self) -> None:
+        """Leave; the job goes on."""
+        ...
+
+    def action_faults(self) -> None:
+        """Show only faults, or all."""
+        ...
+
+    def action_help(self) -> None:
+        """Show all keys and commands."""
+        ...
+
+
+def _nothing(app: CommandedApp) -> Sequence[str]:
     return ()
 
 
@@ -41,8 +89,8 @@ class Command:
     """Whether it changes the job: with --readonly there is no such command."""
     moves: bool = False
     """Whether it moves the time: there is no such command where time goes by itself."""
-    run: Callable[[TopApp, str], None]
-    fitting: Callable[[TopApp], Sequence[str]] = _nothing
+    run: Callable[[CommandedApp, str], None]
+    fitting: Callable[[CommandedApp], Sequence[str]] = _nothing
     """What the argument may be, as far as that can be listed."""
 
 
@@ -64,14 +112,14 @@ def _needed(text: str, what: str) -> str:
     return text
 
 
-def _clear(app: TopApp, text: str) -> None:
+def _clear(app: CommandedApp, text: str) -> None:
     if text in ("", "all"):
         app.change(Action.CLEAR)
     else:
         app.change(Action.CLEAR, id=_number(text))
 
 
-def _abort(app: TopApp, text: str) -> None:
+def _abort(app: CommandedApp, text: str) -> None:
     what = _needed(text, "the reason: abort the data is wrong")
     app.confirm(
         f"abort {app.snapshot.run}: every rank raises {what!r}?",
@@ -79,14 +127,14 @@ def _abort(app: TopApp, text: str) -> None:
     )
 
 
-def _stop(app: TopApp, text: str) -> None:
+def _stop(app: CommandedApp, text: str) -> None:
     app.confirm(
         f"stop {app.snapshot.run}, as Ctrl-C in its launcher does?",
         lambda: app.change(Action.STOP),
     )
 
 
-def _theme(app: TopApp, text: str) -> None:
+def _theme(app: CommandedApp, text: str) -> None:
     if not text:
         text = "light" if app.current_theme.dark else "dark"
     name = _THEMES.get(text, text)
@@ -96,32 +144,32 @@ def _theme(app: TopApp, text: str) -> None:
     app.theme = name
 
 
-def _theme_names(app: TopApp) -> Sequence[str]:
+def _theme_names(app: CommandedApp) -> Sequence[str]:
     return [*_THEMES, *sorted(app.available_themes)]
 
 
-def _filter(app: TopApp, text: str) -> None:
+def _filter(app: CommandedApp, text: str) -> None:
     app.narrow_to(text)
 
 
-def _sort(app: TopApp, text: str) -> None:
+def _sort(app: CommandedApp, text: str) -> None:
     why = sort_by(app, text.removeprefix("-").strip(), is_inverted=text.startswith("-"))
     if why:
         raise CommandError(why)
 
 
-def _sortable(app: TopApp) -> Sequence[str]:
+def _sortable(app: CommandedApp) -> Sequence[str]:
     table = table_of(app)
     return table.sortable if table is not None else []
 
 
-def _scrubber(app: TopApp) -> Scrubber:
+def _scrubber(app: CommandedApp) -> Scrubber:
     if app.feed.span() is None:
         raise CommandError("not a replay: time cannot be moved")
     return app.scrubber
 
 
-def _seek(app: TopApp, text: str) -> None:
+def _seek(app: CommandedApp, text: str) -> None:
     parts = text.removesuffix("s").strip().split(":")
     try:
         at = sum(float(part) * 60**place for place, part in enumerate(reversed(parts)))
@@ -143,7 +191,7 @@ def _positive(text: str) -> float:
     return speed
 
 
-def _diagnose(app: TopApp) -> None:
+def _diagnose(app: CommandedApp) -> None:
     if not isinstance(app.feed, Replayed):
         raise CommandError("a live job is diagnosed all the time")
     app.feed.ask()
@@ -225,7 +273,7 @@ COMMANDS: tuple[Command, ...] = (
 class Commands:
     """The commands of one app."""
 
-    def __init__(self, app: TopApp) -> None:
+    def __init__(self, app: CommandedApp) -> None:
         self._app = app
 
     def all(self) -> list[Command]:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, cast
 
 from textual.binding import BindingType
 
 from distdbg.tui.cells import Cell, Tone
+from distdbg.tui.commands import Commands
 from distdbg.tui.keys import keys_of
 from distdbg.tui.line import Line
+from distdbg.tui.page_keys import KeyedApp, is_there, page_keys
 from distdbg.tui.table import Column, RowTable
 from distdbg.tui.view import TablePage
+
+
+class DocumentedApp(KeyedApp, Protocol):
+    """The app whose keys and commands are told (app.py)."""
+
+    BINDINGS: ClassVar[list[BindingType]]
+    commands: Commands
 
 
 class HelpPage(TablePage):
@@ -27,9 +36,7 @@ class HelpPage(TablePage):
         return "help"
 
     def keys(self) -> Sequence[Hashable]:
-        from distdbg.tui.page_keys import is_there, page_keys
-
-        top = self.top
+        top = cast(DocumentedApp, self.app)
         rows: list[tuple[str, str, Tone]] = []
         for page in reversed(top.trail):
             if not isinstance(page, HelpPage) and (keys := page_keys(page)):

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from textual.command import CommandPalette
 from textual.screen import Screen
-
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
 
 MOST_PER_S: Final = 10
 
@@ -42,12 +39,22 @@ class Pace:
         return True
 
 
+class PacedApp(Protocol):
+    """The app of such a screen (frame.py)."""
+
+    pace: Pace
+
+    def page_failed(self, error: BaseException) -> None:
+        """Put a page that says so in the place of the one that is looked at."""
+        ...
+
+
 class Paced(Screen[Any]):
     """A screen that draws at the pace of its app, and that survives what cannot be drawn."""
 
     def _on_timer_update(self) -> None:
         # textual's own timer calls it; until it is told to rest, which is done in there, it comes again.
-        app = cast("TopApp", self.app)
+        app = cast(PacedApp, self.app)
         if not app.pace.is_free():
             return
         try:
@@ -58,7 +65,7 @@ class Paced(Screen[Any]):
     def _compositor_refresh(self) -> None:
         # The one place from which a screen writes to the terminal; a terminal that is dragged larger comes
         # here past the timer.
-        if cast("TopApp", self.app).pace.take():
+        if cast(PacedApp, self.app).pace.take():
             super()._compositor_refresh()
         else:
             self._repaint_required = True

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from distdbg.tui.keys import Key, keys_of
 from distdbg.tui.sheet import Sheet
 from distdbg.tui.table import RowTable
-from distdbg.tui.view import Page
-
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
+from distdbg.tui.view import Dashboard, Page
 
 #: Actions of the app that change the job.
 _CHANGES: Final = frozenset(("pause", "attach"))
 
 
-def is_there(app: TopApp, key: Key) -> bool:
+class KeyedApp(Dashboard, Protocol):
+    """A dashboard that says which of its actions there are now."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is this one."""
+        ...
+
+
+def is_there(app: KeyedApp, key: Key) -> bool:
     """Whether the help has this key of the app: what changes the job is not for who only reads."""
     name = key.action.partition("(")[0]
     return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final, Protocol, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,11 +17,10 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from distdbg.tui.cells import one_line, shorten
+from distdbg.tui.feed import Feed
 from distdbg.tui.replayed import Replayed, Stop
+from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.time_axis import moment
-
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
 
 _FRAME_S: Final = 0.1
 #: A step of a feed that does not know when things happen.
@@ -44,6 +43,21 @@ SCRUB_KEYS: Final = (
 _LEFT: Final = 20
 #: From this width on what happened there is told beside the bar.
 _WIDE: Final = 90
+
+
+class MovableApp(Protocol):
+    """The app whose feed can be at another moment (app.py)."""
+
+    feed: Feed
+    snapshot: Snapshot
+
+    def tick(self) -> None:
+        """Look at the feed; draw what is new."""
+        ...
+
+    def say(self, text: str, severity: str = "information") -> None:
+        """Tell the person something, in the last line, for a few seconds."""
+        ...
 
 
 class Scrubber(Widget):
@@ -74,8 +88,8 @@ class Scrubber(Widget):
         self.speed = 1.0
 
     @property
-    def top(self) -> TopApp:
-        return cast("TopApp", self.app)
+    def top(self) -> MovableApp:
+        return cast(MovableApp, self.app)
 
     @property
     def is_playing(self) -> bool:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distdbg.tui.table import RowTable
-
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
+from distdbg.tui.view import Dashboard
 
 _NO_TABLE = "no table to sort here"
 
 
-def table_of(app: TopApp) -> RowTable | None:
+def table_of(app: Dashboard) -> RowTable | None:
     """The table of the page, where it is one."""
     found = app.trail[-1].first_focus() if app.trail else None
     return found if isinstance(found, RowTable) else None
 
 
-def sort_next(app: TopApp) -> None:
+def sort_next(app: Dashboard) -> None:
     """By the next column; after the last one in the usual order."""
     table = table_of(app)
     if table is None:
@@ -29,7 +25,7 @@ def sort_next(app: TopApp) -> None:
     app.say("in default order" if at is None else f"sorted by {table.columns[at].title}")
 
 
-def sort_by(app: TopApp, title: str, *, is_inverted: bool = False) -> str:
+def sort_by(app: Dashboard, title: str, *, is_inverted: bool = False) -> str:
     """By the column of this title, or how it begins; what was wrong with it, or ''."""
     table = table_of(app)
     if table is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -29,11 +29,70 @@ from distdbg.tui.parts import Parts
 from distdbg.tui.sheet import Line, Sheet
 from distdbg.tui.table import Column, RowTable
 from distdbg.tui.targets import rank_of
-from distdbg.view.feed import Feed, Topic
+from distdbg.view.feed import Action, Feed, Topic
 from distdbg.view.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from distdbg.tui.app import TopApp
+
+class Dashboard(Protocol):
+    """What pages and commands need of the app around them (app.py)."""
+
+    feed: Feed
+    snapshot: Snapshot
+    is_readonly: bool
+    trail: list[Page]
+
+    @property
+    def parts(self) -> Parts:
+        """Which ranks are the cause, and which its victims."""
+        ...
+
+    def now(self) -> float:
+        """The moment that is shown."""
+        ...
+
+    def tick(self) -> None:
+        """Look at the feed; draw what is new."""
+        ...
+
+    def draw(self) -> None:
+        """Draw all of it."""
+        ...
+
+    def open(self, page: Page) -> None:
+        """Show a detail, on top of what is shown."""
+        ...
+
+    def open_detail(self, target: object) -> None:
+        """Show the detail of what a cursor is on, where it has one."""
+        ...
+
+    def action_open(self) -> None:
+        """The same for the page that is shown."""
+        ...
+
+    def action_command(self, text: str = "") -> None:
+        """Have a command typed that begins so."""
+        ...
+
+    def may_change(self, action: Action) -> bool:
+        """Whether that can be done to the job; why not is said."""
+        ...
+
+    def change(self, action: Action, **words: object) -> None:
+        """Do something to the job, in a thread; say what came of it."""
+        ...
+
+    def say(self, text: str, severity: str = "information") -> None:
+        """Tell the person something, in the last line, for a few seconds."""
+        ...
+
+    def guard(self, what: str, work: Callable[[], object]) -> None:
+        """Do it; what fails becomes a line."""
+        ...
+
+    def trouble(self, what: str, error: BaseException) -> None:
+        """Say that something of ours has failed, and write it down."""
+        ...
 
 
 class Page(Vertical):
@@ -61,8 +120,8 @@ class Page(Vertical):
         return type(self).__name__.lower()
 
     @property
-    def top(self) -> TopApp:
-        return cast("TopApp", self.app)
+    def top(self) -> Dashboard:
+        return cast(Dashboard, self.app)
 
     @property
     def parts(self) -> Parts:

@@ -1,14 +1,14 @@
 """No two modules import each other, on whatever way: whoever reads one need not read the other first.
 
 Counted are imports at the top of a module, those below `if TYPE_CHECKING`, and those in functions. So an
-import in a function is there for a faster start, and not to break a circle; those that still close one are
-listed, and the list only shrinks.
+import in a function is there for a faster start, and not to break a circle. A part that needs something of
+the whole says what in a Protocol of its own.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
@@ -18,61 +18,6 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 Edges = AbstractSet[tuple[str, str]]
-
-#: Imports that close a circle, by importer: without them there is none. To be turned around, one by one.
-STILL_CLOSE: Final[Mapping[str, tuple[str, ...]]] = {
-    "runtime.backends.checked.block": ("runtime.backends.checked.checked_engine",),
-    "runtime.backends.checked.checked_pending": ("runtime.backends.checked.checked_engine",),
-    "runtime.backends.checked.messages": ("runtime.backends.checked.checked_engine",),
-    "runtime.backends.mpi.leaving": ("runtime.backends.mpi.library",),
-    "runtime.backends.mpi.pending": ("runtime.backends.mpi.engine",),
-    "runtime.backends.mpi.wide": ("runtime.backends.mpi.library",),
-    "runtime.backends.nccl.pending": ("runtime.backends.nccl.engine",),
-    "runtime.backends.pending": ("runtime.backends.cpu",),
-    "runtime.groups.group": (
-        "runtime.api.coalescing",
-        "runtime.api.subgroups",
-        "runtime.backends.foreign",
-    ),
-    "runtime.groups.group_methods": (
-        "runtime.api.coalescing",
-        "runtime.api.monitored_barrier",
-        "runtime.groups.group",
-    ),
-    "runtime.handles.work": (
-        "runtime.groups.group",
-        "runtime.latent_errors.unwaited",
-    ),
-    "runtime.latent_errors.unwaited": ("runtime.groups.group",),
-    "runtime.process.debugger_seam": ("runtime.groups.group",),
-    "runtime.process.world": (
-        "runtime.process.debugger_seam",
-        "runtime.groups.group",
-        "runtime.process.exit_reason",
-        "runtime.process.stack_signal",
-        "runtime.rendezvous",
-    ),
-    "runtime.recorder.torch_profiler": ("runtime.groups.group",),
-    "torch_bridge.data_parallel.autograd": ("torch_bridge.data_parallel.module",),
-    "torch_bridge.data_parallel.joining": ("torch_bridge.data_parallel.module",),
-    "torch_bridge.tap.engine": (
-        "torch_bridge.tap.install",
-        "torch_bridge.tap.lane",
-    ),
-    "torch_bridge.tap.lane": (
-        "torch_bridge.tap.groups",
-        "torch_bridge.tap.lane_message",
-    ),
-    "torch_bridge.tap.lane_message": ("torch_bridge.tap.groups",),
-    "torch_bridge.tap.nvtx": ("torch_bridge.tap.groups",),
-    "tui.attach": ("tui.app",),
-    "tui.commands": ("tui.app",),
-    "tui.pace": ("tui.app",),
-    "tui.page_keys": ("tui.app",),
-    "tui.scrubber": ("tui.app",),
-    "tui.sorting": ("tui.app",),
-    "tui.view": ("tui.app",),
-}
 
 
 def modules() -> dict[str, Path]:
@@ -134,26 +79,10 @@ def find_circle(found: Edges) -> list[str]:
     return []
 
 
-def listed() -> Edges:
-    return {
-        (f"distdbg.{one}", f"distdbg.{other}")
-        for one, others in STILL_CLOSE.items()
-        for other in others
-    }
-
-
 @pytest.mark.slow
 def test_no_modules_import_each_other() -> None:
-    circle = find_circle(edges() - listed())
+    circle = find_circle(edges())
     assert not circle, f"modules import each other: {' -> '.join(circle)}"
-
-
-@pytest.mark.slow
-def test_the_list_of_circles_only_shrinks() -> None:
-    found = edges()
-    others = found - listed()
-    over = {edge for edge in listed() if edge not in found or not find_circle(others | {edge})}
-    assert not over, f"closes no circle any more, so take it out of STILL_CLOSE: {sorted(over)}"
 
 
 def test_a_circle_is_found() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.runtime.process import init
+from distdbg.runtime.process import destroy
 
 Ranks = Callable[..., list[Any]]
 
@@ -110,7 +110,7 @@ def one_dies_before_leaving() -> str:
     with pytest.raises(dist.PeerLost) as caught:
         dist.barrier()
     started = time.monotonic()
-    with patch.object(init, "LINGER_S", 60.0):
+    with patch.object(destroy, "LINGER_S", 60.0):
         dist.destroy_process_group()  # serves the store, and must not wait for the dead
     assert time.monotonic() - started < 30
     return f"{type(caught.value).__name__} {caught.value.peer}"

@@ -15,9 +15,9 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import OpTimeout, PeerLost, RankLeft
-from distdbg.runtime.api import monitored_barrier
-from distdbg.runtime.api.barrier_tree import find_missing
-from distdbg.runtime.api.monitored_barrier import run_monitored_barrier
+from distdbg.runtime.members import store_barrier
+from distdbg.runtime.members.barrier_tree import find_missing
+from distdbg.runtime.members.store_barrier import run_monitored_barrier
 from distdbg.testing.ports import free_port
 
 LONG = timedelta(seconds=60)
@@ -36,7 +36,7 @@ def fail_to_meet(group: dist.ProcessGroup, limit_s: float, came: Sequence[int]) 
 
     started = time.monotonic()
     with (
-        patch.object(monitored_barrier, "find_missing", look),
+        patch.object(store_barrier, "find_missing", look),
         pytest.raises(OpTimeout) as caught,
     ):
         run_monitored_barrier(group, limit_s, arity=2)  # so that rank 1 stands above rank 3

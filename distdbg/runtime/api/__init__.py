@@ -6,8 +6,8 @@ objects                          Python objects instead of arrays
 coalescing, blocks               several ops issued as one, and compared as one
 subgroups                        new_group, split_group and their kin
 queries                          ranks, sizes, backends; nothing here communicates
-monitored_barrier, barrier_tree  a barrier that names the missing ranks; the tree in which it
-                                 gathers them
+monitored_barrier                a barrier that names the missing ranks (members/store_barrier.py)
+process_groups                   ProcessGroup and its kin as programs name them
 assert_same                      whether values are equal on all ranks, and the first place where
                                  they differ
 shared_arrays                    empty and zeros

@@ -24,7 +24,8 @@ from distdbg.record.writing import write_error
 from distdbg.runtime.api.collectives import all_gather_into_tensor
 from distdbg.runtime.api.objects import all_gather_object
 from distdbg.runtime.arrays.buffers import as_input
-from distdbg.runtime.groups.group import Group, ProcessGroup, resolve
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group, resolve
 
 #: Parts of an array that are hashed on their own in one round, and the last part's size.
 _PARTS = 256

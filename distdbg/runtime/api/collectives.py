@@ -16,11 +16,12 @@ from distdbg.ops.call import Call
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import arguments, calls
 from distdbg.runtime.api.arguments import Array
-from distdbg.runtime.api.coalescing import limited, start_all
 from distdbg.runtime.api.integers import to_ints
 from distdbg.runtime.api.known_calls import Likeness, known_collective, run_known
 from distdbg.runtime.api.options import Timeout, seconds_or_none
-from distdbg.runtime.groups.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.groups.coalesced import limited, start_all
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group, resolve, to_group_rank
 from distdbg.runtime.handles.work import Work
 
 _PLAIN_BARRIER = calls.barrier()  # nobody writes to a Call, so one serves all

@@ -18,7 +18,8 @@ from distdbg.ops.call import Call, Variant
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.options import Timeout, seconds_or_none
 from distdbg.runtime.api.p2p import P2POp, batch_isend_irecv, irecv, isend
-from distdbg.runtime.groups.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group, resolve, to_group_rank
 from distdbg.runtime.process.world import current
 
 Bytes = npt.NDArray[np.uint8]

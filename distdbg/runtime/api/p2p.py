@@ -10,10 +10,11 @@ from distdbg.native import NativeError
 from distdbg.ops.call import ANY_SOURCE
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array
-from distdbg.runtime.api.coalescing import together
 from distdbg.runtime.api.known_calls import Likeness, known_message, run_known
 from distdbg.runtime.api.options import Timeout, seconds_or_none
-from distdbg.runtime.groups.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.groups.coalesced import together
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group, resolve, to_group_rank
 from distdbg.runtime.handles.work import Work
 
 

@@ -7,7 +7,8 @@ import os
 from distdbg.errors import ConfigError, UnknownGroupError, UsageError
 from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.backends.registry import Backend
-from distdbg.runtime.groups.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group, GroupMember
 from distdbg.runtime.process.world import current
 
 

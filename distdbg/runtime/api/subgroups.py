@@ -25,11 +25,12 @@ from distdbg.runtime.backends.registry import (
     split_device,
 )
 from distdbg.runtime.groups.creation import create_group, timeout_seconds
-from distdbg.runtime.groups.group import Group, GroupMember, ProcessGroup, resolve
+from distdbg.runtime.groups.group import ProcessGroup, set_group_makers
+from distdbg.runtime.groups.group_argument import Group, GroupMember, resolve
 from distdbg.runtime.groups.membership import Creation
 from distdbg.runtime.members.member_liveness import Lives
-from distdbg.runtime.process.init import destroy_process_group
-from distdbg.runtime.process.world import World, current
+from distdbg.runtime.process.destroy import destroy_process_group
+from distdbg.runtime.process.world import World, current, world_of
 from distdbg.runtime.recorder.recorded_waits import aside
 from distdbg.runtime.store import PrefixStore, Store
 
@@ -162,10 +163,10 @@ def split_group(
     if mine is None:
         return None
     members = [parent.ranks[rank] for rank in mine]
-    name = _next_name(parent.world, members, is_local=True)
-    with _recorded(parent.world, parent, "split_group", members):
+    name = _next_name(world_of(parent), members, is_local=True)
+    with _recorded(world_of(parent), parent, "split_group", members):
         _create(
-            parent.world,
+            world_of(parent),
             parent,
             members,
             name,
@@ -174,10 +175,10 @@ def split_group(
             pg_options,
             group_desc or f"{parent.group_desc}:split",
             None,
-            _begin(parent.world, parent, members, name, "split_group"),
+            _begin(world_of(parent), parent, members, name, "split_group"),
             device_part,
         )
-        return _made(parent.world, name)
+        return _made(world_of(parent), name)
 
 
 def shrink_group(
@@ -213,7 +214,7 @@ def shrink_group(
         )
     if shrink_flags == SHRINK_ABORT:
         pg.abort()
-    world = pg.world
+    world = world_of(pg)
     is_default = pg is world.default
     members = [rank for index, rank in enumerate(pg.ranks) if index not in excluded]
     name = _next_name(world, members, is_local=True)
@@ -244,8 +245,10 @@ def split_off(
     if parent.rank() not in chosen:
         raise UsageError(f"split_group: rank {parent.rank()} is not among {chosen[:8]}")
     members = [parent.ranks[rank] for rank in chosen]
-    name = group_name or _next_name(parent.world, members, is_local=True)
-    return _create(parent.world, parent, members, name, timeout, None, pg_options, group_desc, None)
+    name = group_name or _next_name(world_of(parent), members, is_local=True)
+    return _create(
+        world_of(parent), parent, members, name, timeout, None, pg_options, group_desc, None
+    )
 
 
 def make_named(
@@ -279,7 +282,7 @@ def merge_remote(
     groups are put in the order in which their first ranks came.
     """
     timeout_s = timeout_seconds(timeout, local.timeout_s)
-    name = group_name or f"merged-{local.world.group_count}"
+    name = group_name or f"merged-{world_of(local).group_count}"
     shared = PrefixStore(f"{name}/", store)
     shared.set_timeout(timedelta(seconds=timeout_s))
     offset = [0]
@@ -291,9 +294,9 @@ def merge_remote(
             f"merge_remote_group: size is {size}, but the groups that joined have "
             f"{offset[0] + local.size()} ranks or more"
         )
-    local.world.group_count += 1
+    world_of(local).group_count += 1
     return create_group(
-        local.world,
+        world_of(local),
         shared,
         name=name,
         desc=group_desc or "merged",
@@ -407,3 +410,6 @@ def _check_ranks(what: str, default: ProcessGroup, ranks: Sequence[int] | None) 
             f"{what}: rank {min(outside)} is not in the default group of {default.size()} ranks"
         )
     return members
+
+
+set_group_makers(split_off, merge_remote)

@@ -115,12 +115,10 @@ class ForeignEngine:
 
     def _is_ours(self, name: str) -> bool:
         """Whether the backend lacks the method, or has only inherited our ProcessGroup's."""
-        from distdbg.runtime.groups.group import ProcessGroup
-
         method = getattr(type(self.backend), name, None)
         if method is None:
             return getattr(self.backend, name, None) is None
-        return any(method is vars(cls).get(name) for cls in (ProcessGroup, GroupMethods))
+        return method is vars(GroupMethods).get(name)
 
     def _method(self, *names: str) -> Callable[..., Foreign] | None:
         """Return the first of these methods that the backend has."""

@@ -5,16 +5,40 @@ from __future__ import annotations
 from _thread import RLock  # threading.RLock is a function around it, and as dear as the rest
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 from distdbg.errors import DistError
-from distdbg.native import Message, NativeError, Op, View
+from distdbg.native import Group, Message, NativeError, Op, View
 from distdbg.ops.call import Call
 
-if TYPE_CHECKING:
-    from distdbg.runtime.backends.cpu import CpuEngine
-
 NO_DEADLINE = 2**63 - 1
+
+
+class _Engine(Protocol):
+    """What an op needs of the engine that started it (cpu.py)."""
+
+    group: Group
+    compares_order: bool
+
+    def forget(self, pending: CpuPending) -> None:
+        """The op has ended."""
+        ...
+
+    def fail(
+        self,
+        call: Call,
+        error: NativeError,
+        started_ns: int,
+        message: Message | None = None,
+        goes_on: bool = False,
+        started_at: str | None = None,
+    ) -> NoReturn:
+        """Raise the public error of an op that has failed."""
+        ...
+
+    def tell_suspicions(self) -> None:
+        """Warn of what looks like a difference between ranks."""
+        ...
 
 
 class CpuPending:
@@ -35,7 +59,7 @@ class CpuPending:
 
     def __init__(
         self,
-        engine: CpuEngine,
+        engine: _Engine,
         call: Call,
         handle: Op | Message,
         views: Sequence[View],

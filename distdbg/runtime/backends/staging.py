@@ -23,8 +23,7 @@ from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.api.arguments import reducible
 from distdbg.runtime.arrays.device_arrays import check_taken, is_on_device
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.handles.waits import op_number
-from distdbg.runtime.handles.work import has_failed
+from distdbg.runtime.handles.waits import has_failed, op_number
 
 if TYPE_CHECKING:
     from distdbg.ops.engine import Engine, Pending

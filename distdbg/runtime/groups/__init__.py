@@ -2,6 +2,9 @@
 
 group          ranks that communicate; the one place where their ops are issued
 group_methods  the ops as methods of a group, under torch's names
+group_state    the ranks, names and store of a group: all that most of the package needs of one
+group_argument what functions take as `group=`, and which rank of it is meant
+coalesced      several ops of a group, collected and started together
 creation       creates a group: its store, the meeting of its members, its engine
 group_join     all members register in the store, or every one learns who is missing
 membership     whether all ranks make the same groups in the same order

@@ -10,27 +10,24 @@ them: without an engine of its own, a group runs Calls by calling its own method
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NewType, overload
 
-from distdbg.errors import UsageError, WrongTypeError, format_ranks
+from distdbg.errors import UsageError
 from distdbg.ops.call import Call
 from distdbg.ops.engine import Engine, Pending
-from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.api.options import seconds_or_none
+from distdbg.runtime.groups.coalesced import start_all
 from distdbg.runtime.groups.group_methods import GroupMethods
 from distdbg.runtime.handles.work import Work
-from distdbg.runtime.process.debugger_seam import Breakpoints
-from distdbg.runtime.process.world import World, current, current_world, not_initialized
+from distdbg.runtime.process.rank_context import current_context, not_initialized
 from distdbg.runtime.recorder import torch_profiler
+from distdbg.runtime.recorder.profiled_ops import run_shown
 
 if TYPE_CHECKING:
     from distdbg.native import KnownCalls
-    from distdbg.runtime.api.blocks import Blocks
-    from distdbg.runtime.api.coalescing import Collector
-    from distdbg.runtime.members.member_liveness import Life
+    from distdbg.runtime.groups.coalesced import Collector
     from distdbg.runtime.store import Store
 
 
@@ -38,33 +35,41 @@ if TYPE_CHECKING:
 GroupName = NewType("GroupName", str)
 
 
-class NonGroupMember(int):
-    """What new_group returns to ranks outside the group; equal to torch's -100."""
+class BreakpointCounts:
+    """What a group remembers of the calls of `dist.breakpoint`."""
 
-    def __repr__(self) -> str:
-        return "GroupMember.NON_GROUP_MEMBER"
+    __slots__ = ("count", "has_said_off", "passed")
 
-
-class _WorldAttribute(type):
-    """Gives `group.WORLD` and `GroupMember.WORLD`: the current default group, or None."""
-
-    @property
-    def WORLD(cls) -> ProcessGroup | None:
-        return current().default
-
-    @WORLD.setter
-    def WORLD(cls, value: ProcessGroup | None) -> None:
-        current().default = value
+    def __init__(self) -> None:
+        #: How many stopped, counted alike by all ranks.
+        self.count = 0
+        #: How often each line came by, for `skip`.
+        self.passed: dict[str, int] = {}
+        self.has_said_off = False
 
 
-class group(metaclass=_WorldAttribute):
-    """`group.WORLD` is the default group."""
+#: Group, its ranks, timeout, options, name, description.
+SplitOff = Callable[
+    ["ProcessGroup", Sequence[int], timedelta | None, object, str | None, str | None],
+    "ProcessGroup",
+]
+#: Group, the store of all, their number of ranks, timeout, name, description.
+MergeRemote = Callable[
+    ["ProcessGroup", "Store", int, timedelta | None, str | None, str | None], "ProcessGroup"
+]
+_makers: tuple[SplitOff, MergeRemote] | None = None
 
 
-class GroupMember(metaclass=_WorldAttribute):
-    """`WORLD` is the default group; NON_GROUP_MEMBER stands for a group one is not in."""
+def set_group_makers(split_off: SplitOff, merge_remote: MergeRemote) -> None:
+    """Say what makes groups from groups: api/subgroups.py does, as soon as it is imported."""
+    global _makers
+    _makers = split_off, merge_remote
 
-    NON_GROUP_MEMBER = NonGroupMember(-100)
+
+def _group_makers() -> tuple[SplitOff, MergeRemote]:
+    if _makers is None:  # init_process_group imports them
+        raise not_initialized()
+    return _makers
 
 
 class ProcessGroup(GroupMethods):
@@ -89,10 +94,6 @@ class ProcessGroup(GroupMethods):
     XCCL = BackendType.XCCL
     CUSTOM = BackendType.CUSTOM
 
-    group_name: str = ""
-    """What all ranks know the group by, and no other group of the job is called."""
-    group_desc: str = "undefined"
-    """What the program calls it: `group_desc=` of the function that made it."""
     known_calls: KnownCalls | Literal[False] | None = None
     """Calls that native code carries out alone (api/known_calls.py); None: the group has to be looked at
     first; False: it was, and each of its calls goes the Python way."""
@@ -104,31 +105,13 @@ class ProcessGroup(GroupMethods):
     def __init__(self, *args: Any) -> None:
         """Take (rank, size) or (store, rank, size), for subclasses that bring their own ops."""
         store, rank, size = args if len(args) == 3 else (None, *args)
-        self._rank = int(rank)
-        self._size = int(size)
-        self.store: Store | None = store
-        self.world: World = current()
-        self.ranks: list[int] = list(range(self._size))
-        self.group_ranks: dict[int, int] = {rank: rank for rank in self.ranks}
-        self.timeout_s = 1800.0
-        self.backend_config = "cpu:custom"
+        super().__init__(store, int(rank), int(size), current_context())
         #: Its part of the parent's communicator on a device, until the engine has it.
         self.device_part: object = None
         #: How often its communicator was to be split: all ranks count alike.
         self.splits = 0
-        #: Of the members by group rank; empty where they are not known.
-        self.members: tuple[Life, ...] = ()
-        #: Of this group in the record; 0: it is not in one.
-        self.record_number = 0
         self.collector: Collector | None = None
-        #: How many monitored_barriers there were, the last that all ranks came to, and the first whose
-        #: keys this rank has not deleted.
-        self.monitored_seq = 0
-        self.monitored_good = 0
-        self.monitored_kept = 1
-        #: The coalesced blocks it has run, made with the first.
-        self.blocks: Blocks | None = None
-        self.breakpoints = Breakpoints()
+        self.breakpoints = BreakpointCounts()
         self._engine: Engine | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -150,18 +133,6 @@ class ProcessGroup(GroupMethods):
     def engine(self, engine: Engine) -> None:
         self._engine = engine
 
-    @property
-    def label(self) -> str:
-        """What messages call the group: the description, where somebody gave one."""
-        if self.group_desc == "default_pg":
-            return "world"
-        return self.group_name if self.group_desc == "undefined" else self.group_desc
-
-    def set_ranks(self, ranks: Sequence[int]) -> None:
-        """Say which global ranks the group ranks 0, 1, ... are."""
-        self.ranks = list(ranks)
-        self.group_ranks = {rank: index for index, rank in enumerate(self.ranks)}
-
     @overload
     def run(self, call: Call, async_op: Literal[False] = False) -> int: ...
     @overload
@@ -174,7 +145,7 @@ class ProcessGroup(GroupMethods):
         if self.collector is not None and self.collector.takes(call):
             return self.collector.illegal_work() if async_op else -1
         if torch_profiler.profiler is not None and torch_profiler.is_on():
-            return torch_profiler.run_shown(self, call, async_op)
+            return run_shown(self, call, async_op)
         engine = self._engine or self.engine
         try:
             if async_op:
@@ -190,23 +161,8 @@ class ProcessGroup(GroupMethods):
         except UsageError as error:
             raise error.named(call.name or call.kind.label) from error.__cause__
 
-    def rank(self) -> int:
-        """Return this rank's number in the group."""
-        return self._rank
-
-    def size(self) -> int:
-        """Return how many ranks the group has."""
-        return self._size
-
-    def name(self) -> str:
-        """Return the name of the backend."""
-        return self.backend_config.split(",")[0].partition(":")[2]
-
-    def get_group_store(self) -> Store:
-        """Return the store of this group; keys are private to the group."""
-        if self.store is None:
-            raise UsageError(f"group {self.group_name!r} has no store")
-        return self.store
+    def _start_all(self, all_calls: Sequence[Call]) -> Work:
+        return start_all(self, all_calls)
 
     def issued(self) -> int:
         """Return how many collectives this rank has begun; 0 where the backend does not count them."""
@@ -252,8 +208,7 @@ class ProcessGroup(GroupMethods):
         device_types: Sequence[object] | None = None,
     ) -> ProcessGroup:
         """Make a group of some group ranks of this one; exactly these ranks call it."""
-        from distdbg.runtime.api.subgroups import split_off
-
+        split_off, _ = _group_makers()
         return split_off(self, ranks, timeout, opts, group_name, group_desc)
 
     def merge_remote_group(
@@ -265,8 +220,7 @@ class ProcessGroup(GroupMethods):
         group_desc: str | None = None,
     ) -> ProcessGroup:
         """Make one group of this one and others that call it with the same store and size."""
-        from distdbg.runtime.api.subgroups import merge_remote
-
+        _, merge_remote = _group_makers()
         return merge_remote(self, store, size, timeout, group_name, group_desc)
 
     def boxed(self) -> object:
@@ -320,62 +274,3 @@ class ClosedEngine:
 
 #: As it is here: whoever puts another in its place wants to see each op.
 PLAIN_RUN = ProcessGroup.run
-
-#: What `group=` takes: a group, None for the default one, or NON_GROUP_MEMBER.
-Group = ProcessGroup | NonGroupMember | int | None
-
-
-def resolve(group: Group, what: str) -> ProcessGroup | None:
-    """Return the group that is meant; None (and a warning) when this rank is not in it."""
-    if group is None:
-        default = current_world.get().default
-        if default is None:
-            raise not_initialized()
-        return default
-    if isinstance(group, ProcessGroup):
-        return group
-    if group == GroupMember.NON_GROUP_MEMBER:
-        default = current_world.get().default
-        who = f"rank {default.rank()}" if default is not None else "this process"
-        warnings.warn(
-            f"{what} was called on {who}, which is not in the given group; nothing is done",
-            stacklevel=3,
-        )
-        return None
-    raise WrongTypeError(
-        f"{what}: group must be a ProcessGroup or None, not {type(group).__name__}"
-    )
-
-
-def to_group_rank(
-    group: ProcessGroup,
-    what: str,
-    argument: str,
-    global_rank: int | None,
-    group_rank: int | None,
-    default: int | None = None,
-) -> int:
-    """Return the group rank meant by exactly one of src= and group_src= (or dst=, ...)."""
-    if group_rank is not None:
-        if global_rank is not None:
-            raise UsageError(f"{what}: give {argument} or group_{argument}, not both")
-        group_rank = to_int(what, f"group_{argument}", group_rank)
-        if not 0 <= group_rank < group.size():
-            raise UsageError(
-                f"{what}: group_{argument}={group_rank} is not in group {group.label!r} "
-                f"of {group.size()} ranks"
-            )
-        return group_rank
-    if global_rank is None:
-        if default is None:
-            raise UsageError(f"{what}: give {argument} or group_{argument}")
-        global_rank = default
-    global_rank = to_int(what, argument, global_rank)
-    try:
-        return group.group_ranks[global_rank]
-    except KeyError:
-        raise UsageError(
-            f"{what}: {argument}={global_rank} is not in group {group.label!r} "
-            f"(ranks {format_ranks(group.ranks)})",
-            hint=f"{argument} is a global rank; to give a rank within the group, pass group_{argument}",
-        ) from None

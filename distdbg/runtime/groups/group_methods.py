@@ -7,9 +7,10 @@ Like torch's, these methods always return a Work.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, overload
 
 from distdbg.errors import UsageError
 from distdbg.ops.call import ANY_SOURCE, Call
@@ -29,33 +30,32 @@ from distdbg.runtime.api.options import (
     ScatterOptions,
     seconds_or_none,
 )
+from distdbg.runtime.groups.group_state import GroupState
 from distdbg.runtime.handles.work import Work
-
-if TYPE_CHECKING:
-    from distdbg.runtime.groups.group import ProcessGroup
 
 Timeout = timedelta | None
 
 
-class GroupMethods:
-    """Mixed into ProcessGroup; needs its rank(), size() and run()."""
+class GroupMethods(GroupState):
+    """What ProcessGroup is without a way to carry out a Call: its `run` is that."""
 
-    def rank(self) -> int:
-        """Return this rank's number in the group."""
-        raise UsageError("the group has no rank")
+    @overload
+    def run(self, call: Call, async_op: Literal[False] = False) -> int: ...
+    @overload
+    def run(self, call: Call, async_op: Literal[True]) -> Work: ...
+    @overload
+    def run(self, call: Call, async_op: bool) -> Work | int: ...
 
-    def size(self) -> int:
-        """Return how many ranks the group has."""
-        raise UsageError("the group has no size")
+    @abstractmethod
+    def run(self, call: Call, async_op: bool = False) -> Work | int:
+        """Give one op to the engine. Blocking: the group rank a recv came from, else -1."""
+
+    @abstractmethod
+    def _start_all(self, all_calls: Sequence[Call]) -> Work:
+        """Start all calls in order; the one Work returned ends with the last."""
 
     def _start(self, call: Call) -> Work:
-        started: Literal[True] = True
-        return cast("ProcessGroup", self).run(call, started)
-
-    def _start_all(self, all_calls: Sequence[Call]) -> Work:
-        from distdbg.runtime.api.coalescing import start_all
-
-        return start_all(cast("ProcessGroup", self), all_calls)
+        return self.run(call, True)
 
     def broadcast(
         self,
@@ -347,9 +347,11 @@ class GroupMethods:
 
     def monitored_barrier(self, timeout: Timeout = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks; an error names those that did not come."""
-        from distdbg.runtime.api.monitored_barrier import run_monitored_barrier
+        from distdbg.runtime.members.store_barrier import (
+            run_monitored_barrier,
+        )  # for a faster start
 
-        run_monitored_barrier(cast("ProcessGroup", self), seconds_or_none(timeout))
+        run_monitored_barrier(self, seconds_or_none(timeout))
 
     def send(self, tensors: Sequence[Array], dstRank: int, tag: int) -> Work:
         """Send to group rank dstRank."""

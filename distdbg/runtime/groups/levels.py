@@ -14,6 +14,7 @@ from distdbg.errors import WrongTypeError
 from distdbg.log import logs
 from distdbg.log.log_levels import DebugLevel
 from distdbg.runtime.backends.tracing import TracingEngine, untraced
+from distdbg.runtime.process.rank_context import RankContext
 from distdbg.runtime.process.world import World, current
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def set_debug_level_from_env() -> None:
     _change(current(), chosen or DebugLevel.DETAIL, is_chosen=chosen is not None)
 
 
-def level_of(world: World) -> DebugLevel:
+def level_of(world: RankContext) -> DebugLevel:
     """Return the level of a rank's groups."""
     if world.debug_level is None:
         chosen = _read_level()

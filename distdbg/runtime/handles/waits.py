@@ -49,3 +49,9 @@ def op_number(pending: Pending) -> int:
     """The number of the op in the record; 0 where the engine does not say."""
     number = getattr(pending, "number", 0)
     return number if isinstance(number, int) else 0
+
+
+def has_failed(pending: Pending) -> bool:
+    """Return whether an op is known to have ended with an error; asks nobody else."""
+    ask = getattr(pending, "has_failed", None)
+    return ask is not None and bool(ask())

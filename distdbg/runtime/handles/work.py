@@ -16,10 +16,10 @@ from distdbg.runtime.api.options import Timeout, seconds_or_none
 from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.handles.future import Future
 from distdbg.runtime.handles.torch_futures import for_torch
-from distdbg.runtime.handles.waits import op_number, waiting_for
+from distdbg.runtime.handles.waits import has_failed, op_number, waiting_for
 
 if TYPE_CHECKING:
-    from distdbg.runtime.groups.group import ProcessGroup
+    from distdbg.runtime.groups.group_state import GroupState
     from distdbg.runtime.latent_errors.unwaited import Started
 
 NO_DEADLINE = 2**63 - 1
@@ -51,7 +51,7 @@ class Work:
 
     __slots__ = ("_call", "_future", "_group", "_public", "pending", "started")
 
-    def __init__(self, group: ProcessGroup, call: Call, pending: Pending) -> None:
+    def __init__(self, group: GroupState, call: Call, pending: Pending) -> None:
         self._group = group
         self._call = call
         self.pending = pending
@@ -266,12 +266,6 @@ class ManyPending:
     def source_rank(self) -> int:
         """Return -1: the parts have their own sources."""
         return -1
-
-
-def has_failed(pending: Pending) -> bool:
-    """Return whether an op is known to have ended with an error; asks nobody else."""
-    ask = getattr(pending, "has_failed", None)
-    return ask is not None and bool(ask())
 
 
 def _to_work_result(future: Future[list[Any]]) -> int:

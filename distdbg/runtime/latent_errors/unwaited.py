@@ -12,7 +12,7 @@ import sys
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -28,10 +28,7 @@ from distdbg.check.latent import (
 from distdbg.check.sample import sample_all
 from distdbg.native import View
 from distdbg.ops.call import Call, Kind
-from distdbg.runtime.handles.work import has_failed
-
-if TYPE_CHECKING:
-    from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.handles.waits import has_failed
 
 #: Of ops in flight whose arrays are compared; with more, those begun first are left out.
 _MOST_PLACED: Final = 4096
@@ -43,6 +40,18 @@ _OVER: Final = Call(Kind.BARRIER, (), ())
 
 #: begin, a number that is used once, end, whether the op writes to it, the op.
 Range = tuple[int, int, int, bool, "Started"]
+
+
+class OpGroup(Protocol):
+    """What is asked of the group of an op: how to name it, and where this rank is in it."""
+
+    record_number: int
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def engine(self) -> object: ...
+    def rank(self) -> int: ...
 
 
 class Started:
@@ -70,7 +79,7 @@ class Started:
     def __init__(
         self,
         unwaited: Unwaited,
-        group: ProcessGroup,
+        group: OpGroup,
         call: Call,
         pending: Any,
         site: int,
@@ -78,7 +87,7 @@ class Started:
     ) -> None:
         """`site` is where the record has it started, `spot` the same where it has not; see `place`."""
         self.unwaited = unwaited
-        self.group: ProcessGroup | None = group
+        self.group: OpGroup | None = group
         self.call = call
         self.site = site
         self.spot = spot
@@ -171,7 +180,7 @@ class _Blocking:
 
     __slots__ = ("call", "group", "is_shared")
 
-    def __init__(self, group: ProcessGroup, call: Call) -> None:
+    def __init__(self, group: OpGroup, call: Call) -> None:
         self.group = group
         self.call = call
         self.is_shared = False
@@ -216,7 +225,7 @@ class Unwaited:
 
     # ------------------------------------------------------------------------------- begin
 
-    def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:
+    def start(self, group: OpGroup, call: Call, pending: Any) -> Started:
         """An op was started by the line above the package."""
         # Walking up the frames costs more than the rest; our own engine has done so for the record.
         handle = getattr(pending, "handle", None)
@@ -242,7 +251,7 @@ class Unwaited:
             self._tell_shared(other, started)
         return started
 
-    def block(self, group: ProcessGroup, call: Call) -> None:
+    def block(self, group: OpGroup, call: Call) -> None:
         """A blocking op begins: its arrays must not be those of an op in flight either."""
         mine = self._started
         if not mine:
@@ -265,9 +274,7 @@ class Unwaited:
         if other is not None:
             self._tell_shared(other, Started(self, group, call, None, 0, spot_above(3)))
 
-    def bundle(
-        self, group: ProcessGroup, call: Call, pending: Any, parts: Sequence[Started]
-    ) -> Started:
+    def bundle(self, group: OpGroup, call: Call, pending: Any, parts: Sequence[Started]) -> Started:
         """One handle for several ops that were started: who waits for it waits for all of them."""
         whole = Started(self, group, call, pending, parts[0].site, parts[0].spot)
         whole.parts = parts
@@ -351,7 +358,7 @@ class Unwaited:
                 f"call wait() on its {started.handle} before the rank leaves",
             )
 
-    def excuse(self, group: ProcessGroup) -> None:
+    def excuse(self, group: OpGroup) -> None:
         """The collectives of a group have all ended, and an error ended who would have waited."""
         with self._lock:
             for each in self._started:
@@ -451,7 +458,7 @@ def is_only_read(call: Call) -> bool:
     )
 
 
-def _next_seq(group: ProcessGroup, call: Call) -> int:
+def _next_seq(group: OpGroup, call: Call) -> int:
     """-1: the engine does not know."""
     ask = getattr(group.engine, "next_seq", None)
     return -1 if ask is None else int(ask(call))

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from distdbg.runtime.net.hosts import name_hosts
 
 if TYPE_CHECKING:
-    from distdbg.runtime.groups.group import ProcessGroup
+    from distdbg.runtime.groups.group_state import GroupState
 
 #: More ranks than these are counted only.
 SHOWN = 8
 
 
-def where_is(group: ProcessGroup, group_rank: int) -> str | None:
+def where_is(group: GroupState, group_rank: int) -> str | None:
     """Return what one rank does now, or that its process is gone; None where nothing is known."""
     parts = [end_of(group, group_rank), recorded(group, group_rank)]
     return "; ".join(part for part in parts if part is not None) or None
 
 
-def doing(group: ProcessGroup, group_rank: int) -> str | None:
+def doing(group: GroupState, group_rank: int) -> str | None:
     """Return where the agent saw the rank last: 'asleep in load() at slp.py:7'; None: it did not."""
     folder = group.world.run_folder
     if folder is None or group_rank >= len(group.members):
@@ -36,7 +36,7 @@ def doing(group: ProcessGroup, group_rank: int) -> str | None:
     return None if phrase is None else str(phrase)
 
 
-def end_of(group: ProcessGroup, group_rank: int) -> str | None:
+def end_of(group: GroupState, group_rank: int) -> str | None:
     """Return how the process of a rank ended, if it has."""
     if group_rank >= len(group.members):
         return None
@@ -46,7 +46,7 @@ def end_of(group: ProcessGroup, group_rank: int) -> str | None:
     return f"its process is gone, it {watched.how()}"
 
 
-def recorded(group: ProcessGroup, group_rank: int) -> str | None:
+def recorded(group: GroupState, group_rank: int) -> str | None:
     """Return what a rank's record says of its last op."""
     folder = group.world.run_folder
     if folder is None:
@@ -59,17 +59,17 @@ def recorded(group: ProcessGroup, group_rank: int) -> str | None:
     return None if place is None else str(place)
 
 
-def issued(group: ProcessGroup, group_rank: int, name: str) -> int | None:
+def issued(group: GroupState, group_rank: int, name: str) -> int | None:
     """Return how many collectives a rank's record has of a group; None where it has no such group."""
     return _ask(group, group_rank, name, "issued_on")
 
 
-def waits_in(group: ProcessGroup, group_rank: int, name: str) -> int | None:
+def waits_in(group: GroupState, group_rank: int, name: str) -> int | None:
     """Return the number of the collective of a group that a rank waits in, by its record; None: in none."""
     return _ask(group, group_rank, name, "waits_in")
 
 
-def _ask(group: ProcessGroup, group_rank: int, name: str, function: str) -> int | None:
+def _ask(group: GroupState, group_rank: int, name: str, function: str) -> int | None:
     folder = group.world.run_folder
     if folder is None:
         return None
@@ -81,12 +81,12 @@ def _ask(group: ProcessGroup, group_rank: int, name: str, function: str) -> int 
     return None if count is None else int(count)
 
 
-def host_of(group: ProcessGroup, group_rank: int) -> str | None:
+def host_of(group: GroupState, group_rank: int) -> str | None:
     """Return the host of a rank, where the members are on several."""
     return name_hosts([life.process for life in group.members])(group_rank)
 
 
-def where_are(group: ProcessGroup, group_ranks: Sequence[int]) -> list[str]:
+def where_are(group: GroupState, group_ranks: Sequence[int]) -> list[str]:
     """Return a line for each rank of which something is known."""
     lines = []
     for group_rank in group_ranks[:SHOWN]:

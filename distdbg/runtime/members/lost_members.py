@@ -7,7 +7,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from distdbg.runtime.groups.group import ProcessGroup
+    from distdbg.runtime.groups.group_state import GroupState
 
 
 @runtime_checkable
@@ -18,7 +18,7 @@ class _KnowsWhoLeft(Protocol):
 
 
 def find_gone(
-    group: ProcessGroup, deadline: float = 0.0, among: Container[int] | None = None
+    group: GroupState, deadline: float = 0.0, among: Container[int] | None = None
 ) -> tuple[int, str] | None:
     """Look for a member that has died or left: its group rank, and how.
 
@@ -41,7 +41,7 @@ def find_gone(
         time.sleep(0.01)  # nothing tells of the moment at which a process has ended
 
 
-def _find_engine(group: ProcessGroup) -> _KnowsWhoLeft | None:
+def _find_engine(group: GroupState) -> _KnowsWhoLeft | None:
     """Return the engine that knows who left, if there is one: there may be others around it."""
     engine: object = group.engine
     while engine is not None and not isinstance(engine, _KnowsWhoLeft):

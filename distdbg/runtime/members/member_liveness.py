@@ -21,7 +21,7 @@ from distdbg.errors import (
     RankLeft,
 )
 from distdbg.native import Watched
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.rendezvous.process import Process
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Lives:
 
         `look` is called now and then while nothing comes, and may raise.
         """
-        clock = current().control
+        clock = current_context().control
         deadline = clock.now() + timeout_s
         while True:
             left_s = max(deadline - clock.now(), 0.001)

@@ -24,7 +24,7 @@ from distdbg.ops.dtypes import CARRIERS, FROM_NUMPY, from_numpy
 from distdbg.ops.sites import call_site
 from distdbg.runtime.api.collectives import broadcast
 from distdbg.runtime.arrays import torch_arrays
-from distdbg.runtime.groups.group import Group, resolve
+from distdbg.runtime.groups.group_argument import Group, resolve
 from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.parallel.reducer.agreement import Description
 from distdbg.runtime.parallel.reducer.arrays import Array, NumpyArrays

@@ -38,7 +38,8 @@ from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array
 from distdbg.runtime.api.marks import mark
 from distdbg.runtime.api.objects import all_gather_object
-from distdbg.runtime.groups.group import ProcessGroup, resolve
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import resolve
 from distdbg.runtime.handles.work import Work
 
 #: So many steps on behalf of others are worth a warning.

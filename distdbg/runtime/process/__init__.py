@@ -1,7 +1,9 @@
 """The life of a rank: what it knows, from init_process_group to its last words.
 
-world          what one rank knows; the current World of a thread
-init           init_process_group and destroy_process_group
+world          the groups of one rank; the current World of a thread
+rank_context   what a rank's stores, groups and ops share: time, record, debug level
+init           init_process_group
+destroy        destroy_process_group
 agent_start    starts the agent of this host
 control_page   opens and closes the control page of this host
 debuggable     lets debuggers attach, where the job was started with --debuggable

@@ -15,11 +15,11 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distdbg import config
 from distdbg.errors import ConfigError, UsageError
-from distdbg.runtime.process.world import World, current
+from distdbg.runtime.process.world import Stops, World, current, world_of
 
 if TYPE_CHECKING:
     from distdbg.ops.engine import Engine
@@ -27,35 +27,6 @@ if TYPE_CHECKING:
 
 #: What an engine is used through, for an op that has found other breakpoints armed.
 Through = Callable[["Engine"], "Engine"]
-
-
-class Breakpoints:
-    """What a group remembers of the calls of `dist.breakpoint`."""
-
-    __slots__ = ("count", "has_said_off", "passed")
-
-    def __init__(self) -> None:
-        #: How many stopped, counted alike by all ranks.
-        self.count = 0
-        #: How often each line came by, for `skip`.
-        self.passed: dict[str, int] = {}
-        self.has_said_off = False
-
-
-class Stops(Protocol):
-    """The breakpoints of one rank; see distdbg/debugger/breaker.py."""
-
-    def on_group(self, group: ProcessGroup) -> None:
-        """A group was made: its ops are looked at too."""
-        ...
-
-    def through(self, group: ProcessGroup, engine: Engine) -> Engine:
-        """Read the armed rules anew; what the op at hand is to be carried out by."""
-        ...
-
-    def close(self) -> None:
-        """Stop nowhere any more."""
-        ...
 
 
 def check_stops() -> None:
@@ -96,7 +67,7 @@ def hold_on_error(error: BaseException | None) -> None:
 
 def on_other_rules(group: ProcessGroup, engine: Engine) -> Engine:
     """What an op calls that has found other breakpoints armed: what to carry it out by instead."""
-    return _stops_of(group.world, group.ranks[group.rank()]).through(group, engine)
+    return _stops_of(world_of(group), group.ranks[group.rank()]).through(group, engine)
 
 
 def _stops_of(world: World, rank: int) -> Stops:

@@ -1,4 +1,4 @@
-"""init_process_group and destroy_process_group: the beginning and the end of a World's groups.
+"""init_process_group: the beginning of a World's groups; destroy.py is their end.
 
 Each init is a round of its own on the store where the ranks meet (`rendezvous/`), so after destroy
 the same store serves again, any number of times.
@@ -7,14 +7,12 @@ the same store serves again, any number of times.
 from __future__ import annotations
 
 import os
-import sys
 from datetime import timedelta
 from typing import Any
 
-from distdbg.check.latent import place_above
-from distdbg.errors import DistError, UsageError, WrongTypeError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.log.logs import get_logger
-from distdbg.record.format import Exit
+from distdbg.runtime.api import subgroups as subgroups  # a group's own split_group needs it
 from distdbg.runtime.api.integers import to_ints, to_place
 from distdbg.runtime.backends.registry import (
     Backend,
@@ -23,22 +21,21 @@ from distdbg.runtime.backends.registry import (
     is_over_mpi,
 )
 from distdbg.runtime.groups.creation import create_group, timeout_seconds
-from distdbg.runtime.groups.group import Group, GroupMember, ProcessGroup
-from distdbg.runtime.groups.group_join import part
 from distdbg.runtime.groups.levels import prepare, tell_if_off
-from distdbg.runtime.latent_errors.search import begin_latent, end_latent
+from distdbg.runtime.latent_errors.search import begin_latent
 from distdbg.runtime.members.member_liveness import Life, Lives
 from distdbg.runtime.process.agent_start import start_agent
 from distdbg.runtime.process.control_page import follow_launcher, unfollow_control
-from distdbg.runtime.process.debuggable import close_to_debuggers, open_to_debuggers
-from distdbg.runtime.process.debugger_seam import check_stops, end_stops, hold_on_error, start_stops
-from distdbg.runtime.process.exit_reason import LINGER_S, ExitNote, tell_launcher_of_errors
+from distdbg.runtime.process.debuggable import open_to_debuggers
+from distdbg.runtime.process.debugger_seam import check_stops, end_stops, start_stops
+from distdbg.runtime.process.destroy import leave_membership
+from distdbg.runtime.process.exit_reason import ExitNote, tell_launcher_of_errors
 from distdbg.runtime.process.stack_signal import install_stack_signal, remove_stack_signal
-from distdbg.runtime.process.world import World, current
-from distdbg.runtime.recorder.recording import end_recording, start_recording
+from distdbg.runtime.process.world import current
+from distdbg.runtime.recorder.recording import start_recording
 from distdbg.runtime.recorder.torch_profiler import look_for_torch
-from distdbg.runtime.rendezvous import Membership, join
-from distdbg.runtime.store import PrefixStore, Store
+from distdbg.runtime.rendezvous import join
+from distdbg.runtime.store import Store
 
 default_pg_timeout = timedelta(minutes=30)
 
@@ -163,93 +160,13 @@ def init_process_group(
         end_stops(world)
         unfollow_control(world)
         remove_stack_signal(world)
-        _leave(membership, is_own=store is None)
+        leave_membership(membership, is_own=store is None)
         raise
     world.membership = membership
     world.exit_note = ExitNote(world)
     world.owns_store = store is None
     world.group_count = 1
     open_to_debuggers(world)
-
-
-def destroy_process_group(group: Group = None) -> None:
-    """Leave one group; without an argument or with the default group, leave all."""
-    world = current()
-    if group is not None and not isinstance(group, ProcessGroup):
-        if group == GroupMember.NON_GROUP_MEMBER:
-            return
-        raise WrongTypeError(f"destroy_process_group: not a group: {group!r}")
-    if group is None or group is world.default:
-        world.require_default()
-        # Many a program leaves its groups on the way out of an exception: then that is the last moment.
-        hold_on_error(sys.exc_info()[1])
-        destroy_world(world)
-        return
-    if world.groups.get(group.group_name) is not group:
-        raise UsageError(
-            f"destroy_process_group: group {group.label!r} was destroyed before, "
-            "or belongs to another rank"
-        )
-    del world.groups[group.group_name]
-    _leave_group(group)
-    part(group.get_group_store(), group.size())
-
-
-def leave_group(group: ProcessGroup) -> None:
-    """As destroy_process_group, for a library that may leave its groups in any order, and twice."""
-    world = group.world
-    if group is world.default:
-        hold_on_error(sys.exc_info()[1])
-        destroy_world(world)
-    elif world.groups.get(group.group_name) is group:
-        del world.groups[group.group_name]
-        _leave_group(group)
-        part(group.get_group_store(), group.size())
-
-
-def destroy_world(world: World) -> None:
-    """Leave all groups, the newest first, and free what the World holds."""
-    try:
-        end_latent(world, "left its groups", place_above(2))
-    finally:  # a warning may be an error, where the program wants it so
-        _destroy(world)
-
-
-def _destroy(world: World) -> None:
-    first: DistError | None = None
-    close_to_debuggers(world)
-    try:
-        while world.groups:
-            _, group = world.groups.popitem()
-            try:
-                _leave_group(group)
-            except DistError as error:  # the other groups are left all the same
-                first = first or error
-    finally:
-        watcher, world.watcher = world.watcher, None
-        membership, world.membership = world.membership, None
-        note, world.exit_note = world.exit_note, None
-        if note is not None:
-            note.cancel()
-        world.default = None
-        world.groups.clear()
-        world.group_count = 0
-        world.local_counts.clear()
-        world.told.clear()
-        end_stops(world)
-        remove_stack_signal(world)
-        end_recording(world, Exit.LEFT)
-        if watcher is not None:
-            watcher.close()
-        if membership is not None:
-            _leave(membership, is_own=world.owns_store)
-    if first is not None:
-        raise first
-
-
-def _leave_group(group: ProcessGroup) -> None:
-    group.shutdown()
-    _log.info("group '%s' destroyed", group.label, rank=group.ranks[group.rank()])
 
 
 def _check_types(init_method: object, store: object, group_name: object) -> None:
@@ -276,18 +193,3 @@ def _check_store_arguments(init_method: str | None, world_size: int, rank: int) 
         raise UsageError(
             f"init_process_group: rank must be from 0 to {world_size - 1} with a store, got {rank}"
         )
-
-
-def _leave(membership: Membership, is_own: bool) -> None:
-    membership.leave()
-    if not is_own:
-        return
-    # Stores that hold a connection or a server have close(); torch's interface has no such method.
-    store = membership.base_store
-    if isinstance(store, PrefixStore):  # ours alone, when we have made the connection below it
-        store = store.underlying_store
-    if membership.serves_others:
-        membership.await_others(LINGER_S)
-    close = getattr(store, "close", None)
-    if close is not None:
-        close()

@@ -11,57 +11,71 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from distdbg.control.clock import FREE_CLOCK, JobClock
-from distdbg.errors import UsageError
 from distdbg.log.logs import set_rank_source
+from distdbg.runtime.process.rank_context import RankContext, not_initialized, set_context_source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distdbg.log.log_levels import DebugLevel
-    from distdbg.native import Control, Form, Recorder
+    from distdbg.native import Form
+    from distdbg.ops.engine import Engine
     from distdbg.runtime.groups.group import ProcessGroup
-    from distdbg.runtime.handles.watcher import Watcher
     from distdbg.runtime.latent_errors.abandoned import Abandoned
-    from distdbg.runtime.latent_errors.unwaited import Unwaited
-    from distdbg.runtime.process.debugger_seam import Stops
-    from distdbg.runtime.process.exit_reason import ExitNote
-    from distdbg.runtime.process.stack_signal import StackSignal
     from distdbg.runtime.rendezvous import Membership
 
 
-class World:
-    """All groups of one rank. Only init.py and api/subgroups.py change it."""
+class Stops(Protocol):
+    """Where a rank stops in a debugger: distdbg/debugger/breaker.py, loaded by debugger_seam.py."""
+
+    def on_group(self, group: ProcessGroup) -> None:
+        """A group was made: its ops are looked at too."""
+        ...
+
+    def through(self, group: ProcessGroup, engine: Engine) -> Engine:
+        """Read the armed rules anew; what the op at hand is to be carried out by."""
+        ...
+
+    def close(self) -> None:
+        """Stop nowhere any more."""
+        ...
+
+
+class ExitNote(Protocol):
+    """Says at the end of the process why this rank leaves its groups: exit_reason.py."""
+
+    def cancel(self) -> None:
+        """There are no groups any more."""
+        ...
+
+
+class StackSignal(Protocol):
+    """Answers an observer that wants this process's stacks: stack_signal.py."""
+
+    def close(self) -> None:
+        """Answer no longer."""
+        ...
+
+
+class World(RankContext):
+    """All groups of one rank. Only init.py, destroy.py and api/subgroups.py change it."""
 
     __slots__ = (
-        "__weakref__",
         "abandoned",
-        "batch",
-        "control",
-        "debug_level",
         "default",
         "exit_note",
         "group_count",
         "groups",
-        "is_level_chosen",
         "local_counts",
         "mark_forms",
         "membership",
-        "native_control",
         "owns_store",
-        "ranks_here",
-        "recorder",
-        "run_folder",
         "stack_signal",
         "stops",
         "told",
-        "unwaited",
-        "watcher",
     )
 
     def __init__(self) -> None:
+        super().__init__()
         #: The group of all ranks; None before init_process_group and after destroy.
         self.default: ProcessGroup | None = None
         #: Every living group of this rank by name, in the order of creation.
@@ -70,41 +84,20 @@ class World:
         self.group_count = 0
         #: How often each set of ranks made a group by local synchronization.
         self.local_counts: dict[tuple[int, ...], int] = {}
-        #: None: not asked yet, so the environment decides.
-        self.debug_level: DebugLevel | None = None
-        #: Whether somebody chose the level, or it is the default.
-        self.is_level_chosen = False
         #: This rank's seat among all ranks, with the store of all groups' keys.
         self.membership: Membership | None = None
         #: Whether init_process_group opened the store, so that destroy closes it.
         self.owns_store = False
-        #: How many ranks share this host's cores.
-        self.ranks_here = 1
         #: The names of the groups that ranks made differently, as far as this rank was told.
         self.told: set[str] = set()
-        #: Says at the end of the process why this rank leaves its groups; while there are some.
+        #: While there are groups.
         self.exit_note: ExitNote | None = None
-        #: Completes futures in the background; made at first use.
-        self.watcher: Watcher | None = None
-        #: The writer of this rank's record; None before init_process_group, or when measuring.
-        self.recorder: Recorder | None = None
         #: What marks of one name have in common in the record.
         self.mark_forms: dict[str, Form] = {}
-        #: The loop over `dist.batches` that this rank is in, and the number of its batch.
-        self.batch: tuple[object, int] | None = None
-        #: The time that deadlines of this rank's waits are counted in, and whether the job is over.
-        self.control: JobClock = FREE_CLOCK
-        #: The same page for native waits; None where there is none.
-        self.native_control: Control | None = None
-        #: Where the records of all ranks of this host are; None when they are not on disk.
-        self.run_folder: Path | None = None
-        #: Answers an observer that wants this process's stacks; None: another rank's thread does.
+        #: None: another rank's thread does it.
         self.stack_signal: StackSignal | None = None
-        #: Where this rank stops in a debugger; None as long as nobody has asked for that.
+        #: None as long as nobody has asked for that.
         self.stops: Stops | None = None
-
-        #: The asynchronous ops that nobody has waited for; None: nobody looks.
-        self.unwaited: Unwaited | None = None
         #: The groups that the program has let go of; None: nobody looks.
         self.abandoned: Abandoned | None = None
 
@@ -113,23 +106,6 @@ class World:
         if self.default is None:
             raise not_initialized()
         return self.default
-
-    def get_watcher(self) -> Watcher:
-        """Return the thread that completes futures, started at first use."""
-        if self.watcher is None:
-            from distdbg.runtime.handles.watcher import Watcher
-
-            self.watcher = Watcher(self.control)
-        return self.watcher
-
-
-def not_initialized() -> UsageError:
-    """Return the error for any use of the default group before it exists."""
-    return UsageError(
-        "the default process group has not been initialized",
-        hint="call init_process_group first; a thread of your own needs world.use(...) "
-        "when ranks run as threads",
-    )
 
 
 current_world: ContextVar[World] = ContextVar("distdbg_world", default=World())  # noqa: B039
@@ -140,6 +116,12 @@ def current() -> World:
     return current_world.get()
 
 
+def world_of(group: ProcessGroup) -> World:
+    """Return the World that a group is one of."""
+    assert isinstance(group.world, World)  # only a World makes groups
+    return group.world
+
+
 def _rank_here() -> int | None:
     """The global rank of the calling thread, for its lines in the log."""
     default = current_world.get().default
@@ -147,6 +129,7 @@ def _rank_here() -> int | None:
 
 
 set_rank_source(_rank_here)
+set_context_source(current)
 
 
 #: The World beside another library's groups, where one is watched (torch_bridge/).

@@ -3,5 +3,6 @@
 recording       begun by init_process_group, ended with the process
 recorded_waits  calls that may wait outside of the engines: new_group, monitored_barrier
 trace_context   the span of the user's own traces that a thread is in: the parent of its ops
-torch_profiler  shows each op in PyTorch's profilers while one runs
+torch_profiler  whether one of PyTorch's profilers runs
+profiled_ops    shows each op in it
 """

@@ -20,7 +20,7 @@ from distdbg.errors import (
     RendezvousError,
 )
 from distdbg.record.durations import duration_text
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.rendezvous import spot
 from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtSpot, Meeting
 
@@ -198,7 +198,7 @@ def _find_spot(
             except DistError as error:
                 # The run that wrote this is just ending, or its rank 0 is: look again.
                 trouble = str(error).splitlines()[0]
-        current().control.check(op="a wait for rank 0")
+        current_context().control.check(op="a wait for rank 0")
         if time.monotonic_ns() >= look_ns:
             look()
             look_ns = time.monotonic_ns() + _LOOK_NS

@@ -22,7 +22,7 @@ from typing import Never, Self
 from distdbg.errors import DistStoreError, QueueEmptyError, UsageError, WrongTypeError
 from distdbg.record.durations import duration_text
 from distdbg.runtime.api.integers import to_int
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.store.timeouts import Timeout, to_seconds
 
 Value = str | bytes | bytearray | memoryview
@@ -137,7 +137,7 @@ class Store:
         """Return when all keys are there; DistStoreError naming the missing ones at the timeout."""
         names = check_keys(keys)
         timeout_s = self._limit(timeout)
-        clock = current().control
+        clock = current_context().control
         begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while not self.check(names):
@@ -191,7 +191,7 @@ class Store:
             self.delete_key(f"{arrived_key}/{turn - 1}")
             self.set(open_key, b"1")
             return
-        clock = current().control
+        clock = current_context().control
         begin = clock.now()
         try:
             self.wait([open_key], timeout_s)
@@ -231,7 +231,7 @@ class Store:
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Take the first value of queue `key`; with block=False QueueEmptyError if there is none."""
         popped_key = f"{INTERNAL}queue/{check_key(key)}/popped"
-        clock = current().control
+        clock = current_context().control
         begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while True:

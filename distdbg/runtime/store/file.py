@@ -15,7 +15,7 @@ from typing import Self
 
 from distdbg.errors import QueueEmptyError, UsageError, WrongTypeError
 from distdbg.runtime.api.integers import to_int
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.store.base import (
     Store,
     Value,
@@ -145,7 +145,7 @@ class FileStore(Store):
             return [Record(Kind.POP, key)]
 
         _fit_key(key)
-        clock = current().control
+        clock = current_context().control
         deadline = clock.now() + self._timeout_s
         while True:
             self._change(make)
@@ -190,7 +190,7 @@ class FileStore(Store):
     @contextlib.contextmanager
     def _waited_for(self, look: Callable[[Table], list[str]], timeout_s: float) -> Iterator[Table]:
         """The table as soon as nothing is missing in it; other threads use the store meanwhile."""
-        clock = current().control
+        clock = current_context().control
         begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while True:

@@ -8,7 +8,7 @@ from typing import Self
 
 from distdbg.control.clock import SLICE_S
 from distdbg.errors import QueueEmptyError
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.store.base import (
     Store,
     Value,
@@ -116,7 +116,7 @@ class HashStore(Store):
 
     def _wait_until(self, absent: Callable[[], list[str]], timeout_s: float) -> None:
         """Wait, with the lock held, until nothing is absent."""
-        clock = current().control
+        clock = current_context().control
         slice_s = threading.TIMEOUT_MAX if clock.is_free else SLICE_S
         begin = clock.now()
         while missing := absent():

@@ -18,7 +18,7 @@ from functools import partial
 
 from distdbg.errors import DistStoreError, UsageError
 from distdbg.record.durations import duration_text
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.rendezvous.process import identify_self, is_alive, is_gone
 from distdbg.runtime.store.base import DEFAULT_TIMEOUT_S
 from distdbg.runtime.store.file_log import (
@@ -55,7 +55,7 @@ class LogFile:
         self._pid = os.getpid()
         self._offset = 0
         self._fd = -1
-        deadline = current().control.now() + timeout_s
+        deadline = current_context().control.now() + timeout_s
         try:
             while not self._open(deadline, is_counted):
                 os.close(self._fd)
@@ -135,7 +135,7 @@ class LogFile:
                 return
             try:
                 if os.getpid() == self._pid:
-                    with self._locked(current().control.now() + DEFAULT_TIMEOUT_S):
+                    with self._locked(current_context().control.now() + DEFAULT_TIMEOUT_S):
                         self._replay()
                         self._append([Record(Kind.LEAVE, self._id)])
                         if self._users.is_finished(self.world_size):
@@ -160,7 +160,7 @@ class LogFile:
     def change(self, make: Callable[[Table], list[Record]], timeout_s: float) -> None:
         """Under the lock: have `make` look at the current table and write what it returns."""
         self._check()
-        with self._locked(current().control.now() + timeout_s):
+        with self._locked(current_context().control.now() + timeout_s):
             if os.fstat(self._fd).st_nlink == 0:
                 raise DistStoreError(f"store file {self.path} was removed while in use")
             self._replay()
@@ -231,7 +231,7 @@ class LogFile:
     @contextlib.contextmanager
     def _locked(self, deadline: float) -> Iterator[None]:
         # Not ended by an abort: who leaves a job that is over does so under the lock.
-        clock = current().control
+        clock = current_context().control
         begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while True:

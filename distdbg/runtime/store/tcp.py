@@ -27,7 +27,7 @@ from distdbg.errors import (
 from distdbg.native import Control, NativeError, StoreClient
 from distdbg.record.durations import duration_text
 from distdbg.runtime.api.integers import to_int
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
@@ -222,7 +222,7 @@ class TCPStore(Store):
         self._client = client
 
     def _dial(self, client: _Client) -> None:
-        world = current()
+        world = current_context()
         look = self._look
         if look is None:
             client.connect(deadline_after(self._timeout_s, FREE_CLOCK), NO_DEADLINE_NS, None, False)
@@ -310,7 +310,7 @@ class TCPStore(Store):
         self._call(Op.SET, 0, _encode(key), self._value(value))
 
     def get(self, key: str) -> bytes:
-        begin = current().control.now()
+        begin = current_context().control.now()
         status, count, fields = self._await(Op.GET, self._timeout_s, _encode(key))
         if status != Status.OK:
             raise self._missing(count, fields, begin)
@@ -352,7 +352,7 @@ class TCPStore(Store):
 
     def await_values(self, keys: Sequence[str], timeout: Timeout) -> list[bytes]:
         names = check_keys(keys)
-        begin = current().control.now()
+        begin = current_context().control.now()
         status, count, fields = self._await(Op.GET, self._limit(timeout), *map(_encode, names))
         if status == Status.TOO_LARGE:  # together; one by one they fit
             return [self.get(key) for key in names]
@@ -376,7 +376,7 @@ class TCPStore(Store):
             self._call(Op.SET, 0, *batch)
 
     def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
-        begin = current().control.now()
+        begin = current_context().control.now()
         timeout_s = self._limit(timeout)
         status, count, fields = self._await(Op.WAIT, timeout_s, *map(_encode, check_keys(keys)))
         if status != Status.OK:
@@ -386,7 +386,7 @@ class TCPStore(Store):
         self._call(Op.QUEUE_PUSH, 0, _encode(key), self._value(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        begin = current().control.now()
+        begin = current_context().control.now()
         if block:
             status, count, fields = self._await(Op.QUEUE_POP, self._timeout_s, _encode(key))
         else:
@@ -407,7 +407,7 @@ class TCPStore(Store):
 
     def _await(self, op: Op, timeout_s: float, *fields: bytes) -> tuple[int, int, list[bytes]]:
         """Ask for what may take so long: the server waits in its own time, this rank in its job's."""
-        clock = current().control
+        clock = current_context().control
         deadline = clock.now() + timeout_s
         left_s = timeout_s
         while True:
@@ -435,7 +435,7 @@ class TCPStore(Store):
                     f"a key of {len(key)} bytes; {self._label()} takes at most {KEY_NBYTES}"
                 )
         patience = self._timeout_s if patience_s is None else patience_s
-        world = current()
+        world = current_context()
         deadline_ns = deadline_after(patience + _GRACE_S, world.control)
         try:
             answer = client.call(
@@ -461,7 +461,7 @@ class TCPStore(Store):
             raise UsageError(f"{self._label()}: {what} exceeds the largest size it takes")
 
     def _missing(self, count: int, fields: list[bytes], begin: float) -> DistStoreError:
-        waited_s = current().control.now() - begin
+        waited_s = current_context().control.now() - begin
         return missing_keys(self._label(), [_decode(key) for key in fields], count, waited_s)
 
     def _list_with_prefix(self, prefix: str) -> list[str]:

@@ -19,8 +19,8 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import check_one_dtype
-from distdbg.runtime.api.coalescing import start_all
 from distdbg.runtime.api.monitored_barrier import monitored_barrier
+from distdbg.runtime.groups.coalesced import start_all
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.torch_bridge.backend.options import is_async, op_of, root_of, timeout_of
 from distdbg.torch_bridge.backend.sparse import all_reduce_sparse

@@ -15,10 +15,10 @@ import torch.distributed as torch_dist
 from distdbg.errors import UsageError
 from distdbg.ops.call import ANY_SOURCE
 from distdbg.runtime.api import calls
-from distdbg.runtime.api.coalescing import Collector, start_all
 from distdbg.runtime.api.options import seconds_or_none
+from distdbg.runtime.groups.coalesced import Collector, start_all
 from distdbg.runtime.groups.group import ProcessGroup
-from distdbg.runtime.process.init import leave_group
+from distdbg.runtime.process.destroy import leave_group
 from distdbg.torch_bridge.backend.collectives import Collectives
 from distdbg.torch_bridge.backend.tensors import only
 from distdbg.torch_bridge.backend.work import DistdbgWork, DoneWork

@@ -5,13 +5,10 @@ Nothing here keeps the model alive but the pass that runs.
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
-
-if TYPE_CHECKING:
-    from distdbg.torch_bridge.data_parallel.module import DistributedDataParallel
 
 _autograd: Any = torch.autograd
 engine = _autograd.Variable._execution_engine
@@ -21,10 +18,26 @@ preserve_versions = _autograd._unsafe_preserve_version_counter
 current_backward: Any = torch._C._current_graph_task_id
 
 
+class HasBackward(Protocol):
+    """The module whose backward pass runs (module.py)."""
+
+    def begin_backward(self) -> None:
+        """Before all gradients."""
+        ...
+
+    def take_gradient(self, index: int, parameter: Any) -> None:
+        """A parameter has its gradient."""
+        ...
+
+    def end_backward(self) -> None:
+        """After all gradients."""
+        ...
+
+
 class BackwardPass:
     """Called at the end of one backward pass, unless that raises."""
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
+    def __init__(self, ddp: HasBackward) -> None:
         self._ddp = ddp
 
     def __call__(self) -> None:
@@ -32,7 +45,7 @@ class BackwardPass:
         self._ddp.end_backward()
 
 
-def gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any:
+def gradient_hook(this: Callable[[], HasBackward | None], index: int) -> Any:
     """Called when a parameter has its gradient."""
 
     def on_gradient(parameter: Any) -> None:
@@ -43,7 +56,7 @@ def gradient_hook(this: weakref.ref[DistributedDataParallel], index: int) -> Any
     return on_gradient
 
 
-def backward_hook(this: weakref.ref[DistributedDataParallel]) -> Any:
+def backward_hook(this: Callable[[], HasBackward | None]) -> Any:
     """Called when the gradient of an output is there: before all others."""
 
     def on_output() -> None:

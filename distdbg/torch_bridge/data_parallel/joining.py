@@ -6,7 +6,7 @@ all ranks are done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,13 +16,37 @@ from distdbg.runtime.parallel.join import JoinHook
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
-    from distdbg.torch_bridge.data_parallel.module import DistributedDataParallel
+    from distdbg.runtime.parallel.reducer.reducer import Reducer
+
+
+class JoinedModule(Protocol):
+    """The DistributedDataParallel whose rank has no batches left (module.py)."""
+
+    reducer: Reducer
+    divisor: float | None
+    divides_by_initial_world_size: bool
+    require_forward_param_sync: bool
+
+    @property
+    def process_group(self) -> ProcessGroup: ...
+
+    def will_sync_module_buffers(self) -> bool:
+        """Whether the next forward pass gives all ranks the buffers of one."""
+        ...
+
+    def sync_buffers(self, root: int) -> None:
+        """Give all ranks the buffers of this one."""
+        ...
+
+    def sync_states(self, root: int) -> None:
+        """Give all ranks the model of this one."""
+        ...
 
 
 class DataParallelJoinHook(JoinHook):
     """torch's JoinHook of one DistributedDataParallel."""
 
-    def __init__(self, ddp: DistributedDataParallel, divide_by_initial_world_size: bool) -> None:
+    def __init__(self, ddp: JoinedModule, divide_by_initial_world_size: bool) -> None:
         self._ddp = ddp
         ddp.divides_by_initial_world_size = divide_by_initial_world_size
 

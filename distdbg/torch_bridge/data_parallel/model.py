@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.runtime.groups.group import ProcessGroup, resolve
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import resolve
 from distdbg.runtime.mesh import DeviceMesh
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 

@@ -38,7 +38,7 @@ from distdbg.runtime.parallel.reducer.construction import (
 from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import Reducer
-from distdbg.runtime.process.world import record_comm
+from distdbg.runtime.process.world import record_comm, world_of
 from distdbg.torch_bridge.call_sites import skip_torch_in
 from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse
 from distdbg.torch_bridge.data_parallel.autograd import (
@@ -220,7 +220,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: all but the group and the reducer, which are made anew. The default group only."""
-        if self.process_group is not self.process_group.world.default:
+        if self.process_group is not world_of(self.process_group).default:
             raise UsageError(
                 f"DistributedDataParallel: only over the default group it can be pickled, not over "
                 f"'{self.process_group.label}'",

@@ -1,6 +1,7 @@
 """The ops of torch's groups, seen and checked where torch dispatches them.
 
 install       kernels for torch's c10d ops, and the few patches for what passes by them
+torch_functions  those of torch that install.py replaces, as they were
 callers       which function of torch's an op comes from
 lane          the short way of the ops that Python calls most
 methods       the methods of torch's group that take it
@@ -8,6 +9,7 @@ reducing      the group that DDP's reducer is given, whose buckets take it
 calls         the arguments of each op as a Call
 engine        an engine that hands an op back to torch; the check around it
 pending       torch's Work as a Pending
+in_flight     an op that torch has, until its end is known
 groups        which of our groups is beside which of torch's
 nvtx          ops and spans as NVTX ranges, where a profiler wants them
 sockets       what ends an op that waits in gloo

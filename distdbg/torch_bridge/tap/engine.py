@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError, format_ranks
@@ -36,13 +36,15 @@ from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.pending import TorchPending
 from distdbg.torch_bridge.tap.sockets import shut_down
+from distdbg.torch_bridge.tap.torch_functions import real_wait, unboxed_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distdbg.native import TappedOps
+    from distdbg.runtime.backends.checked.agreement import Agreement
     from distdbg.runtime.backends.checked.control import ControlGroup
     from distdbg.runtime.backends.checked.traits import Traits
-    from distdbg.torch_bridge.tap.lane import Lane
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
 MOMENT_NS = 100_000_000
@@ -68,8 +70,6 @@ class TorchEngine:
     """Implements Engine for one group of torch's: each Call brings its own way to start it."""
 
     def __init__(self, theirs: Theirs, clock: JobClock) -> None:
-        from distdbg.torch_bridge.tap.install import real_wait, unboxed_work
-
         self.theirs = theirs
         self.clock = clock
         self.real_wait = real_wait
@@ -114,6 +114,20 @@ class TorchEngine:
         """Do nothing: torch destroys its group itself."""
 
 
+class ShortWay(Protocol):
+    """The way of most ops, past this engine (lane.py)."""
+
+    ops: TappedOps
+
+    def settle(self) -> list[Agreement]:
+        """The agreements that have not ended well so far."""
+        ...
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        ...
+
+
 class TapEngine(CheckedEngine):
     """CheckedEngine for ops that torch starts on the caller's thread."""
 
@@ -122,7 +136,7 @@ class TapEngine(CheckedEngine):
     ) -> None:
         super().__init__(engine, control, traits, name, level)
         #: The short way of this group's ops.
-        self.lane: Lane | None = None
+        self.lane: ShortWay | None = None
         #: What is to be looked after while a thread waits in torch, and what was found.
         self._waits: dict[int, tuple[Watch, list[DistError]]] = {}
 

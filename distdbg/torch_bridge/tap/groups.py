@@ -21,6 +21,7 @@ from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
+from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.nvtx import Ranges
@@ -31,30 +32,6 @@ from distdbg.torch_bridge.training.naming import named
 _PATIENCE_S = 2.0
 #: How long after its connections have closed a process may take to count as ended.
 _ENDING_S = 0.5
-
-
-class InFlight:
-    """One op that torch has, found again by its Work."""
-
-    __slots__ = ("call", "is_taken", "pending", "work")
-
-    def __init__(self, call: TapCall, pending: Pending, work: weakref.ref[Any]) -> None:
-        self.call = call
-        self.pending = pending
-        self.work = work
-        #: Somebody waits for it, and records its end.
-        self.is_taken = False
-
-    def note_end(self, error: BaseException | None = None) -> None:
-        """Torch has told its end."""
-        note = getattr(self.pending, "note_end", None)
-        if note is not None:
-            note(error)
-        # Whoever waits for it later brings the Work along; until then it must not live because of us.
-        self.call.pending.release()
-        self.call.work = self.call.result = None
-        if self.call.kind < Kind.SEND:  # who waits for a message compares it then
-            self.call.inputs = self.call.outputs = ()
 
 
 class Tapped:

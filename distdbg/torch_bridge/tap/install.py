@@ -31,12 +31,14 @@ from distdbg.ops.sites import skip_folder
 from distdbg.runtime.process.world import use
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
-from distdbg.torch_bridge.tap.groups import InFlight, Tapped, TappedGroups
+from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
+from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import Methods
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
 from distdbg.torch_bridge.tap.reducing import group_maker
+from distdbg.torch_bridge.tap.torch_functions import keep_torchs_own
 from distdbg.torch_bridge.tap.waits_inside import WaitsInside
 from distdbg.torch_bridge.training.ddp import armed, bucket_of, group_makers
 
@@ -71,23 +73,6 @@ class _Stash(threading.local):
 
 
 _stash = _Stash()
-_real: dict[str, Any] = {}
-
-
-def real_wait(work: Any, *args: Any) -> Any:
-    """Torch's Work.wait."""
-    return _real["wait"](work, *args)
-
-
-def unboxed_work(result: Any) -> Any:
-    """The Work in what a c10d op returns; None where there is none."""
-    boxed = result[-1] if isinstance(result, tuple) else result
-    if boxed is None:
-        return None
-    try:
-        return _real["unbox_work"](boxed)
-    except RuntimeError:
-        return None  # an op in a block of NCCL's, whose Work comes at the end
 
 
 class Tap:
@@ -112,9 +97,9 @@ class Tap:
         if self._libraries:
             return
         torch = self._torch
-        _real["unbox_work"] = self._groups.unbox_work = torch.distributed.Work.unbox
+        self._groups.unbox_work = torch.distributed.Work.unbox
         work_class = torch.distributed.Work
-        _real["wait"] = work_class.wait
+        keep_torchs_own(work_class.wait, work_class.unbox)
         self._patch_wait(work_class)
         self._groups.work_classes.add(work_class)
         self._groups.on_work_class = self._on_work_class

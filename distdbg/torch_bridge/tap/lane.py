@@ -13,7 +13,7 @@ broken, breakpoints. The order of ops on both ways is one, since both count and 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.errors import DistError
 from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
@@ -23,17 +23,60 @@ from distdbg.runtime.backends.checked.checked_engine import failed
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, TorchEngine
+from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, Theirs, TorchEngine
+from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.pending import TorchPending, can_be_sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.torch_bridge.tap.groups import InFlight, Tapped
-    from distdbg.torch_bridge.tap.lane_message import LaneMessage
-
 #: Looks that are known at once; a program that never repeats one starts again.
 _MOST_KNOWN = 1024
+
+
+class LaneGroups(Protocol):
+    """All groups that are watched (groups.py)."""
+
+    def is_off(self) -> bool:
+        """Whether they are watched no longer."""
+        ...
+
+
+class LaneGroup(Protocol):
+    """The group whose ops take the short way (groups.py)."""
+
+    theirs: Theirs
+    group: Any
+    followed: set[object]
+
+    @property
+    def groups(self) -> LaneGroups: ...
+
+    def fail(self, op: InFlight, error: BaseException) -> None:
+        """An op has failed in torch; the record waits for a better reason, for a moment."""
+        ...
+
+    def dispatch(self, call: TapCall) -> Any:
+        """Check, record and start an op of the long way; what torch's op returns."""
+        ...
+
+    def adopt(self, key: int, op: InFlight) -> None:
+        """Look after an op that has not ended for a while."""
+        ...
+
+    def disown(self, key: int, op: InFlight) -> None:
+        """Somebody has waited for it meanwhile."""
+        ...
+
+
+class MessageWait(Protocol):
+    """A message that somebody waits for in torch (lane_message.py)."""
+
+    op: TappedOp
+
+    def look_after(self, now_ns: int) -> None:
+        """End the wait for it when it cannot end well."""
+        ...
 
 
 class Known:
@@ -78,8 +121,6 @@ class LaneOp:
         """The same op as the long way has it; `work` None: nobody waits for it."""
         if self.wide is not None:
             return self.wide
-        from distdbg.torch_bridge.tap.groups import InFlight
-
         lane = self.lane
         call = self.known.make()
         pending = call.pending = TorchPending(work, call.kind, call.peer, lane.real_wait)
@@ -105,7 +146,7 @@ class Lane:
     #: What `launch` makes of each op.
     op_class = LaneOp
 
-    def __init__(self, tapped: Tapped, recorded: RecordedEngine) -> None:
+    def __init__(self, tapped: LaneGroup, recorded: RecordedEngine) -> None:
         inner = recorded.inner
         self.tapped = tapped
         self.recorded = recorded
@@ -137,7 +178,7 @@ class Lane:
         if self.is_bound or self.checked is None:
             self.waits = {}
         #: Messages that somebody waits for in torch: as above, on all backends.
-        self.message_waits: dict[int, LaneMessage] = {}
+        self.message_waits: dict[int, MessageWait] = {}
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
         #: Starts an op: see native/bindings/tap_py.cpp.
         self.launch: Callable[..., Any] = self.ops.launch
@@ -229,7 +270,7 @@ class Lane:
         self.ops.close()
 
 
-def lane_of(tapped: Tapped) -> Lane | None:
+def lane_of(tapped: LaneGroup) -> Lane | None:
     """The short way of a group, where it has one: its ops are recorded and nothing else is around them."""
     engine = tapped.group.engine
     if type(engine) is not RecordedEngine or not isinstance(engine.inner, (TapEngine, TorchEngine)):

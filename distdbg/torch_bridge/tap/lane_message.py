@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from distdbg.native import TappedOp
     from distdbg.runtime.backends.checked.checked_pending import Watch
-    from distdbg.torch_bridge.tap.groups import InFlight
+    from distdbg.torch_bridge.tap.in_flight import InFlight
 
 _FLAGS = int(Flag.ASYNC | Flag.MESSAGE)
 #: As in runtime/backends/checked/messages.py: a header is posted before its message, so it is there soon.

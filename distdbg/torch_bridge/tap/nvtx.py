@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.config import read_setting
 from distdbg.runtime.api import marks
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.calls import TapCall
-    from distdbg.torch_bridge.tap.groups import Tapped
     from distdbg.torch_bridge.tap.lane import Known, Lane
 
 _PROFILER = "NVTX_INJECTION64_PATH"
@@ -31,6 +30,17 @@ def find_nvtx(torch: Any) -> Any:
     return torch.cuda.nvtx if torch.version.cuda is not None else None
 
 
+class ShownGroup(Protocol):
+    """The group whose ops are shown (groups.py)."""
+
+    lane: Lane | None
+    group: Any
+
+    def dispatch_long(self, call: TapCall) -> Any:
+        """Start an op that has no short way."""
+        ...
+
+
 class Ranges:
     """Pushes and pops them on the thread that calls."""
 
@@ -41,7 +51,7 @@ class Ranges:
         """Also those of the program's own `distdbg.span`."""
         marks.beside = (self._nvtx.range_push, self._nvtx.range_pop)
 
-    def show_ops(self, tapped: Tapped) -> None:
+    def show_ops(self, tapped: ShownGroup) -> None:
         """The collectives of a group, on both of their ways."""
         lane, label = tapped.lane, tapped.group.label
         if lane is not None:

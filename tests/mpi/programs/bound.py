@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 import distdbg as dist
 from distdbg.errors import DistError
-from distdbg.runtime.backends.mpi.library import started
+from distdbg.runtime.backends.mpi.starting import started
 from distdbg.testing.conformance.group import Api, run_checks
 
 

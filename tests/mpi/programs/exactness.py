@@ -11,7 +11,7 @@ import distdbg as dist
 from distdbg import _native
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import RedOpType, make_premul_sum
-from distdbg.runtime.backends.mpi.library import started
+from distdbg.runtime.backends.mpi.starting import started
 
 COUNT = 7
 

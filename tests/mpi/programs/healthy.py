@@ -16,7 +16,7 @@ import numpy as np
 
 import distdbg as dist
 from distdbg.errors import DistError
-from distdbg.runtime.backends.mpi import library
+from distdbg.runtime.backends.mpi import starting
 from distdbg.testing.conformance.group import Api, run_checks
 from tests.unit.nccl.stand_in import StandInArray
 
@@ -135,7 +135,7 @@ def overflow() -> list[int]:
 
 def on_gpus(rank: int) -> list[Any]:
     """Arrays that say they are on a GPU: through the host, and then as if MPI read them there."""
-    mpi = library.started()
+    mpi = starting.started()
     assert mpi is not None
     found: list[Any] = [mpi.reads_gpus]
     for mpi.reads_gpus in (False, True):

@@ -20,11 +20,11 @@ from distdbg.errors import (
     OpTimeout,
     UsageError,
 )
-from distdbg.runtime.api.coalescing import together
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.failures import advice
 from distdbg.runtime.backends.nccl.watchdog import watchdog
+from distdbg.runtime.groups.coalesced import together
 from tests.unit.nccl.stand_in import (
     Machine,
     NcclError,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdbg.runtime.api.barrier_tree import children_of, depth_of, find_missing, parent_of
+from distdbg.runtime.members.barrier_tree import children_of, depth_of, find_missing, parent_of
 
 ARITIES = (1, 2, 3, 4, 8)
 

@@ -14,9 +14,9 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import DistError, OpTimeout
-from distdbg.runtime.api import monitored_barrier
-from distdbg.runtime.api.barrier_tree import find_missing
-from distdbg.runtime.api.monitored_barrier import ARITY, run_monitored_barrier
+from distdbg.runtime.members import store_barrier
+from distdbg.runtime.members.barrier_tree import find_missing
+from distdbg.runtime.members.store_barrier import ARITY, run_monitored_barrier
 from distdbg.runtime.store import HashStore, Store
 from distdbg.runtime.store.base import Value
 from distdbg.runtime.store.timeouts import Timeout
@@ -91,7 +91,7 @@ def look_when_all_have_come(monkeypatch: pytest.MonkeyPatch, came: Sequence[int]
         )
         return find_missing(size, arity, is_complete, is_here)
 
-    monkeypatch.setattr(monitored_barrier, "find_missing", look)
+    monkeypatch.setattr(store_barrier, "find_missing", look)
 
 
 def barrier_error(timeout: timedelta = SHORT) -> OpTimeout:
@@ -205,7 +205,7 @@ def test_members_of_a_subgroup_are_named_by_their_global_ranks(
 def test_no_rank_touches_many_keys_of_a_barrier_however_large_the_group(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitored_barrier, "_SLICE_S", 60.0)  # each slice looks at all again
+    monkeypatch.setattr(store_barrier, "_SLICE_S", 60.0)  # each slice looks at all again
     store = CountingStore()
 
     def run(rank: int) -> list[str]:

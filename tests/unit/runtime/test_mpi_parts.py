@@ -9,7 +9,6 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.backends.mpi.memory import Piece
 from distdbg.runtime.backends.mpi.reductions import name_of
-from distdbg.runtime.backends.mpi.wide import parts
 from distdbg.runtime.backends.nap import LONGEST_S, Nap
 
 
@@ -54,10 +53,10 @@ def test_a_piece_is_cut_at_elements() -> None:
 
 def test_more_than_a_request_can_have_goes_in_parts() -> None:
     piece = Piece(0, 7, int(Dtype.int16))
-    assert [(part.address, part.count) for part in parts(piece, 3)] == [(0, 3), (6, 3), (12, 1)]
-    assert parts(piece, 7) == [piece]
+    assert [(part.address, part.count) for part in piece.parts(3)] == [(0, 3), (6, 3), (12, 1)]
+    assert piece.parts(7) == [piece]
     nothing = Piece(0, 0, int(Dtype.int16))
-    assert parts(nothing, 3) == [nothing]
+    assert nothing.parts(3) == [nothing]
 
 
 def test_a_nap_grows_to_its_longest() -> None:

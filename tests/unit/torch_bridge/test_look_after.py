@@ -10,7 +10,8 @@ import pytest
 
 from distdbg.ops.call import Kind
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.groups import InFlight, Tapped
+from distdbg.torch_bridge.tap.groups import Tapped
+from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.pending import TorchPending
 
 

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from distdbg.errors import DistError
 from distdbg.ops.call import Call, Kind
+from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
-from distdbg.runtime.backends.checked.checked_pending import CheckedPending
+from distdbg.runtime.backends.checked.checked_pending import CheckedPending, PendingChecks, Watch
 from distdbg.runtime.handles.work import NO_DEADLINE
 
-if TYPE_CHECKING:
-    from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
+
+class BlockChecks(PendingChecks, Protocol):
+    """What the ops of a block need of the check of their group (checked_engine.py)."""
+
+    engine: Engine
+
+    def begin_agreement(self, call: Call) -> Agreement:
+        """Start to agree on an op."""
+        ...
+
+    def note_disagreed(self, error: DistError) -> None:
+        """An agreement has failed before its op was started."""
+        ...
+
+    def start(self, call: Call, watch: Watch | None = None) -> Pending:
+        """Give the op to the backend."""
+        ...
 
 
 class Block:
     """What one thread submits between begin_block() and end_block()."""
 
-    def __init__(self, engine: CheckedEngine) -> None:
+    def __init__(self, engine: BlockChecks) -> None:
         self._engine = engine
         self._ops: list[CheckedPending] = []
 

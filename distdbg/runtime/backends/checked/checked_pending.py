@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from distdbg.errors import (
     CollectiveError,
+    DistBackendError,
     DistError,
     MismatchError,
     OpTimeout,
@@ -22,7 +23,7 @@ from distdbg.runtime.backends.checked.worker_threads import SLICE_S
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
+    from distdbg.control.clock import JobClock
 
 #: Held while an op gets its error: it has one, however many threads wait for it.
 _ENDING = threading.Lock()
@@ -34,6 +35,45 @@ BEFORE_ALL = "before all had agreed"
 _SOON_NS = 1_000_000_000
 
 
+class PendingChecks(Protocol):
+    """What an op in flight needs of the check of its group (checked_engine.py)."""
+
+    clock: JobClock
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether agreements are looked at while their ops run."""
+        ...
+
+    def watcher(self, call: Call, seq: int, agreement: Agreement | None, started_ns: int) -> Watch:
+        """What to call again and again while the backend has the op."""
+        ...
+
+    def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
+        """Wait for an op of the backend without end, but not alone."""
+        ...
+
+    def settle(self) -> None:
+        """Raise the error of an agreement that failed after its op had returned."""
+        ...
+
+    def note_raised(self, error: DistError) -> None:
+        """The program has this error."""
+        ...
+
+    def on_trouble(self, error: DistError) -> DistError:
+        """Give the group up for this error."""
+        ...
+
+    def explain(self, error: Exception, watch: Watch) -> None:
+        """Raise a better error for this one of the backend, where there is one."""
+        ...
+
+    def failed(self, call: Call, error: Exception) -> DistBackendError:
+        """What is raised for an error of the backend."""
+        ...
+
+
 class Watch:
     """Looks after one op that the backend has: raises what must end the wait for it."""
 
@@ -41,7 +81,7 @@ class Watch:
 
     def __init__(
         self,
-        engine: CheckedEngine,
+        engine: PendingChecks,
         control: ControlGroup,
         call: Call,
         seq: int,
@@ -94,7 +134,7 @@ class CheckedPending:
 
     def __init__(
         self,
-        engine: CheckedEngine,
+        engine: PendingChecks,
         call: Call,
         agreement: Agreement | None,
         foreign: Pending | None,

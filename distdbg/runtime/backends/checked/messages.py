@@ -19,7 +19,7 @@ import json
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from distdbg.runtime.backends.checked.control import ControlGroup
 from distdbg.runtime.backends.failures import DIFFERS
 from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.handles.work import NO_DEADLINE
-
-if TYPE_CHECKING:
-    from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
 
 _HEADER_NBYTES = 768
 _WORDS = 100
@@ -73,10 +70,28 @@ class Header:
         return parsed
 
 
+class MessageChecks(Protocol):
+    """What messages need of the check of their group (checked_engine.py)."""
+
+    level: int
+
+    def carry_out(self, call: Call, seq: int) -> int:
+        """Let the backend do the op, and wait for it, but not alone."""
+        ...
+
+    def pending(self, call: Call) -> Pending:
+        """Start a point to point op."""
+        ...
+
+    def on_trouble(self, error: DistError) -> DistError:
+        """Give the group up for this error."""
+        ...
+
+
 class Messages:
     """The point to point ops of one group."""
 
-    def __init__(self, engine: CheckedEngine, control: ControlGroup, ignores_tags: bool) -> None:
+    def __init__(self, engine: MessageChecks, control: ControlGroup, ignores_tags: bool) -> None:
         self._engine = engine
         self._control = control
         self._ignores_tags = ignores_tags

@@ -17,7 +17,7 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending
 from distdbg.runtime.api.arguments import check_arrays
 from distdbg.runtime.arrays.device_wait import wait_for_device
-from distdbg.runtime.backends.mpi import collectives, library, messages
+from distdbg.runtime.backends.mpi import collectives, messages, starting
 from distdbg.runtime.backends.mpi.any_source import AnySource
 from distdbg.runtime.backends.mpi.collectives import MpiGroup
 from distdbg.runtime.backends.mpi.communicators import make_communicator
@@ -26,6 +26,7 @@ from distdbg.runtime.backends.mpi.on_gpus import goes_direct
 from distdbg.runtime.backends.mpi.pending import MpiPending
 from distdbg.runtime.backends.staging import Staged, StagedPending, is_for_device
 from distdbg.runtime.handles.work import NO_DEADLINE
+from distdbg.runtime.process.world import world_of
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
@@ -170,8 +171,8 @@ class MpiEngine:
 
 def make_engine(group: ProcessGroup, store: Store) -> MpiEngine:
     """Make the engine of a group; all its members do."""
-    mpi_library = library.started()
-    world = group.world.default
+    mpi_library = starting.started()
+    world = world_of(group).default
     if mpi_library is None and world is not None and group.size() < world.size():
         raise UsageError(
             f"group '{group.label}': MPI is started by all ranks together, and these are "
@@ -179,7 +180,7 @@ def make_engine(group: ProcessGroup, store: Store) -> MpiEngine:
             hint="init_process_group('mpi'), or first make a group of all ranks with backend 'mpi'",
         )
     if mpi_library is None:
-        mpi_library = library.start(group.timeout_s, group.world.control, group.size())
+        mpi_library = starting.start(group.timeout_s, group.world.control, group.size())
     comm: Any = make_communicator(mpi_library, group, store)
     is_alone = group.size() == 1 or bool(read_setting("DISTDBG_UNWRAPPED"))
     any_source = None

@@ -17,8 +17,9 @@ import numpy as np
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import InternalError
-from distdbg.runtime.backends.mpi.library import Library, start
+from distdbg.runtime.backends.mpi.library import Library
 from distdbg.runtime.backends.mpi.patience import await_request
+from distdbg.runtime.backends.mpi.starting import start
 from distdbg.runtime.net.address import own_address
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.rendezvous.token import run_token

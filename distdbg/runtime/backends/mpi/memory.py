@@ -51,6 +51,15 @@ class Piece:
         """Some of the elements."""
         return Piece(self.address + begin * self.itemsize, count, self.dtype)
 
+    def parts(self, largest: int) -> list[Piece]:
+        """Cut into parts of at most so many elements; one part of none for an empty piece."""
+        if self.count <= largest:
+            return [self]
+        return [
+            self.part(begin, min(largest, self.count - begin))
+            for begin in range(0, self.count, largest)
+        ]
+
     def cut(self, counts: Sequence[int]) -> list[Piece]:
         """Neighbours of these sizes, in order."""
         begins = [0, *accumulate(counts)]

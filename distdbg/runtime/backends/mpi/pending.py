@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from distdbg.errors import DistBackendError, DistError, InternalError, OpTimeout
 from distdbg.ops.call import Call, Kind
@@ -22,11 +22,28 @@ from distdbg.runtime.backends.nap import Nap
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.mpi.engine import MpiEngine
-
+    from distdbg.control.clock import JobClock
+    from distdbg.runtime.backends.mpi.collectives import MpiGroup
 
 #: How often the check looks after the peers.
 _WATCH_NS: Final = 20_000_000
+
+
+class _Engine(Protocol):
+    """What an op needs of the engine that started it (engine.py)."""
+
+    mpi_group: MpiGroup
+    name: str
+    clock: JobClock
+    given_up: str | None
+
+    def give_up(self, reason: str) -> None:
+        """Start no more ops, and let those in flight end with an error."""
+        ...
+
+    def ended(self, pending: MpiPending) -> None:
+        """MPI has the op no longer."""
+        ...
 
 
 class MpiPending:
@@ -44,7 +61,7 @@ class MpiPending:
         "call",
     )
 
-    def __init__(self, engine: MpiEngine, call: Call, started: Started, limit_ns: int) -> None:
+    def __init__(self, engine: _Engine, call: Call, started: Started, limit_ns: int) -> None:
         self._engine = engine
         self.call = call
         self._started = started

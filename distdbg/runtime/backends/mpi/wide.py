@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 _STRIDE = 1 << 20
 
 
-def parts(piece: Piece, largest: int) -> list[Piece]:
-    """Cut into parts of at most so many elements; one part of none for an empty piece."""
-    if piece.count <= largest:
-        return [piece]
-    return [
-        piece.part(begin, min(largest, piece.count - begin))
-        for begin in range(0, piece.count, largest)
-    ]
-
-
 def block_type(library: Library, piece: Piece, stride: int = _STRIDE) -> Any:
     """A datatype whose one element is the memory of `piece`, from MPI.BOTTOM; free it when it is used."""
     element = library.datatypes.of(piece.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.ops.call import Call, Kind
@@ -20,12 +20,48 @@ from distdbg.runtime.backends.nccl.streams import has_passed
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.nccl.engine import NcclEngine
+    from distdbg.control.clock import JobClock
+    from distdbg.runtime.backends.nccl.ending import Ending
+    from distdbg.runtime.backends.nccl.library import Library
+    from distdbg.runtime.backends.nccl.options import NcclOptions
 
 #: Between two looks of a host that waits.
 _LOOK_S: Final = 0.0005
 #: How often the check looks after the peers.
 _WATCH_NS: Final = 20_000_000
+
+
+class _Engine(Protocol):
+    """What an op needs of the engine that queued it (engine.py)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def clock(self) -> JobClock: ...
+    @property
+    def library(self) -> Library: ...
+    @property
+    def options(self) -> NcclOptions: ...
+    @property
+    def ending(self) -> Ending: ...
+    @property
+    def given_up(self) -> str | None: ...
+
+    def order_after(self, pending: NcclPending) -> None:
+        """Let this thread's stream wait for the op."""
+        ...
+
+    def check_communicator(self, what: str) -> None:
+        """Raise what NCCL says of its communicator."""
+        ...
+
+    def failed_later(self, error: Exception, what: str) -> DistBackendError:
+        """What is raised for an error of an op that was queued."""
+        ...
+
+    def forget(self, pending: NcclPending) -> None:
+        """The op is over."""
+        ...
 
 
 class NcclPending:
@@ -49,7 +85,7 @@ class NcclPending:
     )
 
     def __init__(
-        self, engine: NcclEngine, call: Call, side: DeviceSide, limit_ns: int, slack_ns: int
+        self, engine: _Engine, call: Call, side: DeviceSide, limit_ns: int, slack_ns: int
     ) -> None:
         self._engine = engine
         self.call = call

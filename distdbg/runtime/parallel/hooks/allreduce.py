@@ -10,7 +10,8 @@ from distdbg.errors import UsageError
 from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.api.collectives import all_reduce
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.groups.group import Group, ProcessGroup, resolve
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group, resolve
 from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import GradBucket

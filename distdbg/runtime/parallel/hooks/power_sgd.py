@@ -22,7 +22,8 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.api.collectives import all_reduce
 from distdbg.runtime.arrays.buffers import copy_of, empty_like
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.groups.group import Group, ProcessGroup
+from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.group_argument import Group
 from distdbg.runtime.parallel.hooks.allreduce import allreduce_hook, assign, cast, group_of
 from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.reducer.arrays import Array
