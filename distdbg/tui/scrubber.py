@@ -17,10 +17,10 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from distdbg.tui.cells import one_line, shorten
-from distdbg.tui.feed import Feed
 from distdbg.tui.replayed import Replayed, Stop
-from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.time_axis import moment
+from distdbg.view.feed import Feed
+from distdbg.view.snapshot import Snapshot
 
 _FRAME_S: Final = 0.1
 #: A step of a feed that does not know when things happen.

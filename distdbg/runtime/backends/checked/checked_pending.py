@@ -45,6 +45,11 @@ class PendingChecks(Protocol):
         """Whether agreements are looked at while their ops run."""
         ...
 
+    @property
+    def when_started(self) -> str:
+        """Of an op that not all have agreed on: why it was started."""
+        ...
+
     def watcher(self, call: Call, seq: int, agreement: Agreement | None, started_ns: int) -> Watch:
         """What to call again and again while the backend has the op."""
         ...
