@@ -76,10 +76,10 @@ def hint_of(found: RootCause) -> str:
     if end.hint and (end.cause == "oom" or not first.reason):
         return end.hint
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
-        if first.record is not None and first.record.how is Exit.RETURNED:
-            return BY_SYS_EXIT
         if first.record is not None and first.record.exit_site:
             return f"see why {first.record.exit_site} ends the process"
+        if first.record is not None and first.record.how is Exit.RETURNED:
+            return BY_SYS_EXIT
         return "@distdbg.record on main() brings its traceback here"
     if not first.reason and first.record is not None:
         return f"python -m distdbg.record {first.record.path}"

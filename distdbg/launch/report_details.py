@@ -57,7 +57,10 @@ def all_details(
         yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
         if first.record is not None and first.record.doing:
             yield first.record.doing.replace(" ago, ", " before, ", 1)
-    elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:
+    elif first.record is not None and first.record.how is Exit.RETURNED:
+        if first.record.exit_call and not first.reason:
+            yield first.record.exit_call
+    elif first.record is not None and first.record.doing:
         doing = first.record.doing
         if first.record.exit_call and not first.reason:
             yield first.record.exit_call

@@ -54,12 +54,13 @@ def test_a_rank_that_fails_once_fails_nobody(
         records = sorted(path.name for path in (run / f"attempt_{number}").glob("*.ddr"))
         assert records == ["rank00000.ddr", "rank00001.ddr"]
     assert done.report == []
-    assert done.err.splitlines()[-6:] == [
+    assert done.err.splitlines()[-7:] == [
         "distdbg run: attempt 1 of 4: FAILED: rank 1 exited with code 4",
-        "  hint: it ended by sys.exit, and raised nothing: look for that call",
+        "  called sys.exit(4) at script.py:12 (<module>)",
+        "  hint: see why script.py:12 ends the process",
         "distdbg run: restarting all ranks (attempt 2 of 4)",
         "distdbg run: attempt 2 of 4 succeeded",
-        "  attempt 1 failed: FAILED: rank 1 exited with code 4",
+        "  attempt 1 failed: FAILED: rank 1 exited with code 4, at script.py:12",
         f"  next: distdbg analyze --attempt 0 {run.name}",
     ], done.err
 

@@ -166,6 +166,46 @@ dist.barrier()
     assert "  hint: see why train.py:12 ends the process" in lines
 
 
+def test_a_program_that_ends_by_sys_exit_is_told_with_the_line(tmp_path: Path) -> None:
+    script = """
+def finish():
+    sys.exit(3)
+
+if rank == 1:
+    try:
+        sys.exit(2)
+    except SystemExit:
+        finish()
+dist.barrier()
+"""
+    part, ranks, code, text = judge(run_job(tmp_path, "import sys\n" + MEET + script))
+    assert (part, ranks, code) == (Part.CAUSE, [1], 3)
+    lines = text.splitlines()
+    assert lines[0].startswith("FAILED: rank 1 exited with code 3 (host here, pid ")
+    [told] = [line for line in lines if "sys.exit" in line]
+    assert told.startswith("  called sys.exit(3) at train.py:")
+    assert told.endswith("(finish)")
+
+
+def test_a_rank_that_has_too_many_files_open_has_last_words(tmp_path: Path) -> None:
+    script = """
+import resource
+
+if rank == 1:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    files = []
+    while True:
+        files.append(open(os.devnull))
+dist.barrier()
+"""
+    part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks, code) == (Part.CAUSE, [1], 1)
+    lines = text.splitlines()
+    assert lines[0].startswith("FAILED: rank 1 raised OSError: [Errno 24] Too many open files")
+    assert any("train.py" in line for line in lines)
+    assert "ulimit -n" in text
+
+
 @pytest.mark.slow
 def test_an_error_after_the_groups_are_gone_is_written_as_well(tmp_path: Path) -> None:
     script = """

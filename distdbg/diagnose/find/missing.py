@@ -167,9 +167,9 @@ def _finding(
             *wait_evidence(session, end),
         ),
         advice=next((miss.advice for miss in astray if miss.advice), "")
+        or _advice_of_exit(session, ranks)
         or parted.advice
         or _advice_of_none(session, end, how, ranks)
-        or _advice_of_exit(session, ranks)
         or _advice(how, ranks),
         numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
     )

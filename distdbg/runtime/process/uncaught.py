@@ -28,7 +28,7 @@ from distdbg.record.traceback_text import (
     is_of_job,
     one_line,
 )
-from distdbg.runtime.process.spare_files import free_spare_files, keep_spare_files
+from distdbg.runtime.process.room_for_files import make_room_for_files
 
 #: A line of a victim, where a launcher prints the report: it names the store of its ranks so.
 _LAUNCHER = "launcher://"
@@ -53,7 +53,6 @@ def print_in_blocks() -> None:
     """From now on uncaught exceptions of this process are printed so. Idempotent."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_uncaught
-        keep_spare_files()
     if threading.excepthook is threading.__excepthook__:
         threading.excepthook = _print_in_thread
 
@@ -105,7 +104,7 @@ def _print_uncaught(
     if hasattr(sys, "ps1"):  # at a prompt nothing ends
         sys.__excepthook__(kind, error, trace)
         return
-    free_spare_files()
+    make_room_for_files()
     with _whole_words(), redirect_stderr(_beyond_torch() or sys.stderr):
         try:
             text = text_of(error.with_traceback(trace))

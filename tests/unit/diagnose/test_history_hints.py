@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -312,6 +313,38 @@ def test_a_mismatch_of_two_threads_on_one_group_is_told_so(at_one_time: bool) ->
     told = "two threads of ranks 0-1 issue ops on group 'world' at one time: "
     assert says(root, told) is at_one_time
     assert ("a group of its own" in root.advice) is at_one_time
+
+
+@pytest.mark.parametrize("thread", [7, 8])
+def test_two_threads_whose_lines_differ_by_chance_are_told_before_a_call_that_was_left_out(
+    thread: int,
+) -> None:
+    build = SessionBuilder(3)
+    what = "all_reduce #7 on group 'world' differs between ranks"
+    facts = json.dumps({"type": "MismatchError", "what": what, "ranks": [2], "hint": "compare"})
+
+    def call(rank: int, seq: int, at: str, **facts: Any) -> None:
+        site, size, by = "/job/stats.py:33 (report)", 1, thread
+        if at == "main":
+            site, size, by = "/job/x.py:21 (main)", 96, 7
+        build.op(rank, "all_reduce", seq=seq, at_s=seq, ended_s=seq + 1.5, site=site, thread=by,
+                 inputs=[(size,)], **facts)  # fmt: skip
+
+    for rank in range(3):
+        for seq in range(1, 7):
+            call(rank, seq, "main" if seq % 3 else "thread")
+        call(rank, 7, "thread" if rank == 2 else "main", status=Status.MISMATCH, error=facts)
+        build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
+        build.end(rank, at_s=30.1, cause="exited", exit_code=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    if thread == 7:
+        assert root.ranks == (2,)
+        assert "a group of its own" not in root.advice
+    else:
+        assert (root.ranks, root.what) == ((), what)
+        assert root.advice.startswith("give each thread a group of its own")
+        assert says(root, "two threads of ranks 0-2 issue ops on group 'world' at one time: ")
 
 
 def test_where_arrays_of_several_sizes_come_to_a_line_it_may_be_another_one() -> None:

@@ -8,12 +8,28 @@ import pytest
 from distdbg.diagnose.find import deadlock, missing, stall, stuck
 from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.matching import match
-from distdbg.diagnose.session import Progress
+from distdbg.diagnose.session import Found, Progress
+from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Exit
+from distdbg.record.known_marks import EXIT_CALL
 from distdbg.record.rank_state import RankState
 from distdbg.testing.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import find, find_one, texts, trained, waiting_for_0
+
+
+def test_who_left_by_sys_exit_is_told_with_the_line() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "all_reduce", at_s=2, site="/job/a.py:9 (main)")
+    note = Found(type=EXIT_CALL, what="called sys.exit(0)", details=("/job/parts.py:17 (skip)",))
+    build.session.ranks[1].found = (note,)
+    build.exit(1, Exit.RETURNED, at_s=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.evidence[0].text == "rank 1 called sys.exit(0) at parts.py:17 (skip)"
+    assert root.advice == (
+        "see why parts.py:17 ends the program of rank 1: all ranks have to decide that alike"
+    )
 
 
 def test_a_rank_that_returned_while_others_wait_is_missing() -> None:

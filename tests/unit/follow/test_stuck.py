@@ -194,6 +194,8 @@ def test_the_call_of_the_program_is_named_and_that_no_thread_is_left_to_end_its_
         )
         assert threads_in(found.why) == [("'decoder'", "train.py:24 (decode)")]
         is_told = advice_of_reason(found.why).startswith("none of its threads goes on")
+        pool = found.why.replace("Queue.get() of queue.py", "Pool.map() of pool.py")
+        assert "Pool never notices" in advice_of_reason(pool.partition(";")[0])
         assert is_told is is_alone
     # A queue between processes waits for others than threads.
     at = thread(native("sem_wait"), StackFrame("Queue.get", "/usr/lib/python3.11/q.py", 1), py())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
+from distdbg.launch.diagnosis import Diagnosis
+from distdbg.launch.late_ranks import hint_of_timer
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -176,6 +179,44 @@ def test_a_round_that_a_rank_skipped_is_the_hint_of_another_array_at_one_line(
     assert hint(tmp_path, build) == (
         "see whether rank 2 skipped a round by the `continue` under `if p.grad is None` (line 3 of job.py)"
     )
+
+
+def test_groups_that_some_ranks_alone_make(tmp_path: Path) -> None:
+    path = tmp_path / "shard.py"
+    path.write_text("def make():\n    if rank in MINE:\n        new_group(MINE)\n    new_group()\n")
+    build = SessionBuilder(4)
+    advice = "every rank must make the same groups in the same order, including groups it is not in"
+    what = "new_group #1 differs between ranks: group 0-3 on ranks 0-1, group 2-3 on ranks 2-3"
+    facts = {"type": "MismatchError", "what": what, "ranks": [0, 1, 2, 3], "hint": advice}
+    for rank in range(4):
+        site = f"{path}:{3 if rank > 1 else 4} (make)"
+        error = {"error": json.dumps(facts)}
+        build.op(rank, "new_group", at_s=1, ended_s=2, site=site, status=Status.MISMATCH, **error)
+    assert hint(tmp_path, build) == (
+        "only ranks 2-3 came to shard.py:3, by `if rank in MINE` (line 2 of shard.py): all ranks of the "
+        "group have to make that call, or none"
+    )
+
+
+@pytest.mark.parametrize("sent", ["os.killpg(os.getpgid(p.pid), 9)", "p.kill()"])
+def test_where_a_module_of_the_program_sends_signals_is_the_hint_of_a_kill(
+    tmp_path: Path, sent: str
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("import sampler\ndef main():\n    dist.all_reduce(sampler.load())\n")
+    (tmp_path / "sampler.py").write_text(f"def stop(p):\n    {sent}\n")
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, ended_s=2, site=f"{path}:3 (main)")
+    build.end(1, at_s=3, cause="signal", signal=signal.SIGKILL)
+    told = hint(tmp_path, build)
+    known = (
+        "signals are sent at sampler.py:2: see whether that hits rank 1 itself; a child shares its process "
+        "group without start_new_session=True"
+    )
+    assert (told == known) is ("killpg" in sent)
+    diagnosis = Diagnosis(kind="dead rank", what="x", advice=told)
+    assert hint_of_timer(diagnosis) == (told if "killpg" in sent else "")
 
 
 ROUNDS = """\

@@ -52,6 +52,7 @@ def test_the_names_of_loops_and_conditions_the_innermost_first(
         ([{"batches": "= 15"}, {}, {}, {}], "batches = 15 on rank 0"),
         ([{"step": f"= {rank}"} for rank in range(4)], ""),  # its own on each rank
         ([{"other": "= 1"}] * 4, ""),
+        ([{"other": "= nan"}, {}, {}, {}], "other = nan on rank 0"),  # wherever it stands
         ([{}] * 4, ""),
     ],
 )
