@@ -69,9 +69,9 @@ class Outcome:
     before: Sequence[Cause] = ()
     """Of the attempts that failed before this one."""
     interrupted: int | None = None
+    """The signal that ended the launcher."""
     stopped_by: str = ""
     """The user who asked for that by `distdbg stop`."""
-    """The signal that ended the launcher."""
     struck: int | None = None
     """The signal that somebody else ended all ranks with, in one blow."""
     doing: Sequence[str] = ()

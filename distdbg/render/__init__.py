@@ -19,6 +19,7 @@ What they show, without a form
 All that comes from a program is escaped here: files may come from anywhere.
 
 gone            where a rank that is gone was
+hints           hints that only the source gives, by what they go by
 left_values     what the variables around a call held on each rank, where its error file says so
 loop_exits      what skips a call in its source, or ends the loop that it stands in
 notes           what is worth saying of the source around the lines of a stack, by what was found

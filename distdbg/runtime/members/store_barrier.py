@@ -1,4 +1,4 @@
-"""monitored_barrier: a barrier that reports on every rank which ranks are missing, and where they are.
+"""The algorithm behind monitored_barrier: every rank learns which ranks are missing, and where they are.
 
 It uses only the group's store, so it works with every backend, even when the data plane is broken.
 The ranks form a tree (barrier_tree.py). Keys of the n-th barrier of a group, all below monitored/<n>/:

@@ -1,4 +1,6 @@
-"""Ways between hosts: which addresses this process has, and the hub that other hosts reach it through.
+"""Links between hosts, by TCP or UCX: addresses of this process, and the hub that others reach it through.
+
+The links themselves are native/core/tcp_dial.cpp, tcp_hub.cpp and ucx_engine.cpp.
 
 address     which address other hosts reach this process at
 between     A rank's ways to the ranks of other hosts, in one group; none where all are on one host

@@ -1,7 +1,7 @@
 """What torch's training wrappers know of an op, told to the record beside it.
 
-naming    gives the ops of a block such a name
-model     one DistributedDataParallel: its buckets, how far they are, who got no gradient
+naming    gives the ops that are issued inside a `with` block a name
+model     one DistributedDataParallel: its buckets and their names, how far they are, who got no gradient
 ddp       the patches of DDP
 fsdp      the patches of FSDP2
 meshes    which group serves which dimension of a DeviceMesh
