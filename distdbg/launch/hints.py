@@ -23,6 +23,7 @@ OF_ITS_LINE: Final = (
     " makes the file that ",
     " sends nothing: ",
     "from accepting connections: ",
+    "Pool never notices",
 )
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")

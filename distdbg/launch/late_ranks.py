@@ -54,7 +54,7 @@ def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
         yield diagnosis.what
 
 
-def hint_of_timer(diagnosis: Diagnosis | None) -> str:
+def hint_of_signal(diagnosis: Diagnosis | None) -> str:
     """Where a rank sets the timer, or sends the signal, that may have killed it, by its source; ''."""
     if diagnosis is None or diagnosis.kind != DEAD_RANK:
         return ""

@@ -28,7 +28,7 @@ from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
     hint_of_late,
-    hint_of_timer,
+    hint_of_signal,
     known_of_late,
     shown_of_late,
 )
@@ -196,7 +196,7 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
         hint = (
             (known.advice if known else "")
             or hint_of_late(outcome.seen, found)
-            or hint_of_timer(outcome.diagnosis)
+            or hint_of_signal(outcome.diagnosis)
             or hint_of(found)
         )
     return lines, hint

@@ -17,6 +17,8 @@ from distdbg.record.durations import nbytes_text
 from distdbg.record.line_file import append_line, read_lines
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
+#: How the hint of a kill begins that nobody has told of.
+UNKNOWN_SENDER: Final = "who sent SIGKILL is unknown"
 MORE_MEMORY: Final = "smaller batches, fewer ranks on this host, or more memory"
 TIMERS: Final = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
@@ -70,11 +72,11 @@ class RankEnd:
         if self.signal == signal.SIGKILL:
             if self.by == "launcher":  # which looks at the kernel's counter for every SIGKILL
                 return (
-                    "who sent SIGKILL is unknown: the scheduler, a person, or the program itself; it was "
+                    f"{UNKNOWN_SENDER}: the scheduler, a person, or the program itself; it was "
                     "not the kernel's OOM killer, whose counter did not rise"
                 )
             return (
-                "who sent SIGKILL is unknown: the scheduler, a person, the program itself, or the "
+                f"{UNKNOWN_SENDER}: the scheduler, a person, the program itself, or the "
                 f"OOM killer (dmesg on {self.host})"
             )
         if self.signal == signal.SIGBUS:

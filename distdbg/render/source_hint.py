@@ -16,6 +16,7 @@ from distdbg.diagnose.find.one_more_call import ONE_MORE
 from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, Kind, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.record.ends import UNKNOWN_SENDER
 from distdbg.render.hints import branches, files, patterns, values, waits
 from distdbg.render.hints.case import Case
 from distdbg.render.source_line import SourceLines
@@ -25,7 +26,6 @@ from distdbg.render.told_stacks import tell_stacks
 _WAITED_FOR: Final = (Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL, Kind.STOPPED)
 _ASLEEP: Final = re.compile("asleep|for a lock")
 _OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
-_OF_KILL: Final = re.compile(r"was killed by SIG(?:KILL|TERM|INT|USR1|USR2|HUP)\b")
 #: Hints of who knows the records alone: of ranks that are at other lines; of arrays that differ in size.
 _AT_OTHER_LINES: Final = re.compile(
     "^a branch|^the calls are at different lines|may depend on its own data|made one call fewer"
@@ -78,7 +78,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (_is_asleep, waits.by_own_lock),
     (_is_busy, patterns.by_endless_loop),
     (lambda root: root.kind is Kind.DEAD_RANK and bool(_OF_TIMER.search(root.what)), waits.by_timer),
-    (lambda root: root.kind is Kind.DEAD_RANK and bool(_OF_KILL.search(root.what)), waits.by_kill),
+    (lambda root: root.advice.startswith(UNKNOWN_SENDER), waits.by_kill),
     (_is_mismatch, values.by_hash),
     (lambda root: root.advice.startswith(_SAME_GROUPS), values.by_rank_in_order),
     (lambda root: root.advice.startswith(_SAME_GROUPS), branches.by_branch),

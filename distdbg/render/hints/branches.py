@@ -17,7 +17,9 @@ from typing import Final
 
 from distdbg.diagnose.wording import say_ranks
 from distdbg.render.hints.case import (
+    LOOP,
     RANK,
+    UNDER,
     Case,
     first_match,
     in_file,
@@ -36,8 +38,6 @@ _ENDS: Final = re.compile(
     r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
 )
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
-_UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
-_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
 #: One that holds on all ranks, or on none.
 _OF_ALL: Final = re.compile(r"^`if (?:not )?[^`]*\b(?:is_initialized|is_available|world_size)\b")
 #: A finding about a loop that some ranks left before the others.
@@ -65,8 +65,8 @@ def _by_condition(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> str
         (stack, found)
         for side, other in ((mine, others), (others, mine))
         for stack in side
-        for found in matches(stack, _UNDER)
-        if not _OF_ALL.search(found) and all(found not in matches(one, _UNDER) for one in other)
+        for found in matches(stack, UNDER)
+        if not _OF_ALL.search(found) and all(found not in matches(one, UNDER) for one in other)
     ]
     for stack, found in asked:
         if RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
@@ -89,7 +89,7 @@ def by_same_branch(case: Case) -> str:
     for one in (
         case.told[0].frames[:1] if case.told else ()
     ):  # one of a caller may be about anything
-        if found := next(filter(None, map(_UNDER.fullmatch, one.notes)), None):
+        if found := next(filter(None, map(UNDER.fullmatch, one.notes)), None):
             return (
                 f"these ranks took the same branch, under {found[1]} ({in_file(one, found[2])}): it has to "
                 "part the two sides of each exchange"
@@ -112,8 +112,8 @@ def by_rounds(case: Case) -> str:
                 beyond = next((o for o in other.frames if _is_of(o, one)), None)
                 if beyond is None or beyond.frame.line == one.frame.line:
                     continue
-                for loop in (n for n in one.notes if _LOOP.fullmatch(n)):
-                    found = _LOOP.fullmatch(loop)
+                for loop in (n for n in one.notes if LOOP.fullmatch(n)):
+                    found = LOOP.fullmatch(loop)
                     if found and loop not in beyond.notes and one.frame.line < beyond.frame.line:
                         values = _values_in(case, found[1], ((mine, one), (other, beyond)))
                         return (
@@ -156,7 +156,7 @@ def by_exit(case: Case) -> str:
         if found := _swallowed(stack):
             place = place_of_stack(stack)
             return f"see whether {who} had an error before {place} that was swallowed: {found}"
-        if found := first_match(stack, _UNDER):
+        if found := first_match(stack, UNDER):
             return f"see whether {who} skipped {place_of_stack(stack)}, which stands under {found}"
     return ""
 
@@ -189,7 +189,7 @@ def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
     """'`for x in xs` (line 55 of a.py)': the loop of a function that is on these stacks; ''."""
     for one in (frame for stack in stacks for frame in stack.frames):
         for note in one.notes if one.frame.function.rpartition(".")[2] == function else ():
-            if found := _LOOP.fullmatch(note):
+            if found := LOOP.fullmatch(note):
                 return f"{found[1]} ({in_file(one, found[2])})"
     return ""
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, verb
 from distdbg.record.entries import Frame
 from distdbg.render.enclosing import Function, Source, line_text, node_line, path_to
-from distdbg.render.hints.case import Case, is_left_out
+from distdbg.render.hints.case import FILE_LOOP, Case, is_left_out
 from distdbg.render.told_stacks import ToldStack
 
-_LOOP: Final = re.compile(
-    r"in `while not .*\b(?:exists|is_file|isfile|is_dir|isdir)\(.*` \(line \d+\)"
-)
 _MAKES_FILE: Final = frozenset(
     ("copy", "copyfile", "dump", "mkdir", "makedirs", "move", "open", "rename", "replace", "save",
      "savez", "symlink", "tofile", "touch", "write_bytes", "write_text")
@@ -31,7 +27,7 @@ def by_file_made_later(case: Case) -> str:
     """The waiting ranks are in a function that the sleeping ones have come through as well."""
     late = next((one for one in case.told if one.is_cause and not is_left_out(one)), None)
     waiting = [one for one in case.told if not one.is_cause]
-    if late is None or not any(_LOOP.fullmatch(n) for n in late.frames[0].notes):
+    if late is None or not any(FILE_LOOP.fullmatch(n) for n in late.frames[0].notes):
         return ""
     for at, outer in enumerate(late.frames):
         source = case.source.parsed(outer.frame.file)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from distdbg.render.hints.case import Case
+from distdbg.render.hints.case import FILE_LOOP, LOOP, Case
 
 Pattern = tuple[re.Pattern[str], str]
 
@@ -50,7 +50,7 @@ _ENDLESS: Final = (
     "see whether {way} ends on {who}; if it was at work, take its stacks twice (distdbg stacks)",
 )
 _FILE: Final = (
-    re.compile(r"in (`while not .*\b(?:exists|is_file|isfile|is_dir|isdir)\(.*` \(line \d+\))"),
+    FILE_LOOP,
     "{way} waits for a file: see who has to make it (another rank, another job), and whether it did",
 )
 #: Of ranks that made one call more than the others.
@@ -64,7 +64,6 @@ _ROUND_MORE: Final = (
     "see whether {way} makes one round more on {who} than on the others; results since then are of calls "
     "that do not belong together",
 )
-_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
 
 
 def by_exit_of_loop(case: Case) -> str:
@@ -103,7 +102,7 @@ def by_file(case: Case) -> str:
 
 def _of_one_loop(case: Case, pattern: Pattern) -> str:
     """Of several loops, any may be the one."""
-    loops = {note for note in case.notes_of_cause() if _LOOP.fullmatch(note)}
+    loops = {note for note in case.notes_of_cause() if LOOP.fullmatch(note)}
     return _first(case, case.notes_of_cause(), pattern) if len(loops) == 1 else ""
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, short_site
-from distdbg.render.hints.case import RANK, Case, in_file
+from distdbg.render.hints.case import LOOP, RANK, Case, in_file
 from distdbg.render.told_stacks import ToldStack
 
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
@@ -28,7 +28,6 @@ _MADE_OF: Final = re.compile(r"\bnp\.(?:array|asarray|stack|concatenate)\((\w+)\
 #: '`x = hash(name) % world` (line 11)', as the origin of an argument and as what sets it.
 _HASHED: Final = re.compile(r"^(?:\S+ is set by `)?([^`]*(?<![\w.])hash\(.*?)`? \((line \d+)\)$")
 _MADE: Final = re.compile(r"(\w+ = .*) \((line \d+)\)")
-_LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
 
 
 def by_hash(case: Case) -> str:
@@ -119,7 +118,7 @@ def by_round(case: Case) -> str:
 def _rounds(stack: ToldStack) -> Iterator[tuple[str, str, str, str]]:
     """File, '`while step < last` (line 49', name and value of each number in the head of a loop."""
     for one in stack.frames:
-        loops = [found for note in one.notes if (found := _LOOP.fullmatch(note))]
+        loops = [found for note in one.notes if (found := LOOP.fullmatch(note))]
         for loop in loops:
             for note in one.notes:
                 for name, value in _NUMBERS.findall(note):

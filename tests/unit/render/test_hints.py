@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.late_ranks import hint_of_timer
+from distdbg.launch.late_ranks import hint_of_signal
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -174,8 +174,7 @@ def test_a_round_that_a_rank_skipped_is_the_hint_of_another_array_at_one_line(
     verdict = diagnose(session)
     assert verdict.root is not None
     assert verdict.root.kind is Kind.MISMATCH
-    if not verdict.root.advice.startswith("another array on"):
-        pytest.fail(verdict.root.advice)
+    assert verdict.root.advice.startswith("another array on")
     assert hint(tmp_path, build) == (
         "see whether rank 2 skipped a round by the `continue` under `if p.grad is None` (line 3 of job.py)"
     )
@@ -215,8 +214,11 @@ def test_where_a_module_of_the_program_sends_signals_is_the_hint_of_a_kill(
         "group without start_new_session=True"
     )
     assert (told == known) is ("killpg" in sent)
+    build.session.ranks[1].end = None
+    build.end(1, at_s=3, cause="oom", signal=signal.SIGKILL)
+    assert "signals are sent" not in hint(tmp_path, build)  # it is known who has sent it
     diagnosis = Diagnosis(kind="dead rank", what="x", advice=told)
-    assert hint_of_timer(diagnosis) == (told if "killpg" in sent else "")
+    assert hint_of_signal(diagnosis) == (told if "killpg" in sent else "")
 
 
 ROUNDS = """\

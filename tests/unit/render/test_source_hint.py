@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.late_ranks import hint_of_timer
+from distdbg.launch.late_ranks import hint_of_signal
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK
@@ -399,5 +399,5 @@ def test_where_a_module_of_the_program_sets_the_timer_is_the_hint(tmp_path: Path
     )
     # The launcher has it in place of its own, more general one.
     known = Diagnosis(kind="dead rank", what="x", advice=told.root.advice)
-    assert hint_of_timer(known) == told.root.advice
-    assert hint_of_timer(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""
+    assert hint_of_signal(known) == told.root.advice
+    assert hint_of_signal(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""
