@@ -17,11 +17,16 @@ template <class Ready, class IsNeeded>
 void Links::wait_until(const Wait& wait, bool in_background, const Ready& ready,
                        const IsNeeded& is_needed) {
   const auto has_moved = [&] { return ready() || transport_->poll(); };
+  std::uint32_t looks = 0;
+  const auto look = [&] {
+    if (!is_waiting_ || ++looks % looks_at_one == 0) return has_moved();
+    return ready() || transport_->poll_peer(wanted_.peer);
+  };
   std::int64_t next_check = now_ns() + 20 * ns_per_ms;
   std::int64_t next_look = now_ns() + Group::slice_ns;
   while (!ready()) {
     // As long as something moves, the peer is at work: patience begins anew.
-    if (in_background ? has_moved() : group_.patience().stay_awake_by_calls(has_moved)) {
+    if (in_background ? has_moved() : group_.patience().stay_awake_by_calls(look)) {
       if (now_ns() < next_look && !has_heard_timeout_) continue;
     } else {
       transport_->wait(wait.nap_ns(Group::slice_ns), has_moved);
@@ -194,8 +199,9 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
     notices_.link(from);
     wanted_ = {FrameType::slot, from, {}, {}, 0, false};
     for (std::size_t i = 0; i < blocks; ++i) {
-      for (const std::uint32_t r : hosts[(me + count - i) % count])
-        post_slot(to, r, gate, with_blocks);
+      const auto& held = hosts[(me + count - i) % count];
+      for (const std::uint32_t r : held)
+        post_slot(to, r, gate, with_blocks, i + 1 < blocks || r != held.back());
       for (const std::uint32_t r : hosts[(me + 2 * count - distance - i) % count])
         wanted_.ranks.push_back(r);
     }
@@ -207,8 +213,8 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
   if (crossings_ > 1 && group_.is_broken()) group_.throw_cause(false);
 }
 
-void Links::post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate,
-                      bool with_blocks) {
+void Links::post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks,
+                      bool is_followed) {
   Segment& segment = group_.segment();
   SlotHeader& slot = segment.slot(rank, gate);
   const RankState& state = segment.rank(rank);
@@ -216,6 +222,7 @@ void Links::post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate
   payload.pieces[0] = {reinterpret_cast<std::byte*>(&slot),
                        sizeof(SlotHeader) + (with_blocks ? 2 * group_.size() * sizeof(Block) : 0)};
   payload.pieces[1] = {segment.payload(rank, gate), state.published};
+  payload.is_followed = is_followed;
   Frame frame{};
   frame.nbytes = payload.nbytes();
   frame.type = FrameType::slot;

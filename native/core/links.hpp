@@ -77,6 +77,8 @@ class Links final : private Receiver {
   };
   static_assert(sizeof(Frame) == sizeof(Envelope));
   static constexpr std::uint32_t is_first_gate = 1, has_blocks = 2;
+  // While one peer is waited for, every so many-th look is at all: a notice of another may come first.
+  static constexpr std::uint32_t looks_at_one = 16;
 
   // What this rank waits for; nothing else of that kind is taken.
   struct Wanted {
@@ -94,7 +96,8 @@ class Links final : private Receiver {
   void corrupted(std::uint32_t peer, const std::string& link) override;
   bool stands_in() const;
   void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
-  void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks);
+  void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks,
+                 bool is_followed);
   void want(const Wait& wait, bool in_background);
   template <class Ready, class IsNeeded>
   void wait_until(const Wait& wait, bool in_background, const Ready& ready,

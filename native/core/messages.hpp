@@ -1,6 +1,6 @@
 // Messages over an ordered stream of bytes, in each direction. A Stream moves what it can and says how much:
 //
-//   std::size_t write(const Piece* pieces, std::size_t count)   from the first piece on
+//   std::size_t write(const Piece* pieces, std::size_t count, bool is_followed)   from the first piece on
 //   std::size_t read(std::byte* into, std::size_t nbytes)       `into` may be nullptr: thrown away
 //
 // With sums, where a link may change what it carries, each message has one or two more fields:
@@ -110,7 +110,9 @@ class Outbox {
         if (piece.nbytes > 0) std::memcpy(at, piece.data, piece.nbytes);
         at += piece.nbytes;
       }
+      const bool is_followed = payload_.is_followed;
       payload_ = one_piece(copy_.data(), copy_.size());
+      payload_.is_followed = is_followed;
     }
 
     // True once all of it has left.
@@ -129,7 +131,7 @@ class Outbox {
         pieces[1].nbytes = std::min(pieces[1].nbytes, ready);
         pieces[2].nbytes = std::min(pieces[2].nbytes, ready - pieces[1].nbytes);
         const std::uint64_t left = skip(pieces, moved_);
-        const std::size_t n = stream.write(pieces.data(), pieces.size());
+        const std::size_t n = stream.write(pieces.data(), pieces.size(), payload_.is_followed);
         moved_ += n;
         if (n < left) return false;
         if (ready == nbytes_) return true;

@@ -22,7 +22,7 @@ class TcpStream {
     has_starved_ = false;
     taken_ = 0;
   }
-  std::size_t write(const Piece* pieces, std::size_t count);
+  std::size_t write(const Piece* pieces, std::size_t count, bool is_followed);
   std::size_t read(std::byte* into, std::size_t nbytes);
 
   // Whether the last round of reads was ended by the lack of data: nothing is in the buffer then.

@@ -209,6 +209,22 @@ bool TcpTransport::poll() {
   return has_moved;
 }
 
+// Each look at a socket is a system call, most of which find nothing while a peer is at work.
+bool TcpTransport::poll_peer(std::uint32_t peer) {
+  if (!is_ours() || peers_[peer].links.empty() || arrivals_->has_any() || has_unsent())
+    return poll();
+  if (!move(peer, peers_[peer])) return false;
+  update_watch();
+  wake_others();
+  return true;
+}
+
+bool TcpTransport::has_unsent() const {
+  return std::any_of(linked_.begin(), linked_.end(), [this](std::uint32_t r) {
+    return !peers_[r].outbox.empty() || !peers_[r].splits.empty();
+  });
+}
+
 std::vector<std::uint32_t> TcpTransport::ready_ranks() {
   update_watch();
   std::vector<pollfd> entries;

@@ -39,6 +39,7 @@ class TcpTransport final : public Transport {
             bool* is_sent) override;
   // A lost peer is told once all that it has sent is taken.
   bool poll() override;
+  bool poll_peer(std::uint32_t peer) override;
   void wait(std::int64_t timeout_ns, Look has_work) override;
   bool wake() override {
     arrivals_->bell().ring();
@@ -117,6 +118,7 @@ class TcpTransport final : public Transport {
   bool move(std::uint32_t rank, Peer& peer);
   bool move_all(std::uint32_t rank, Peer& peer);
   std::vector<std::uint32_t> ready_ranks();
+  bool has_unsent() const;
   void look_for_silence();
   static bool has_left_by(const Peer& peer, const Link& said);
   bool lose_if_ended(std::uint32_t rank, Peer& peer);

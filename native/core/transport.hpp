@@ -37,11 +37,13 @@ struct Piece {
 // A payload, in one part or two.
 struct Payload {
   std::array<Piece, 2> pieces{};
+  // Another message to the same peer is posted at once: this one may wait for it, so that both leave together.
+  bool is_followed = false;
   std::uint64_t nbytes() const { return pieces[0].nbytes + pieces[1].nbytes; }
 };
 
 inline Payload one_piece(const std::byte* data, std::uint64_t nbytes) {
-  return {{{{const_cast<std::byte*>(data), nbytes}, {nullptr, 0}}}};
+  return {{{{const_cast<std::byte*>(data), nbytes}, {nullptr, 0}}}, false};
 }
 
 // What the owner of a transport does with what arrives; called by poll() only.
@@ -87,6 +89,8 @@ class Transport {
                     bool* is_sent) = 0;
   // True when anything has moved.
   virtual bool poll() = 0;
+  // The same where only what one peer sends is waited for: the others are looked at by poll(), now and then.
+  virtual bool poll_peer(std::uint32_t) { return poll(); }
   // `has_work` is asked once this rank is known to sleep: what comes later wakes it.
   virtual void wait(std::int64_t timeout_ns, Look has_work) = 0;
   // From here on nobody reads or writes that memory. A way that was in the middle of it is of no more use.
