@@ -108,6 +108,7 @@ void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t 
   const std::uint64_t number = gate_ + 1;
   const std::uint64_t all = number * ranks_here().size();
   const std::uint32_t opener = ranks_here().front();
+  if (scope == Scope::group) links_->expire_early();
   links_->settle(wait, in_background);
   mine.published = static_cast<std::uint32_t>(published);
   if (rank_ != opener) {

@@ -111,8 +111,16 @@ void Group::run_message_step(const Running& op, const Step& step, const Wait& wa
   const std::uint64_t count = step.nbytes / itemsize(dtype);
   if ((step.kind == StepKind::send || step.kind == StepKind::recv) && (!links_ || is_here_[peer]))
     throw Error(Fault::system, "a plan sends within a host", 0, step.peer);
+  if (step.kind == StepKind::send && !op.is_compared && ranks_here().size() > 1)
+    throw Error(Fault::system, "a rank that is not alone on its host sends before the first gate");
   switch (step.kind) {
-    case StepKind::send: links_->send(peer, {src(), step.nbytes}, wait); break;
+    case StepKind::send:
+      if (op.is_compared) {
+        links_->send(peer, {src(), step.nbytes}, wait);
+      } else {
+        links_->send_early(peer, {src(), step.nbytes});
+      }
+      break;
     case StepKind::recv: links_->receive(peer, {dst(), step.nbytes}, wait, op.in_background); break;
     case StepKind::fold_after: reduce(op.plan.reduce, dtype, dst(), dst(), src(), count); break;
     case StepKind::fold_before: reduce(op.plan.reduce, dtype, dst(), src(), dst(), count); break;
@@ -270,6 +278,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     if (checksum_interval_ != 0 && plan.has_equal_outputs && op.level >= level_detail)
       compare_outputs(op, describe, wait);
   } catch (Error& error) {
+    if (links_) links_->forget_early();
     take_out_arrays(op);
     error.seq = seq_;
     error.gate = gate_ + 1;
@@ -285,6 +294,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     if (is_broken()) heaps_.assign(size_, nullptr);  // nobody's memory is kept when it is gone
     throw;
   } catch (const std::exception& error) {
+    if (links_) links_->forget_early();
     take_out_arrays(op);
     break_group(Fault::system, static_cast<int>(rank_), error.what());
     if (links_) links_->tell_cause();

@@ -101,6 +101,31 @@ void Links::send(std::uint32_t peer, Region from, const Wait& wait) {
   post(peer, frame, one_piece(from.data, from.nbytes));
 }
 
+bool Links::has_early(std::uint32_t peer) const {
+  return std::any_of(early_.begin(), early_.end(),
+                     [peer](const Early& each) { return each.peer == peer; });
+}
+
+// Calls have not been compared yet: the op may end, and its memory with it, before this has left.
+void Links::post_early(std::uint32_t peer, const Wait& wait) {
+  if (early_.empty()) return;
+  const auto is_of = [peer](const Early& each) { return each.peer == peer; };
+  for (const Early& each : early_) {
+    if (!is_of(each)) continue;
+    notices_.connect(*transport_, peer, wait);
+    Frame frame{};
+    frame.nbytes = each.from.nbytes;
+    frame.type = FrameType::data;
+    frame.gate = crossings_;
+    frame.seq = group_.seq();
+    frame.flags = is_early;
+    Payload payload = one_piece(each.from.data, each.from.nbytes);
+    payload.is_copied = true;
+    post(peer, frame, payload);
+  }
+  std::erase_if(early_, is_of);
+}
+
 void Links::receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background) {
   notices_.connect(*transport_, peer, wait);
   notices_.link(peer);
@@ -201,10 +226,16 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
     for (std::size_t i = 0; i < blocks; ++i) {
       const auto& held = hosts[(me + count - i) % count];
       for (const std::uint32_t r : held)
-        post_slot(to, r, gate, with_blocks, i + 1 < blocks || r != held.back());
+        post_slot(to, r, gate, with_blocks, i + 1 < blocks || r != held.back() || has_early(to));
       for (const std::uint32_t r : hosts[(me + 2 * count - distance - i) % count])
         wanted_.ranks.push_back(r);
     }
+    // Whoever waits for a slot finds it before all else that comes from there.
+    post_early(to, wait);
+    if (distance == 1)
+      for (std::size_t behind = 3; behind < count; ++behind)
+        if (!std::has_single_bit(behind))
+          post_early(hosts[(me + behind) % count].front(), wait);
     want(wait, in_background);
   }
   settle(wait, in_background);
@@ -245,6 +276,10 @@ bool Links::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
     into = one_piece(nullptr, frame.nbytes);
     return true;
   }
+  if (is_stale(frame)) {
+    into = one_piece(nullptr, frame.nbytes);
+    return true;
+  }
   if (!is_waiting_ || wanted_.is_done || wanted_.peer != peer) return false;
   const bool is_expected =
       frame.type == wanted_.type &&
@@ -281,6 +316,7 @@ void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
   if (notices_.takes(envelope)) return notices_.arrived(*transport_, peer, envelope);
   if (is_comparing_) return;
   const auto frame = std::bit_cast<Frame>(envelope);
+  if (is_stale(frame)) return;
   Segment& segment = group_.segment();
   switch (frame.type) {
     case FrameType::data: wanted_.is_done = true; break;

@@ -7,7 +7,7 @@
 //
 //   SLOT    rank, gate, seq, flags: the slot of a rank; payload: SlotHeader, the blocks where asked for,
 //           then as much of the slot as the rank has published
-//   DATA    seq: what a SEND of op `seq` sends
+//   DATA    seq: what a SEND of op `seq` sends; before the first gate of its plan also gate, flags
 //   CAUSE, LEAVE   see notices.hpp
 //
 // Messages that a plan does not wait for yet stay where the transport holds them.
@@ -51,6 +51,16 @@ class Links final : private Receiver {
   void exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, bool in_background);
   // The memory of `from` must last until settle() has returned.
   void send(std::uint32_t peer, Region from, const Wait& wait);
+  // With the next exchange(), behind the slots of this host, where it has one rank. Whoever does not want it before
+  // the exchange after that throws it away.
+  void send_early(std::uint32_t peer, Region from) { early_.push_back({peer, from}); }
+  // Of what came early and no step of a plan has taken, nothing is wanted from here on.
+  void expire_early() { early_from_ = crossings_ + 1; }
+  // And what waits for the next exchange is not sent either.
+  void forget_early() {
+    early_.clear();
+    expire_early();
+  }
   void receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background);
   void settle(const Wait& wait, bool in_background);
   // Among the first ranks of all hosts, before any op. `ring`: all hosts, in the order in which each sends to
@@ -76,7 +86,7 @@ class Links final : private Receiver {
     std::uint32_t padding[7];
   };
   static_assert(sizeof(Frame) == sizeof(Envelope));
-  static constexpr std::uint32_t is_first_gate = 1, has_blocks = 2;
+  static constexpr std::uint32_t is_first_gate = 1, has_blocks = 2, is_early = 4;
   // While one peer is waited for, every so many-th look is at all: a notice of another may come first.
   static constexpr std::uint32_t looks_at_one = 16;
 
@@ -98,6 +108,12 @@ class Links final : private Receiver {
   void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
   void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks,
                  bool is_followed);
+  bool has_early(std::uint32_t peer) const;
+  void post_early(std::uint32_t peer, const Wait& wait);
+  bool is_stale(const Frame& frame) const {
+    return frame.type == FrameType::data && (frame.flags & is_early) != 0 &&
+           frame.gate < early_from_;
+  }
   void want(const Wait& wait, bool in_background);
   template <class Ready, class IsNeeded>
   void wait_until(const Wait& wait, bool in_background, const Ready& ready,
@@ -120,6 +136,12 @@ class Links final : private Receiver {
     bool is_sent;
   };
   std::deque<Sending> unsent_;
+  struct Early {
+    std::uint32_t peer;
+    Region from;
+  };
+  std::vector<Early> early_;       // leaves with the next crossing
+  std::uint64_t early_from_ = 0;  // what came with a crossing before that one is wanted no more
 };
 
 }  // namespace distdbg

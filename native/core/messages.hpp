@@ -58,7 +58,7 @@ class Outbox {
       return true;
     }
     Message& message = queue_.emplace_back(std::move(made));
-    if (is_sent == nullptr && payload.nbytes() > 0) message.keep();
+    if ((is_sent == nullptr || payload.is_copied) && payload.nbytes() > 0) message.keep();
     return is_next && message.has_begun();
   }
 

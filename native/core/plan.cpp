@@ -56,7 +56,7 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
         break;
       case StepKind::host_gate: check(gated, "the first gate is one of the host"); break;
       case StepKind::send:
-        check(gated, "sent before the first gate");
+        check(gated || step.src_space != Space::slot, "a slot is sent before the first gate");
         check_range(*this, slot_nbytes, step.src_space, step.src_block, step.src_offset,
                     step.nbytes);
         break;

@@ -39,11 +39,13 @@ struct Payload {
   std::array<Piece, 2> pieces{};
   // Another message to the same peer is posted at once: this one may wait for it, so that both leave together.
   bool is_followed = false;
+  // What cannot leave at once is copied: its memory may be written again when post() has returned.
+  bool is_copied = false;
   std::uint64_t nbytes() const { return pieces[0].nbytes + pieces[1].nbytes; }
 };
 
 inline Payload one_piece(const std::byte* data, std::uint64_t nbytes) {
-  return {{{{const_cast<std::byte*>(data), nbytes}, {nullptr, 0}}}, false};
+  return {{{{const_cast<std::byte*>(data), nbytes}, {nullptr, 0}}}};
 }
 
 // What the owner of a transport does with what arrives; called by poll() only.

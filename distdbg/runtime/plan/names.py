@@ -13,6 +13,8 @@ NAMES: dict[Kind, tuple[str, ...]] = {
         "slots",
         "doubling",
         "doubling_leaders",
+        "direct",
+        "direct_leaders",
         "halving",
         "halving_leaders",
         "ring",

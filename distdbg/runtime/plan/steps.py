@@ -31,7 +31,8 @@ Steps
                whoever computes it); with AVG, the result is then divided by n
     FOLD_HOST  the same over the ranks of this host; AVG is not divided
     SEND       begin to send src to rank `peer` of another host; src may be written again after the
-               next GATE, or when the plan has ended
+               next GATE, or when the plan has ended. A rank that is alone on its host may send before
+               the first gate: that leaves with the gate, and is received before the next one
     RECV       wait for the next message of rank `peer`, which has just `nbytes`, and put it to dst
     FOLD_AFTER   dst = dst op src, both this rank's own; AVG is not divided
     FOLD_BEFORE  dst = src op dst, the same

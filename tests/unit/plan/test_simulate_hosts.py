@@ -130,8 +130,25 @@ def test_there_are_no_messages_within_a_host() -> None:
     assert FaultKind.SAME_HOST in run(*plans, hosts=PAIRS)
 
 
-def test_messages_wait_for_the_comparison() -> None:
+def test_messages_are_taken_after_the_comparison() -> None:
     assert FaultKind.TOO_EARLY in run([send(1), GATE], [recv(0), GATE])
+    assert FaultKind.TOO_EARLY not in run([send(1), GATE], [GATE, recv(0)])
+
+
+def test_a_rank_that_is_not_alone_on_its_host_sends_after_the_comparison() -> None:
+    plans = [[send(2), GATE], [GATE], [GATE, recv(0)], [GATE]]
+    assert FaultKind.TOO_EARLY in run(*plans, hosts=PAIRS)
+
+
+def test_what_comes_early_is_taken_before_the_next_gate() -> None:
+    late = [GATE, GATE, recv(0)]
+    assert FaultKind.NOT_RECEIVED in run([send(1), GATE, GATE], late)
+    assert FaultKind.NOT_RECEIVED not in run([GATE, send(1), GATE], late)
+
+
+def test_what_left_early_may_be_written_behind_the_gate() -> None:
+    sender = [send(1, src=Space.OUTPUT), GATE, copy(Space.INPUT, Space.OUTPUT)]
+    assert FaultKind.SENT_REWRITTEN not in run(sender, [GATE, recv(0)])
 
 
 def test_arrays_of_other_hosts_cannot_be_read() -> None:

@@ -15,6 +15,7 @@ from distdbg.runtime.plan.between.all_gather import plan_all_gather
 from distdbg.runtime.plan.between.all_reduce import plan_all_reduce
 from distdbg.runtime.plan.between.all_to_all import can_bruck, plan_all_to_all
 from distdbg.runtime.plan.between.broadcast import plan_broadcast
+from distdbg.runtime.plan.between.early import send_early
 from distdbg.runtime.plan.between.estimate import estimate_s
 from distdbg.runtime.plan.between.gather import plan_gather, plan_scatter
 from distdbg.runtime.plan.between.mirror import plan_mirrored, published_nbytes
@@ -119,4 +120,5 @@ def plan_by_name(problem: Problem, topology: Topology, name: str) -> Plan:
             raise ConfigError(
                 "all_to_all=bruck wants blocks of one size and as many ranks on every host; use pairwise"
             )
-    return _MAKERS[problem.kind](problem, topology, name)
+    plan = _MAKERS[problem.kind](problem, topology, name)
+    return send_early(plan) if topology.layout.largest == 1 else plan
