@@ -13,8 +13,6 @@ NAMES: dict[Kind, tuple[str, ...]] = {
         "slots",
         "doubling",
         "doubling_leaders",
-        "direct",
-        "direct_leaders",
         "halving",
         "halving_leaders",
         "ring",

@@ -7,7 +7,6 @@ hosts have, by one of the algorithms; inside again all ranks collect the shares 
 from __future__ import annotations
 
 from distdbg.runtime.plan.between import halving, ring, trees
-from distdbg.runtime.plan.between.early import MOST_EARLY_NBYTES
 from distdbg.runtime.plan.between.host import fold_streams, share
 from distdbg.runtime.plan.between.seat import Part, Seat, Shares
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_scratch, shifted
@@ -48,9 +47,6 @@ def _between(seat: Seat, algorithm: str, own: Place, out: Place, nbytes: int) ->
     if algorithm == "doubling":
         halving.all_reduce(seat, own, out, nbytes)
         return
-    if algorithm == "direct":
-        _direct(seat, own, out, nbytes)
-        return
     work = at_scratch(steps.scratch(nbytes))
     if algorithm == "double_tree":
         trees.reduce(seat, trees.trees_for_all(seat, nbytes), own, work, out)
@@ -70,30 +66,6 @@ def _between(seat: Seat, algorithm: str, own: Place, out: Place, nbytes: int) ->
         virtual = pairs.virtual(host)
         _finish(seat, work, out, chunks.begin(virtual), chunks.length(virtual))
     halving.all_gather(seat, chunks.begin, out)
-
-
-def _direct(seat: Seat, own: Place, out: Place, nbytes: int) -> None:
-    """Every host folds a chunk that all others send it, and sends the result to all."""
-    steps, host = seat.steps, seat.host
-    chunks = Shares(nbytes, seat.count, seat.problem.itemsize)
-    length = chunks.length(host)
-    # What has left with the gate may be written again; results come to lie where inputs may be.
-    if not (seat.is_alone and chunks.length(0) <= MOST_EARLY_NBYTES):
-        staged = at_scratch(steps.scratch(nbytes))
-        steps.copy(own, staged, nbytes)
-        own = staged
-    work = at_scratch(steps.scratch(length * seat.count))
-    ring.pairwise_reduce_scatter(seat, chunks.begin, lambda c: shifted(own, chunks.begin(c)), work)
-    steps.divide(work, length)
-    for turn in range(1, seat.count):
-        for offset, part in seat.pieces(length):
-            steps.send(seat.member(host + turn), shifted(work, offset), part)
-    steps.copy(work, shifted(out, chunks.begin(host)), length)
-    for turn in range(1, seat.count):
-        source = (host - turn) % seat.count
-        for offset, part in seat.pieces(chunks.length(source)):
-            place = shifted(out, chunks.begin(source) + offset)
-            steps.recv(seat.member(source), place, part)
 
 
 def _finish(seat: Seat, work: Place, out: Place, begin: int, nbytes: int) -> None:

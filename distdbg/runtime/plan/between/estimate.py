@@ -8,18 +8,13 @@ of their host, and a rank cannot send faster than it copies.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.plan.between.early import MOST_EARLY_NBYTES
 from distdbg.runtime.plan.link import Link
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Topology
-
-#: Beyond, an all_reduce in which each rank talks to each other one is not chosen, nor where hosts have several.
-MOST_DIRECT_HOSTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +67,6 @@ class _Case:
         passes = ways if self.hosts > 2 else 1
         return ways * (self.k + 1) * first + passes * self.m * self.beta_s + self.copy_s(0.5)
 
-    def direct_s(self) -> float:
-        """Two rounds of messages from all to all; with many hosts, or much of each, they would collide."""
-        is_small = self.hosts <= MOST_DIRECT_HOSTS and self.largest == 1
-        if not is_small or self.m > self.hosts * MOST_EARLY_NBYTES:
-            return math.inf
-        rounds_s = 2 * (self.round_s + 2 * (self.hosts - 2) * self.link.message_s)
-        bytes_s = 2 * self.others * self.m * self.beta_s
-        return rounds_s + bytes_s + self.fold_s() + self.copy_s(1 / self.hosts)
-
     def copy_s(self, times: float) -> float:
         """What is copied to scratch memory before it is sent, and from there in the end."""
         return times * self.m * self.link.copy_byte_s
@@ -92,7 +78,6 @@ _FORMULAS: dict[tuple[Kind, str], Formula] = {
     (Kind.ALL_REDUCE, "doubling"): lambda c: (
         c.k * (c.round_s + c.m * c.beta_s + c.fold_s()) + c.copy_s(2) + c.pairs_s(2)
     ),
-    (Kind.ALL_REDUCE, "direct"): lambda c: c.direct_s(),
     (Kind.ALL_REDUCE, "halving"): lambda c: (
         2 * c.k * c.round_s
         + 2 * c.others * c.m * c.beta_s
