@@ -70,26 +70,32 @@ void Links::tell_cause() {
 
 void Links::post(std::uint32_t peer, const Frame& frame, const Payload& payload) {
   notices_.link(peer);
-  unsent_.push_back({peer, false});
-  transport_->post(peer, std::bit_cast<Envelope>(frame), payload, &unsent_.back().is_sent);
-  if (unsent_.back().is_sent) unsent_.pop_back();
+  Unsent& unsent = (frame.flags & is_early) != 0 ? unsent_early_ : unsent_;
+  unsent.push_back({peer, false});
+  transport_->post(peer, std::bit_cast<Envelope>(frame), payload, &unsent.back().is_sent);
+  if (unsent.back().is_sent) unsent.pop_back();
 }
 
 void Links::settle(const Wait& wait, bool in_background) {
-  if (unsent_.empty()) return;
+  settle(unsent_, wait, in_background);
+  settle(unsent_early_, wait, in_background);
+}
+
+void Links::settle(Unsent& unsent, const Wait& wait, bool in_background) {
+  if (unsent.empty()) return;
   wait_until(
       wait, in_background,
       [&] {
-        return std::all_of(unsent_.begin(), unsent_.end(),
+        return std::all_of(unsent.begin(), unsent.end(),
                            [](const Sending& each) { return each.is_sent; });
       },
       // Who is gone reads no more.
       [&](std::uint32_t r) {
         return !notices_.may_bring_more(r) &&
-               std::any_of(unsent_.begin(), unsent_.end(),
+               std::any_of(unsent.begin(), unsent.end(),
                            [r](const Sending& each) { return each.peer == r && !each.is_sent; });
       });
-  unsent_.clear();
+  unsent.clear();
 }
 
 void Links::send(std::uint32_t peer, Region from, const Wait& wait) {
@@ -234,11 +240,10 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
     post_early(to, wait);
     if (distance == 1)
       for (std::size_t behind = 3; behind < count; ++behind)
-        if (!std::has_single_bit(behind))
-          post_early(hosts[(me + behind) % count].front(), wait);
+        if (!std::has_single_bit(behind)) post_early(hosts[(me + behind) % count].front(), wait);
     want(wait, in_background);
   }
-  settle(wait, in_background);
+  settle(unsent_, wait, in_background);  // what is early is taken behind the gate
   // Whoever gave up had sent its slot before, and then the cause.
   // At the first gate the group is made, so it is: the next op finds it broken.
   if (crossings_ > 1 && group_.is_broken()) group_.throw_cause(false);

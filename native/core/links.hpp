@@ -100,6 +100,12 @@ class Links final : private Receiver {
     bool is_done = false;
   };
 
+  struct Sending {
+    std::uint32_t peer;
+    bool is_sent;
+  };
+  using Unsent = std::deque<Sending>;
+
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
   void arrived(std::uint32_t peer, const Envelope& envelope) override;
   void lost(std::uint32_t peer, const std::string& why) override;
@@ -108,6 +114,7 @@ class Links final : private Receiver {
   void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
   void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks,
                  bool is_followed);
+  void settle(Unsent& unsent, const Wait& wait, bool in_background);
   bool has_early(std::uint32_t peer) const;
   void post_early(std::uint32_t peer, const Wait& wait);
   bool is_stale(const Frame& frame) const {
@@ -131,16 +138,13 @@ class Links final : private Receiver {
   bool has_heard_timeout_ = false;
   std::uint32_t timeout_from_ = 0;
   Envelope timeout_envelope_{};
-  struct Sending {
-    std::uint32_t peer;
-    bool is_sent;
-  };
-  std::deque<Sending> unsent_;
+  Unsent unsent_;
+  Unsent unsent_early_;
   struct Early {
     std::uint32_t peer;
     Region from;
   };
-  std::vector<Early> early_;       // leaves with the next crossing
+  std::vector<Early> early_;      // leaves with the next crossing
   std::uint64_t early_from_ = 0;  // what came with a crossing before that one is wanted no more
 };
 

@@ -21,8 +21,7 @@ std::size_t TcpStream::write(const Piece* pieces, std::size_t count, bool is_fol
   if (message.msg_iovlen == 0) return 0;
   ssize_t n = 0;
   do {
-    n = ::sendmsg(fd_, &message,
-                  MSG_NOSIGNAL | MSG_DONTWAIT | (is_followed ? MSG_MORE : 0));
+    n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (is_followed ? MSG_MORE : 0));
   } while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<std::size_t>(n);
   if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) {
