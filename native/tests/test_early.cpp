@@ -7,7 +7,7 @@ using namespace distdbg;
 
 namespace {
 
-constexpr int ops = 20;
+constexpr int ops = 5;
 
 struct Blocks {
   explicit Blocks(std::uint32_t size, std::uint64_t nbytes)
@@ -65,8 +65,7 @@ void check(const Group& group, const Blocks& blocks, int turn) {
 }
 
 void arrives_with_the_gate(Group& group) {
-  for (const std::uint64_t nbytes :
-       {std::uint64_t{4}, std::uint64_t{60'000}, std::uint64_t{400'000}}) {
+  for (const std::uint64_t nbytes : {std::uint64_t{4}, std::uint64_t{200'000}}) {
     const Plan plan = exchange_plan(group, nbytes, true);
     for (int turn = 0; turn < ops; ++turn) {
       Blocks blocks(group.size(), nbytes);
@@ -80,9 +79,8 @@ void arrives_with_the_gate(Group& group) {
 // More than fits any buffer on the way: what differs is told all the same, and nobody gets the blocks of the op that
 // came to nothing in a later one.
 void differs_and_goes_on(Group& group) {
-  for (const std::uint64_t nbytes :
-       {std::uint64_t{4}, std::uint64_t{400'000}, std::uint64_t{8'000'000}}) {
-    for (std::uint32_t odd = 0; odd < group.size(); ++odd) {
+  for (const std::uint64_t nbytes : {std::uint64_t{4}, std::uint64_t{1'000'000}}) {
+    for (const std::uint32_t odd : {0U, group.size() - 1}) {
       Blocks blocks(group.size(), nbytes);
       fill(group, blocks, 500);
       Plan plan = exchange_plan(group, nbytes, true);
@@ -125,8 +123,7 @@ void is_refused_where_hosts_have_several(Group& group) {
 
 int main() {
   for (const Net net : {Net::rings, Net::tcp}) {
-    for (const Layout& layout :
-         std::vector<Layout>{{0, 1}, {0, 1, 2}, {0, 1, 2, 3}, {0, 1, 2, 3, 4, 5, 6}}) {
+    for (const Layout& layout : std::vector<Layout>{{0, 1}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}}) {
       run_hosts(layout, net, arrives_with_the_gate);
       run_hosts(layout, net, differs_and_goes_on);
     }
