@@ -91,7 +91,7 @@ class Transport {
                     bool* is_sent) = 0;
   // True when anything has moved.
   virtual bool poll() = 0;
-  // The same where only what one peer sends is waited for: the others are looked at by poll(), now and then.
+  // Part of `poll`, where only what one peer sends is waited for: the others are looked at now and then.
   virtual bool poll_peer(std::uint32_t) { return poll(); }
   // `has_work` is asked once this rank is known to sleep: what comes later wakes it.
   virtual void wait(std::int64_t timeout_ns, Look has_work) = 0;

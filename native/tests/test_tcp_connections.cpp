@@ -183,6 +183,48 @@ void test_nothing_is_paced_within_a_machine() {
   CHECK(!says(name, "bbr"));  // whatever the system's default is
 }
 
+// A look at one peer takes what it has sent, and all else is there for the next look at all.
+void test_a_look_at_one_peer_leaves_the_others_for_later() {
+  TcpRanks ranks(3);
+  bool are_sent[3] = {false, false, false};
+  post(ranks.at(0), 2, pattern(10, 1), 0, &are_sent[0]);
+  post(ranks.at(1), 2, pattern(20, 1), 0, &are_sent[1]);
+  const auto& kept = ranks.keeper(2).kept;
+  const std::int64_t end = now_ns() + 5'000 * ns_per_ms;
+  while (kept.empty() && now_ns() < end) ranks.at(2).poll_peer(1);
+  CHECK(kept.size() == 1 && kept[0].peer == 1);
+  for (int i = 0; i < 100; ++i) ranks.at(2).poll_peer(1);
+  CHECK(kept.size() == 1);
+  ranks.run_until([&] { return kept.size() == 2; });
+  CHECK(kept[1].peer == 0);
+  // What cannot leave at once goes on meanwhile, to whomever it goes.
+  post(ranks.at(2), 0, pattern(8 << 20, 1), 0, &are_sent[2]);
+  while (!are_sent[2] && now_ns() < end) {
+    ranks.at(0).poll();
+    ranks.at(2).poll_peer(1);
+  }
+  CHECK(are_sent[2]);
+}
+
+// Nothing of a followed message stays behind when what follows it has left.
+void test_a_followed_message_leaves_with_the_next() {
+  TcpRanks ranks(2);
+  for (const std::size_t nbytes : {std::size_t{0}, std::size_t{10}, std::size_t{300'000}}) {
+    const auto first = pattern(nbytes, 1);
+    const auto second = pattern(10, 2);
+    Payload followed = one_piece(first.data(), first.size());
+    followed.is_followed = true;
+    bool are_sent[2] = {false, false};
+    ranks.at(0).post(1, {first.size(), {}}, followed, &are_sent[0]);
+    ranks.at(0).post(1, {second.size(), {}}, one_piece(second.data(), second.size()), &are_sent[1]);
+    auto& kept = ranks.keeper(1).kept;
+    ranks.run_until([&] { return kept.size() == 2 && are_sent[0] && are_sent[1]; });
+    CHECK(kept[0].bytes == first);
+    CHECK(kept[1].bytes == second);
+    kept.clear();
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -198,5 +240,7 @@ int main() {
   test_a_large_message_outlives_its_sender();
   test_who_cannot_be_reached_is_told_with_both_ends();
   test_nothing_is_paced_within_a_machine();
+  test_a_look_at_one_peer_leaves_the_others_for_later();
+  test_a_followed_message_leaves_with_the_next();
   return 0;
 }

@@ -55,8 +55,8 @@ class Execution:
         self.slots = [[Memory(topology.slot_nbytes) for _ in (0, 1)] for _ in plans]
         self.scratch = [Memory(plan.scratch_nbytes) for plan in plans]
         self.sent = [Sent() for _ in plans]
-        #: For each pair of ranks the messages on their way: their bytes, from 0 on, how many, and how many gates
-        #: their sender had passed.
+        #: For each pair of ranks the messages on their way: their bytes, from 0 on, how many, and how many
+        #: gates their sender had passed.
         self.messages: dict[tuple[int, int], deque[tuple[list[Interval], int, int]]] = {}
         for problem in problems:
             inputs = [

@@ -52,7 +52,9 @@ def test_what_is_chosen_is_not_much_slower_than_the_best(kind: Kind) -> None:
 def test_a_ring_takes_rounds_of_all_hosts_and_halves_of_their_digits() -> None:
     asked = question(size=32, hosts=32)
     gate = 5
-    assert time_of(asked, "ring").rounds == gate + 2 * 31 - 1  # its first message goes with the gate
+    assert (
+        time_of(asked, "ring").rounds == gate + 2 * 31 - 1
+    )  # its first message goes with the gate
     assert time_of(asked, "halving").rounds == gate + 2 * 5
     assert time_of(asked, "doubling").rounds == gate + 5
 

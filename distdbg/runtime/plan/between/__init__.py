@@ -9,8 +9,9 @@
     all_reduce ...  the plans of each kind, made from these
     estimate        how long each would take, in closed form
     choose          which one it is
+    early           which messages leave with the first gate
 
-All begin with a gate that compares and hands on no bytes. What a SEND reads is not written again by
+All have a gate that compares and hands on no bytes; nothing is received before it. What a SEND reads is not written again by
 the plan, so partial results live in scratch memory.
 
 all_gather      plans of all_gather between hosts
