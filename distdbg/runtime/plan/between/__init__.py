@@ -11,8 +11,8 @@
     choose          which one it is
     early           which messages leave with the first gate
 
-All have a gate that compares and hands on no bytes; nothing is received before it. What a SEND reads is not written again by
-the plan, so partial results live in scratch memory.
+All have a gate that compares and hands on no bytes; nothing is received before it. What a SEND reads is not
+written again by the plan, so partial results live in scratch memory.
 
 all_gather      plans of all_gather between hosts
 all_to_all      plans of all_to_all between hosts

@@ -2,7 +2,8 @@
 
 That saves a round, as mirrored slots do, but what goes to one rank goes to no other, and is copied nowhere.
 What a rank has sent to others that turn out to be in another op is thrown away there: a receiver takes
-nothing to its place before it has compared. Only where each host has one rank, which stands at the gate for itself.
+nothing to its place before it has compared. Only where each host has one rank, which stands at the gate for
+itself.
 """
 
 from __future__ import annotations
