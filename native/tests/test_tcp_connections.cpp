@@ -186,10 +186,16 @@ void test_nothing_is_paced_within_a_machine() {
 // A look at one peer takes what it has sent, and all else is there for the next look at all.
 void test_a_look_at_one_peer_leaves_the_others_for_later() {
   TcpRanks ranks(3);
+  auto& kept = ranks.keeper(2).kept;
   bool are_sent[3] = {false, false, false};
-  post(ranks.at(0), 2, pattern(10, 1), 0, &are_sent[0]);
-  post(ranks.at(1), 2, pattern(20, 1), 0, &are_sent[1]);
-  const auto& kept = ranks.keeper(2).kept;
+  const auto short_one = pattern(10, 1);
+  const auto send_both = [&] {
+    for (const std::uint32_t r : {0U, 1U}) post(ranks.at(r), 2, short_one, 0, &are_sent[r]);
+  };
+  send_both();  // so that both connections are known
+  ranks.run_until([&] { return kept.size() == 2; });
+  kept.clear();
+  send_both();
   const std::int64_t end = now_ns() + 5'000 * ns_per_ms;
   while (kept.empty() && now_ns() < end) ranks.at(2).poll_peer(1);
   CHECK(kept.size() == 1 && kept[0].peer == 1);
@@ -198,7 +204,8 @@ void test_a_look_at_one_peer_leaves_the_others_for_later() {
   ranks.run_until([&] { return kept.size() == 2; });
   CHECK(kept[1].peer == 0);
   // What cannot leave at once goes on meanwhile, to whomever it goes.
-  post(ranks.at(2), 0, pattern(8 << 20, 1), 0, &are_sent[2]);
+  const auto large = pattern(8 << 20, 1);
+  post(ranks.at(2), 0, large, 0, &are_sent[2]);
   while (!are_sent[2] && now_ns() < end) {
     ranks.at(0).poll();
     ranks.at(2).poll_peer(1);
