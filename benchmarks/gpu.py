@@ -3,7 +3,7 @@
     nccl           distdbg over NCCL, CuPy arrays           one rank per GPU
     torch nccl     torch.distributed over NCCL              one rank per GPU
     ipc            distdbg's own engine, ranks open each other's memory on the GPU
-    chunks         the same through pinned memory in chunks, as between hosts
+    chunks         the same through pinned memory in chunks, as between hosts; messages too
     torch gloo     torch.distributed over gloo, CUDA tensors
 
 Each way runs in fresh processes; ways that need more GPUs than there are, and those whose library is not
@@ -35,7 +35,7 @@ WAYS = ("nccl", "torch nccl", "ipc", "chunks", "torch gloo")
 #: Our own engine's: what DISTDBG_GPU_IPC is for each.
 OWN = {"ipc": "on", "chunks": "off"}
 #: "send" is from rank 0 to rank 1.
-OPS = ("all_reduce", "all_gather", "broadcast", "send")
+OPS = ("all_reduce", "all_gather", "broadcast", "all_to_all", "send")
 MIB = 1 << 20
 LIMIT_S = 240
 ROUNDS = 7
@@ -165,7 +165,7 @@ def lines_of(
 
 def moved_mib(op: str, size: int, mib: int) -> int:
     """What all ranks together have to read and write on the GPU that they share."""
-    if op == "all_reduce":
+    if op in ("all_reduce", "all_to_all"):
         return 2 * size * mib  # each array is read and written once
     if op == "all_gather":
         return 2 * size * size * mib  # each rank copies all of them
@@ -265,6 +265,7 @@ def run_ours(way: str, mib: int) -> dict[str, float]:
         "all_reduce": lambda: dist.all_reduce(x),
         "all_gather": lambda: dist.all_gather_into_tensor(gathered, x),
         "broadcast": lambda: dist.broadcast(x, 0),
+        "all_to_all": lambda: dist.all_to_all_single(other, x),
     }
     if size > 1:
         ops["send"] = lambda: pass_on(dist, x)
@@ -292,8 +293,10 @@ def run_torch(way: str, mib: int) -> dict[str, float]:
         "all_gather": lambda: dist.all_gather(parts, x),
         "broadcast": lambda: dist.broadcast(x, 0),
     }
-    if size > 1 and way == "torch nccl":  # its gloo has no messages of CUDA tensors
-        ops["send"] = lambda: pass_on(dist, x)
+    if way == "torch nccl":  # its gloo has neither for CUDA tensors in every version
+        ops["all_to_all"] = lambda: dist.all_to_all_single(other, x)
+        if size > 1:
+            ops["send"] = lambda: pass_on(dist, x)
     found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
     found["copy"] = 2 * mib * MIB / seconds_of(lambda: other.copy_(x), wait, wait) / 1e9
     dist.destroy_process_group()

@@ -171,11 +171,11 @@ def test_a_rank_measures_each_op_between_idle_devices(
     ranks: Callable[..., list[Any]], way: str, ipc: str
 ) -> None:
     for names, are_positive, setting, waits in ranks(be_a_rank, 2, way=way):
-        assert names == ["all_gather", "all_reduce", "broadcast", "copy", "send"]
+        assert names == ["all_gather", "all_reduce", "all_to_all", "broadcast", "copy", "send"]
         assert are_positive
         assert setting == ipc
         # Before and after each of an op; the copy has no ranks to meet, and waits for the device there too.
-        assert waits == (gpu.ROUNDS + 2) * (4 * 2 + 3)
+        assert waits == (gpu.ROUNDS + 2) * (5 * 2 + 3)
 
 
 def test_the_median_leaves_the_first_rounds_out(monkeypatch: pytest.MonkeyPatch) -> None:
