@@ -78,16 +78,20 @@ std::uint64_t PointToPoint::move_pieces(const MessagePointer& message, std::uint
     throw Error(Fault::usage, "the message has no such pieces");
   message->want = Want::nothing;
   pieces.served = served;
-  if (is_send) {
-    push(message);
-  } else if (served == nbytes) {
-    complete(message);
-  } else if (peers_[static_cast<std::size_t>(message->source)].held.contains(message)) {
-    fill(message);
-  } else {
-    ask_for_more(message);
+  try {
+    if (is_send)
+      push(message);
+    else if (served == nbytes)
+      complete(message);
+    else if (peers_[static_cast<std::size_t>(message->source)].held.contains(message))
+      fill(message);
+    else
+      ask_for_more(message);
+    progress();
+  } catch (const Error& error) {
+    if (!message->done()) give_up(message, error, true);  // the places are the caller's again
+    throw;
   }
-  progress();
   return pieces.moved;
 }
 

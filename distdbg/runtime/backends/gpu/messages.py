@@ -262,7 +262,7 @@ class GpuMessages:
             self._release(transfer)
             return
         self._try(transfer, transfer.begin)
-        if transfer.is_busy:
+        if transfer.is_busy and transfer not in copying:
             copying.append(transfer)
 
     def advance(self, copying: list[Transfer]) -> None:
