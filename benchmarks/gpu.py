@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -195,7 +196,7 @@ def environments(size: int, gpus: int, port: int) -> list[dict[str, str]]:
 
 
 def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[str, float] | str:
-    """What rank 0 measured, or why there is nothing: the last line of the first rank that failed."""
+    """What rank 0 measured, or why there is nothing: the last words of the first rank that failed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -214,10 +215,16 @@ def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[st
         if failed is None:
             return f"no end within {limit_s:g} s"
         if failed >= 0:
-            lines = Path(folder, f"{failed}.err").read_text().strip().splitlines()
-            return lines[-1] if lines else f"rank {failed}: exit code {ranks[failed].returncode}"
+            told = last_words(Path(folder, f"{failed}.err").read_text())
+            return told or f"rank {failed}: exit code {ranks[failed].returncode}"
         result: dict[str, float] = json.loads(Path(folder, "0.out").read_text().splitlines()[-1])
         return result
+
+
+def last_words(text: str) -> str:
+    """The line of an error: the last one that is not indented, as its details and hints are."""
+    lines = [re.sub(r"^\[rank \d+\] ", "", line) for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line.strip() and not line[0].isspace()), "")
 
 
 def start(command: Sequence[str], environ: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
