@@ -24,6 +24,9 @@ COUNT = 10 * CHUNK // 4
 @pytest.fixture(autouse=True)
 def _far(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
+    monkeypatch.setattr(
+        chunks, "_PATIENCE_NS", 50_000_000
+    )  # a device that hangs is not waited for long
     monkeypatch.setenv("DISTDBG_TRANSPORT", "tcp")
 
 
