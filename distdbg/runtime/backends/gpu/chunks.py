@@ -33,21 +33,21 @@ _PATIENCE_NS: Final = 2_000_000_000
 _PAUSE_S: Final = 0.0005
 
 
-class Block(NamedTuple):
+class DeviceBlock(NamedTuple):
     """A piece of memory on the device."""
 
     address: int
     nbytes: int
 
 
-class Job(NamedTuple):
+class ChunkedOp(NamedTuple):
     """One op, as far as it concerns memory."""
 
     kind: Kind
     dtype: Dtype
     #: Blocks that this rank reads, and those that it writes.
-    inputs: Sequence[Block]
-    outputs: Sequence[Block]
+    inputs: Sequence[DeviceBlock]
+    outputs: Sequence[DeviceBlock]
     is_in_place: bool
     #: What PREMUL_SUM multiplies the inputs with.
     factor: float | None
@@ -67,12 +67,14 @@ def cut(nbytes: int, ranks: int, kind: Kind, itemsize: int) -> int:
     return min(max(1, nbytes), -(-piece // (_ALIGN * itemsize)) * _ALIGN * itemsize)
 
 
-def longest(job: Job) -> int:
+def longest(job: ChunkedOp) -> int:
     """Bytes of the largest block that this rank knows of."""
     return max((block.nbytes for block in (*job.inputs, *job.outputs)), default=0)
 
 
-def pieces(job: Job, ranks: int, nbytes: int) -> Iterator[tuple[list[Block], list[Block]]]:
+def pieces(
+    job: ChunkedOp, ranks: int, nbytes: int
+) -> Iterator[tuple[list[DeviceBlock], list[DeviceBlock]]]:
     """The blocks of each chunk, in order; `nbytes`: of the largest block of all ranks."""
     step = cut(nbytes, ranks, job.kind, job.dtype.itemsize)
     for start in range(0, max(1, nbytes), step):
@@ -82,15 +84,17 @@ def pieces(job: Job, ranks: int, nbytes: int) -> Iterator[tuple[list[Block], lis
         )
 
 
-def _part(block: Block, start: int, nbytes: int) -> Block:
+def _part(block: DeviceBlock, start: int, nbytes: int) -> DeviceBlock:
     at = min(start, block.nbytes)
-    return Block(block.address + at, min(nbytes, block.nbytes - at))
+    return DeviceBlock(block.address + at, min(nbytes, block.nbytes - at))
 
 
 class _Chunk:
     """One of them, in its place on the host."""
 
-    def __init__(self, number: int, job: Job, blocks: tuple[list[Block], list[Block]]) -> None:
+    def __init__(
+        self, number: int, job: ChunkedOp, blocks: tuple[list[DeviceBlock], list[DeviceBlock]]
+    ) -> None:
         self.place = number % _PLACES
         self.in_blocks, self.out_blocks = blocks
         self.inputs: list[Bytes] = []
@@ -110,7 +114,7 @@ class Pipeline:
 
     def run(
         self,
-        job: Job,
+        job: ChunkedOp,
         ranks: int,
         nbytes: int,
         ready: Any,
@@ -159,7 +163,7 @@ class Pipeline:
         """Give its memory back."""
         self._memory.free()
 
-    def _bring_down(self, job: Job, chunk: _Chunk) -> None:
+    def _bring_down(self, job: ChunkedOp, chunk: _Chunk) -> None:
         memory, driver = self._memory, self._driver
         chunk.inputs = _lay_out(
             memory.take(chunk.place, "in", _total(chunk.in_blocks)), chunk.in_blocks
@@ -176,7 +180,7 @@ class Pipeline:
         chunk.is_down = driver.event(self._down)
 
     def _carry_out(
-        self, job: Job, chunk: _Chunk, move: Move, await_event: Callable[[Any], None]
+        self, job: ChunkedOp, chunk: _Chunk, move: Move, await_event: Callable[[Any], None]
     ) -> Any:
         driver = self._driver
         await_event(chunk.is_down)
@@ -192,11 +196,11 @@ class Pipeline:
         return driver.event(self._up)
 
 
-def _total(blocks: Sequence[Block]) -> int:
+def _total(blocks: Sequence[DeviceBlock]) -> int:
     return sum(block.nbytes for block in blocks)
 
 
-def _lay_out(memory: Bytes, blocks: Sequence[Block]) -> list[Bytes]:
+def _lay_out(memory: Bytes, blocks: Sequence[DeviceBlock]) -> list[Bytes]:
     """A part of the memory for each block, one after the other."""
     parts, start = [], 0
     for block in blocks:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.errors import MismatchError
-from distdbg.runtime.backends.checked.table import MOST_WORDS, Table
-from distdbg.runtime.backends.gpu.chunks import Job
+from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
+from distdbg.runtime.backends.gpu.chunks import ChunkedOp
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 
 
-def largest_block(control: GpuControlGroup, header: OpHeader, job: Job) -> int:
+def largest_block(control: GpuControlGroup, header: OpHeader, job: ChunkedOp) -> int:
     """Bytes of the largest one that any rank sends, which all learn; MismatchError where sizes do not fit."""
     size = control.size
     row = struct.Struct(f"<{2 * size}Q")
@@ -29,7 +29,7 @@ def largest_block(control: GpuControlGroup, header: OpHeader, job: Job) -> int:
 def difference(
     control: GpuControlGroup,
     header: OpHeader,
-    job: Job,
+    job: ChunkedOp,
     sends: Sequence[int],
     expects: Sequence[int],
 ) -> MismatchError:
@@ -42,7 +42,7 @@ def difference(
         [nbytes // itemsize for nbytes in expects],
     )
     site = json.dumps(control.call_site()).encode()
-    table = Table(words + b', "call_site": ' + site + b"}", control.size)
+    table = DescriptionTable(words + b', "call_site": ' + site + b"}", control.size)
     told = control.exchange(header, table.mine.tobytes())
     return explain_mismatch(
         [text.rstrip(b"\0") for text in told],
