@@ -152,7 +152,7 @@ class _PlantedFeed:
         from distdbg.testing.planted import plant
         from distdbg.tui.replay_feed import ReplayFeed
         from distdbg.view.feed import Topic
-        from distdbg.view.snapshot import Link
+        from distdbg.view.snapshot import FeedLink
 
         session = plant(ranks, 100, "missing rank")
         now_ns = time.time_ns()
@@ -167,7 +167,7 @@ class _PlantedFeed:
             time.sleep(0.05)  # it works in a thread
             if time.monotonic() > due:
                 raise TimeoutError("the planted job was not diagnosed within a minute")
-        self._snapshot = replace(self._replay.latest(), link=Link.LIVE)
+        self._snapshot = replace(self._replay.latest(), link=FeedLink.LIVE)
         self.title, self.can_change, self.address = "planted", True, ""
 
     def change(self, turn: int) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from distdbg.control import layout
-from distdbg.record.format import Field
+from distdbg.record.format import EntryField
 
 _TYPES = {"Q": "u64", "q": "i64"}
 
@@ -44,11 +44,11 @@ def control_layout_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _type(field: Field) -> str:
+def _type(field: EntryField) -> str:
     return _TYPES.get(field.code) or f"{field.code[:-1]} bytes"
 
 
 def _comments() -> dict[str, str]:
     """The comments behind the fields."""
     text = Path(layout.__file__).read_text(encoding="utf-8")
-    return dict(re.findall(r'^    "(\w+)": Field\(.*\),  # (.*)$', text, re.MULTILINE))
+    return dict(re.findall(r'^    "(\w+)": EntryField\(.*\),  # (.*)$', text, re.MULTILINE))

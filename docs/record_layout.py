@@ -7,13 +7,13 @@ import struct
 from pathlib import Path
 
 from distdbg.record import format as layout
-from distdbg.record.format import OP_NBYTES, Field, Section
+from distdbg.record.format import OP_NBYTES, EntryField, Section
 from distdbg.testing.record_examples import build_short
 
 _TYPES = {"B": "u8", "I": "u32", "i": "i32", "Q": "u64", "q": "i64"}
 
 #: Heading, table, bytes of an entry, what is to be said about it.
-_TABLES: tuple[tuple[str, dict[str, Field], int, str], ...] = (
+_TABLES: tuple[tuple[str, dict[str, EntryField], int, str], ...] = (
     ("Header", layout.HEADER, layout.HEADER_NBYTES, "Written once."),
     ("State", layout.STATE, layout.STATE_NBYTES, "Words that change; at `header_nbytes`."),
     ("Wait", layout.WAIT, layout.WAIT_NBYTES, "32 of them, at `waits` of the state."),
@@ -55,7 +55,7 @@ def layout_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _type(field: Field) -> str:
+def _type(field: EntryField) -> str:
     return _TYPES.get(field.code) or f"{field.code[:-1]} bytes"
 
 
@@ -73,7 +73,7 @@ def _comments() -> dict[tuple[str, str], str]:
     for line in Path(layout.__file__).read_text(encoding="utf-8").splitlines():
         if table := re.match(r"([A-Z]+): Final = \{", line):
             heading = {"OP": "Event"}.get(table[1], table[1].capitalize())
-        if field := re.match(r'\s+"(\w+)": Field\(', line):
+        if field := re.match(r'\s+"(\w+)": EntryField\(', line):
             name = field[1]
         if name and (comment := re.search(r"# (.*)$", line)):
             found[heading, name] = comment[1].replace("|", "\\|").replace("<", "&lt;")

@@ -16,13 +16,14 @@ import weakref
 from typing import TYPE_CHECKING
 
 from distdbg import config
-from distdbg.control.breakpoints import On, Rule, parse_rules, rules_from_page
+from distdbg.control.break_fields import StopCondition
+from distdbg.control.breakpoints import Rule, parse_rules, rules_from_page
 from distdbg.debugger.breaking import BreakingEngine
 from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
 from distdbg.debugger.on_signal import SignalStop
-from distdbg.debugger.op_facts import OpFacts
-from distdbg.debugger.stopping import Stop, is_at_prompt, stop_or_quit
+from distdbg.debugger.op_facts import CallFacts
+from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, stop_or_quit
 from distdbg.errors import (
     DistError,
     JobAborted,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _Key = tuple[bool, int, str]
 
 
-class Armed:
+class ArmedRule:
     """A rule, and how often it would have stopped so far."""
 
     def __init__(self, rule: Rule, is_own: bool) -> None:
@@ -72,7 +73,7 @@ class Armed:
 class Breaker:
     """Implements Stops; see distdbg/runtime/process/debugger_seam.py."""
 
-    def __init__(self, world: World, rank: int, stop: Stop | None = None) -> None:
+    def __init__(self, world: World, rank: int, stop: DebuggerOpener | None = None) -> None:
         self._world = world
         self._rank = rank
         self._stop = stop
@@ -81,10 +82,10 @@ class Breaker:
         self._generation = -1
         self._signal = SignalStop(self._stop_at_signal, rank)
         own = parse_rules(str(config.read_setting("DISTDBG_BREAK") or ""))
-        self._own = tuple(Armed(rule, True) for rule in own if rule.concerns(rank))
-        self._from_page: tuple[Armed, ...] = ()
+        self._own = tuple(ArmedRule(rule, True) for rule in own if rule.concerns(rank))
+        self._from_page: tuple[ArmedRule, ...] = ()
         #: All rules that concern this rank; replaced as a whole.
-        self.armed: tuple[Armed, ...] = ()
+        self.armed: tuple[ArmedRule, ...] = ()
         self.refresh()
 
     # ------------------------------------------------------------------------------- Stops
@@ -113,13 +114,13 @@ class Breaker:
                 self._generation = generation
                 known = {armed.key: armed for armed in self._from_page}
                 rules = [each for each in rules_from_page(text) if each.concerns(self._rank)]
-                fresh = [Armed(rule, False) for rule in rules]
+                fresh = [ArmedRule(rule, False) for rule in rules]
                 self._from_page = tuple(known.get(armed.key, armed) for armed in fresh)
             self._arm((*self._own, *self._from_page))
 
-    def _arm(self, armed: tuple[Armed, ...]) -> None:
+    def _arm(self, armed: tuple[ArmedRule, ...]) -> None:
         was_armed, self.armed = bool(self.armed), armed
-        self._signal.listen(any(On.SIGNAL in each.rule.on for each in armed))
+        self._signal.listen(any(StopCondition.SIGNAL in each.rule.on for each in armed))
         if was_armed != bool(armed):
             for group in list(self._world.groups.values()):
                 (self._wrap if armed else _unwrap)(group)
@@ -132,7 +133,7 @@ class Breaker:
 
     # -------------------------------------------------------------------------------- ops
 
-    def look_at(self, group: ProcessGroup, call: Call, seq: int) -> Looking:
+    def look_at(self, group: ProcessGroup, call: Call, seq: int) -> OpUnderRules:
         """Stop before the op, if a rule says so. What it returns is a block that carries out the op.
 
         An op may find other breakpoints armed once it is in the block, and is then looked at again: by
@@ -140,25 +141,28 @@ class Breaker:
         """
         if self._world.control.break_generation != self._generation:
             self.refresh()  # before what is inside notices: a rule that was cleared stops no more
-        facts = OpFacts(group, call, seq)
+        facts = CallFacts(group, call, seq)
         armed = self.armed
         if not is_at_prompt():
             self._stop_before(facts, call, group.rank(), armed)
-        return Looking(facts, frozenset([each.key for each in armed]), self._local)
+        return OpUnderRules(facts, frozenset([each.key for each in armed]), self._local)
 
     def _stop_before(
-        self, facts: OpFacts, call: Call, group_rank: int, armed: tuple[Armed, ...]
+        self, facts: CallFacts, call: Call, group_rank: int, armed: tuple[ArmedRule, ...]
     ) -> None:
         why = ""
         nonfinite: str | None = None
         for each in armed:
             on = each.rule.on
-            if not (On.OP in on or On.NAN in on) or each.key in self._local.looked:
+            if (
+                not (StopCondition.OP in on or StopCondition.NAN in on)
+                or each.key in self._local.looked
+            ):
                 continue
             if not each.rule.fits(facts):
                 continue
             found = ""
-            if On.OP not in on:
+            if StopCondition.OP not in on:
                 if nonfinite is None:
                     nonfinite = describe_nonfinite(call, group_rank)
                 if not nonfinite:
@@ -169,7 +173,7 @@ class Breaker:
         if why:
             stop_or_quit(self._world, why, stop=self._stop)
 
-    def stop_at_error(self, facts: OpFacts, error: DistError) -> None:
+    def stop_at_error(self, facts: CallFacts, error: DistError) -> None:
         """Stop at the error of an op before its program gets it, if a rule says so; once for each."""
         if is_at_prompt() or self._local.has_seen(error) or _is_background():
             return
@@ -188,13 +192,13 @@ class Breaker:
     def _stop_at_signal(self) -> None:
         if is_at_prompt():
             return
-        fitting = [each for each in self.armed if On.SIGNAL in each.rule.on]
+        fitting = [each for each in self.armed if StopCondition.SIGNAL in each.rule.on]
         stopping = [each for each in fitting if each.counts()]
         if stopping:
             stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})", stop=self._stop)
 
 
-class Looking:
+class OpUnderRules:
     """While an op is carried out that the rules with these keys have looked at.
 
     No generator: who stops before the op would find contextlib where it looks for the user's line.
@@ -202,13 +206,13 @@ class Looking:
 
     __slots__ = ("_before", "_keys", "_local", "facts")
 
-    def __init__(self, facts: OpFacts, keys: frozenset[_Key], local: _Local) -> None:
+    def __init__(self, facts: CallFacts, keys: frozenset[_Key], local: _Local) -> None:
         self.facts = facts
         self._keys = keys
         self._local = local
         self._before: frozenset[_Key] = frozenset()
 
-    def __enter__(self) -> OpFacts:
+    def __enter__(self) -> CallFacts:
         self._before = self._local.looked
         self._local.looked = self._before | self._keys
         return self.facts
@@ -232,16 +236,16 @@ class _Local(threading.local):
         self._seen = weakref.ref(error)
 
 
-def _is_at(on: On, error: DistError) -> bool:
+def _is_at(on: StopCondition, error: DistError) -> bool:
     """Whether that is what this error is; the end of the job is nobody's to look into."""
     match on:
-        case On.MISMATCH:
+        case StopCondition.MISMATCH:
             return isinstance(error, MismatchError) and not isinstance(error, RankLeft)
-        case On.TIMEOUT:
+        case StopCondition.TIMEOUT:
             return isinstance(error, OpTimeout)
-        case On.NAN:
+        case StopCondition.NAN:
             return isinstance(error, NonFiniteError)
-        case On.EXCEPTION:
+        case StopCondition.EXCEPTION:
             return not isinstance(error, JobAborted)
     return False
 

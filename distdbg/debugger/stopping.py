@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from distdbg.debugger import session
 from distdbg.debugger.outcome import LIMIT_S, quit_error
-from distdbg.debugger.session import Outcome
+from distdbg.debugger.session import StopOutcome
 from distdbg.log.logs import get_logger
 from distdbg.ops.sites import call_site, shorten
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = get_logger("debugger")
 
 
-class Stop(Protocol):
+class DebuggerOpener(Protocol):
     """What opens the debugger: `session.stop_here`, or another in its place."""
 
     def __call__(
@@ -30,7 +30,7 @@ class Stop(Protocol):
         frame: FrameType | None = None,
         error: BaseException | None = None,
         limit_s: float | None = LIMIT_S,
-    ) -> Outcome: ...
+    ) -> StopOutcome: ...
 
 
 class _Prompts(threading.local):
@@ -60,8 +60,8 @@ def open_prompt(
     frame: FrameType | None = None,
     error: BaseException | None = None,
     limit_s: float | None = LIMIT_S,
-    by: Stop | None = None,
-) -> Outcome:
+    by: DebuggerOpener | None = None,
+) -> StopOutcome:
     """Open the debugger in this thread; returns when the rank may go on.
 
     `limit_s` None: LIMIT_S, and not at all where nobody can type.
@@ -76,16 +76,16 @@ def stop_or_quit(
     *,
     frame: FrameType | None = None,
     error: BaseException | None = None,
-    stop: Stop | None = None,
+    stop: DebuggerOpener | None = None,
 ) -> None:
     """Stop in an op or at its error; DebuggerQuit when the user wants this rank to go no further.
 
     Where there is an error, quitting leaves the rank to that.
     """
     outcome = open_prompt(why, frame=frame, error=error, by=stop)
-    if outcome is Outcome.QUIT and error is None:
+    if outcome is StopOutcome.QUIT and error is None:
         raise quit_error(rank_of(world), short_site(call_site()), why)
-    if outcome is Outcome.EXPIRED:
+    if outcome is StopOutcome.EXPIRED:
         _log.warning("no client attached in time: this rank continues", rank=rank_of(world))
 
 

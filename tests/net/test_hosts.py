@@ -14,7 +14,7 @@ from subprocess import Popen, TimeoutExpired
 
 import pytest
 
-from distdbg.testing.network import Host, Network
+from distdbg.testing.network import Network, NetworkHost
 from tests.net.test_over_tcp import PROGRAM
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def common() -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT), "DISTDBG_TOKEN": "one"}
 
 
-def host_of(network: Network, rank: int, each: int = 2) -> Host:
+def host_of(network: Network, rank: int, each: int = 2) -> NetworkHost:
     return network.hosts[rank // each]
 
 

@@ -17,16 +17,16 @@ from distdbg.errors import DistError
 from distdbg.ops.call import Kind
 from distdbg.record.format import Flag
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, failed
-from distdbg.runtime.backends.checked.messages import Header
+from distdbg.runtime.backends.checked.messages import MessageHeader
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp
+from distdbg.torch_bridge.tap.lane import FastLane, KnownLook, LaneOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distdbg.native import TappedOp
-    from distdbg.runtime.backends.checked.checked_pending import Watch
+    from distdbg.runtime.backends.checked.checked_pending import OpWatch
     from distdbg.torch_bridge.tap.in_flight import InFlight
 
 _FLAGS = int(Flag.ASYNC | Flag.MESSAGE)
@@ -36,19 +36,19 @@ _SOON_NS = 5_000_000_000
 _MOST_SEEN = 64
 
 
-class KnownMessage(Known):
+class KnownMessage(KnownLook):
     """What all messages of one look have in common."""
 
     __slots__ = ("alike", "call", "headers", "words")
 
-    def __init__(self, known: Known, words: dict[str, Any]) -> None:
+    def __init__(self, known: KnownLook, words: dict[str, Any]) -> None:
         super().__init__(known.make, known.form, None)
         #: A Call without arrays, which nobody changes.
         self.call = known.make()
         #: What this side says of them, but for the line.
         self.words = words
         #: What was said of them, by the lines that called.
-        self.headers: dict[int, Header] = {}
+        self.headers: dict[int, MessageHeader] = {}
         #: What the other side has said that was alike.
         self.alike: set[bytes] = set()
 
@@ -60,11 +60,11 @@ class LaneMessage(LaneOp):
 
     known: KnownMessage
 
-    def __init__(self, lane: Lane, known: Known, op: TappedOp, seq: int) -> None:
+    def __init__(self, lane: FastLane, known: KnownLook, op: TappedOp, seq: int) -> None:
         super().__init__(lane, known, op, seq)
         #: Of a recv, what its sender says; None: it was compared.
-        self.header: Header | None = None
-        self.watch: Watch | None = None
+        self.header: MessageHeader | None = None
+        self.watch: OpWatch | None = None
         #: What the thread has found that looks after waits.
         self.trouble: DistError | None = None
 
@@ -128,7 +128,7 @@ class LaneMessage(LaneOp):
             return better
         return None
 
-    def _take(self, header: Header) -> None:
+    def _take(self, header: MessageHeader) -> None:
         self.header = None
         lane, known = self.lane, self.known
         engine = lane.checked
@@ -152,8 +152,8 @@ class LaneMessage(LaneOp):
 
 
 def know_message(
-    lane: Lane, key: object, kind: Kind, tensor: Any, peer: int, tag: int
-) -> Known | None:
+    lane: FastLane, key: object, kind: Kind, tensor: Any, peer: int, tag: int
+) -> KnownLook | None:
     """Work out what messages of this look have in common; None: they have no short way."""
     if lane.checked is None or peer < 0 or str(tensor.layout) != "torch.strided":
         return None
@@ -168,14 +168,14 @@ def know_message(
     else:
         call.outputs = tensors
     words = lane.checked.messages.words(call)
-    known = KnownMessage(Known(make, lane.recorded.form_of(call), None), words)
+    known = KnownMessage(KnownLook(make, lane.recorded.form_of(call), None), words)
     lane.keep(key, known)
     return known
 
 
 def launch_message(
-    lane: Lane,
-    known: Known,
+    lane: FastLane,
+    known: KnownLook,
     kind: Kind,
     peer: int,
     tag: int,
@@ -234,7 +234,7 @@ def launch_message(
         raise
 
 
-def _make_header(lane: Lane, known: KnownMessage, site: int) -> Header:
+def _make_header(lane: FastLane, known: KnownMessage, site: int) -> MessageHeader:
     assert lane.checked is not None
     if len(known.headers) >= _MOST_SEEN:
         known.headers.clear()
@@ -243,7 +243,7 @@ def _make_header(lane: Lane, known: KnownMessage, site: int) -> Header:
     return header
 
 
-def _compare_first(lane: Lane, known: KnownMessage, message: LaneMessage) -> None:
+def _compare_first(lane: FastLane, known: KnownMessage, message: LaneMessage) -> None:
     """Wait for the header and compare, before torch may write anything."""
     engine, header = lane.checked, message.header
     assert engine is not None
@@ -261,7 +261,7 @@ def _compare_first(lane: Lane, known: KnownMessage, message: LaneMessage) -> Non
     _compare(engine.messages, known, header)
 
 
-def _compare(messages: Any, known: KnownMessage, header: Header) -> None:
+def _compare(messages: Any, known: KnownMessage, header: MessageHeader) -> None:
     said = header.memory.tobytes()
     if said in known.alike:
         return

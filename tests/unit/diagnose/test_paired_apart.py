@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.testing.session_builder import SessionBuilder
 
@@ -34,7 +34,7 @@ def mesh(rounds: int, odd_line: str) -> Finding:
     build.op(3, "all_reduce", group="b", at_s=rounds + 0.2, site=ROW)
     root = diagnose(build.session).root
     assert root is not None
-    assert root.kind is Kind.DEADLOCK
+    assert root.kind is FindingKind.DEADLOCK
     return root
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.__main__ import main
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.record.format import COUNTER, Aside, Section, Status
 from distdbg.record.printable import printable
@@ -147,7 +147,7 @@ def test_json_holds_the_same() -> None:
     barrier = plain["in_flight"][0]
     assert (barrier["name"], barrier["status"], barrier["group"]) == ("barrier", "in flight", 1)
     assert barrier["stack"][0] == {"file": "train.py", "line": 91, "function": "save"}
-    assert isinstance(record.events[-1], Op)
+    assert isinstance(record.events[-1], OpEntry)
 
 
 def test_a_folder_is_printed_rank_by_rank_and_what_is_no_record_is_named(

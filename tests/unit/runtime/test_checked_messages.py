@@ -20,7 +20,7 @@ from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout,
 from distdbg.native import Message
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.checked.checked_engine import OFF, CheckedEngine
-from distdbg.runtime.backends.checked.messages import Header, Messages
+from distdbg.runtime.backends.checked.messages import MessageHeader, Messages
 from distdbg.testing.store_ranks import run_store_ranks
 
 # Test folders are no packages: the file is imported by its path.
@@ -112,7 +112,7 @@ def test_the_header_of_a_receive_that_was_dropped_has_memory_until_it_has_come(
     found: list[tuple[Message, weakref.ref[Any]]] = []
     expect = Messages.expect
 
-    def remember(self: Messages, *args: Any) -> Header:
+    def remember(self: Messages, *args: Any) -> MessageHeader:
         header = expect(self, *args)
         assert header.message is not None
         found.append((header.message, weakref.ref(header.memory)))

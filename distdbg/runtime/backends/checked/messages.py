@@ -46,7 +46,7 @@ _SWEEP_AT = 64
 _MOST_KNOWN = 512
 
 
-class Header:
+class MessageHeader:
     """What one side says about a message; `bytes` is what travels."""
 
     __slots__ = ("memory", "message", "view")
@@ -58,9 +58,9 @@ class Header:
         self.view = View(self.memory, words is None)
         self.message: Message | None = None
 
-    def again(self) -> Header:
+    def again(self) -> MessageHeader:
         """The same words for another message; nobody writes to them."""
-        other = Header.__new__(Header)
+        other = MessageHeader.__new__(MessageHeader)
         other.memory, other.view, other.message = self.memory, self.view, None
         return other
 
@@ -99,11 +99,11 @@ class Messages:
         self.order = threading.Lock()
         #: Protects the rest.
         self._lock = threading.Lock()
-        self._sent: list[Header] = []
+        self._sent: list[MessageHeader] = []
         #: Of receives: native code writes to their memory, also when nobody waits for them any more.
-        self._expected: list[Header] = []
+        self._expected: list[MessageHeader] = []
         #: What was sent before, and what was compared before and is alike: programs repeat themselves.
-        self._known: dict[object, Header] = {}
+        self._known: dict[object, MessageHeader] = {}
         self._alike: set[object] = set()
         #: Receives that have not been seen to end, by tag.
         self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
@@ -126,7 +126,7 @@ class Messages:
             pending = self.submit(call)
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
-        header = Header()
+        header = MessageHeader()
         deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
         try:
             message = self._control.post(call, header.view, call.peer, tag)
@@ -159,7 +159,7 @@ class Messages:
         pending.inner = self._engine.pending(call)
         return pending
 
-    def _compare_first(self, pending: ReceivePending, header: Header) -> None:
+    def _compare_first(self, pending: ReceivePending, header: MessageHeader) -> None:
         """Wait for the header and compare, before the backend may write anything."""
         call, message = pending.call, header.message
         assert message is not None  # it was posted
@@ -210,7 +210,7 @@ class Messages:
     def _announce(self, call: Call) -> None:
         self.announce(call, self._header(call, self._control.call_site()), self._tag(call))
 
-    def announce(self, call: Call, header: Header, tag: int) -> None:
+    def announce(self, call: Call, header: MessageHeader, tag: int) -> None:
         """Post what is said of a message, before the message itself."""
         with self._lock:
             if len(self._sent) >= _SWEEP_AT:
@@ -218,7 +218,7 @@ class Messages:
             header.message = self._control.post(call, header.view, call.peer, tag)
             self._sent.append(header)
 
-    def header_of(self, words: dict[str, Any]) -> Header:
+    def header_of(self, words: dict[str, Any]) -> MessageHeader:
         """What is said of a message that is sent from the program's line of now."""
         return _make_header(self.at(words))
 
@@ -226,7 +226,7 @@ class Messages:
         """The same at the program's line of now."""
         return words | {"call_site": self._control.call_site()[-_WORDS:]}
 
-    def _header(self, call: Call, site: str) -> Header:
+    def _header(self, call: Call, site: str) -> MessageHeader:
         key: object = (site, *_look(call, call.inputs[0]))
         try:
             known = self._known.get(key)
@@ -266,14 +266,14 @@ class Messages:
         if pending.is_certain and self._engine.level > 0:
             self.compare(pending.call, source, header)
 
-    def expect_next(self, call: Call, source: int, tag: int) -> Header:
+    def expect_next(self, call: Call, source: int, tag: int) -> MessageHeader:
         """The same for one whose header is certain."""
         with self._lock:
             return self.expect(call, source, tag)
 
-    def expect(self, call: Call, source: int, tag: int) -> Header:
+    def expect(self, call: Call, source: int, tag: int) -> MessageHeader:
         """Post the receive of a header."""
-        header = Header()
+        header = MessageHeader()
         header.message = self._control.post(call, header.view, source, tag)
         if len(self._expected) >= _SWEEP_AT:
             self._expected = [
@@ -286,7 +286,7 @@ class Messages:
         """From now on headers of this tag cannot be told apart."""
         self.lost_tags.add(tag)
 
-    def compare(self, call: Call, source: int, header: Header) -> None:
+    def compare(self, call: Call, source: int, header: MessageHeader) -> None:
         """Raise when what was sent is not what is expected."""
         key: object = (header.memory.tobytes(), *_look(call, call.outputs[0]))
         try:
@@ -354,7 +354,7 @@ class ReceivePending:
         self.is_taken = False
         self.call = call
         self.tag = tag
-        self.header: Header | None = None
+        self.header: MessageHeader | None = None
         self.inner: Pending | None = None
         #: Whether the next header from its source is its own.
         self.is_certain = True
@@ -391,11 +391,11 @@ class ReceivePending:
             self._messages.lose(self.tag)
 
 
-def _make_header(words: dict[str, Any]) -> Header:
+def _make_header(words: dict[str, Any]) -> MessageHeader:
     text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
     if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
         text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
-    return Header(text)
+    return MessageHeader(text)
 
 
 def _look(call: Call, array: Any) -> tuple[Any, ...]:
