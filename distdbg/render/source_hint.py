@@ -34,7 +34,7 @@ _OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
 #: Hints of who knows the records alone: of ranks that are at other lines; of arrays that differ in size.
 _AT_OTHER_LINES: Final = re.compile(
     "^a branch|^the calls are at different lines|may depend on its own data|made one call fewer"
-    "|^use the groups in the same order: see why"
+    "|^use the groups in the same order: see why|^see why .* do not, or what skipped"
 )
 _SAME_GROUPS: Final = "every rank must make the same groups in the same order"
 _SIZES: Final = re.compile(
@@ -92,6 +92,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (lambda root: root.advice.startswith("another array on"), branches.by_skipped_round),
     (_is_mismatch, values.by_keys),
     (_is_mismatch, values.by_empty),
+    (lambda root: bool(_AT_OTHER_LINES.search(root.advice)), branches.by_rank_condition),
     (_is_mismatch, values.by_round),
     (lambda root: _is_deadlock(root) and root.advice == MESSAGES, branches.by_same_branch),
     (_is_deadlock, branches.by_rounds),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks
@@ -21,6 +21,7 @@ from distdbg.render.hints.case import (
     RANK,
     UNDER,
     Case,
+    are_at_other_lines,
     first_match,
     in_file,
     is_left_out,
@@ -47,8 +48,8 @@ _LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 def by_branch(case: Case) -> str:
     """By what the ranks came to other calls: an exit that skips the call of the others, or a condition."""
     mine, others = case.sides()
-    if len({stack.frames[0].frame[:2] for stack in [*mine, *others]}) < 2:
-        return ""  # all are at one line
+    if not are_at_other_lines(mine, others):
+        return ""
     for stack in others if case.root.ranks else ():
         if found := first_match(stack, _SKIPS):
             return f"see whether {case.who} skipped {place_of_stack(stack)} by the {found}"
@@ -56,30 +57,37 @@ def by_branch(case: Case) -> str:
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
     if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
         return f"see whether {loop} makes as many rounds on {case.who} as on the others"
-    return _by_condition(mine, others)
-
-
-def _by_condition(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> str:
-    """One that asks for the rank before any other; never one that both sides stand under."""
-    asked = [
-        (stack, found)
-        for side, other in ((mine, others), (others, mine))
-        for stack in side
-        for found in matches(stack, UNDER)
-        if not _OF_ALL.search(found) and all(found not in matches(one, UNDER) for one in other)
-    ]
-    for stack, found in asked:
-        if RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
-            return (
-                f"only {say_ranks(stack.ranks, 3)} came to {place_of_stack(stack)}, by {found}: all ranks of "
-                "the group have to make that call, or none"
-            )
-    for stack, found in asked:
+    for stack, found in _conditions_of_one_side(case):
         return (
             f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
             f"{place_of_stack(stack)} by it"
         )
     return ""
+
+
+def by_rank_condition(case: Case) -> str:
+    """By a condition that asks for the rank, around a call that the other ranks do not make."""
+    for stack, found in _conditions_of_one_side(case):
+        if RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
+            return (
+                f"only {say_ranks(stack.ranks, 3)} came to {place_of_stack(stack)}, by {found}: all ranks of "
+                "the group have to make that call, or none"
+            )
+    return ""
+
+
+def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
+    """Those that ranks stand under which are at other lines than the rest; never one of both sides."""
+    mine, others = case.sides()
+    if not are_at_other_lines(mine, others):
+        return
+    for side, other in ((mine, others), (others, mine)):
+        for stack in side:
+            for found in matches(stack, UNDER):
+                if not _OF_ALL.search(found) and all(
+                    found not in matches(one, UNDER) for one in other
+                ):
+                    yield stack, found
 
 
 def by_same_branch(case: Case) -> str:

@@ -60,6 +60,11 @@ class Case:
         return mine, [one for one in stacks if one not in mine]
 
 
+def are_at_other_lines(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> bool:
+    """Whether these ranks are not all at one line."""
+    return len({stack.frames[0].frame[:2] for stack in [*mine, *others]}) > 1
+
+
 def is_left_out(stack: ToldStack) -> bool:
     """Whether it is where a rank did not call what the others did."""
     return stack.what.startswith("did not call")

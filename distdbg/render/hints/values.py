@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, short_site
-from distdbg.render.hints.case import LOOP, RANK, Case, in_file
+from distdbg.render.hints.case import LOOP, RANK, Case, are_at_other_lines, in_file
 from distdbg.render.told_stacks import ToldStack
 
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
@@ -104,10 +104,13 @@ def by_round(case: Case) -> str:
     other = next((one for one in case.told if not set(one.ranks) & ranks), None)
     if mine is None or other is None:
         return ""
+    are_apart = are_at_other_lines([mine], [other])
     theirs = {(loop, name): value for _, loop, name, value in _rounds(other)}
     for file, loop, name, value in _rounds(mine):
         there = theirs.get((loop, name), value)
         if there != value:
+            if are_apart and abs(int(there) - int(value)) == 1:
+                continue  # they are at other calls, of which one is of the next round
             return (
                 f"see where {name} starts: in {loop} of {file}) it is {value} on "
                 f"{say_ranks(mine.ranks, 3)} and {there} on {say_ranks(other.ranks, 3)}"
