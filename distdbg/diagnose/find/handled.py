@@ -32,7 +32,10 @@ _KINDS: Final = frozenset(
 _HINT: Final = (
     "mend that error first: in `finally`, `__exit__`, `except` the failed rank alone makes an op"
 )
-_RETRIES: Final = "see why that error comes again: the rank sleeps where it handles it, as a retry without an end does"
+_RETRIES: Final = (
+    "see why that error comes again: the rank sleeps where it handles it, as a retry "
+    "without an end does"
+)
 _INTERRUPTED: Final = "KeyboardInterrupt"
 
 

@@ -26,6 +26,7 @@ from distdbg.render.hints.case import (
     in_file,
     is_left_out,
     matches,
+    place_of_note,
     place_of_stack,
 )
 from distdbg.render.loop_exits import retry_around
@@ -57,6 +58,8 @@ def by_branch(case: Case) -> str:
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
     if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
         return f"see whether {loop} makes as many rounds on {case.who} as on the others"
+    if found := by_rank_condition(case):
+        return found
     for stack, found in _conditions_of_one_side(case):
         return (
             f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
@@ -68,12 +71,17 @@ def by_branch(case: Case) -> str:
 def by_rank_condition(case: Case) -> str:
     """By a condition that asks for the rank, around a call that the other ranks do not make."""
     for stack, found in _conditions_of_one_side(case):
-        if RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
+        if _asks_for_rank(found):
             return (
                 f"only {say_ranks(stack.ranks, 3)} came to {place_of_stack(stack)}, by {found}: all ranks of "
                 "the group have to make that call, or none"
             )
     return ""
+
+
+def _asks_for_rank(found: str) -> bool:
+    """Of a condition, not of the name of its file."""
+    return RANK.search(found.rpartition(" (line ")[0]) is not None
 
 
 def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
@@ -164,8 +172,12 @@ def by_exit(case: Case) -> str:
         if found := _swallowed(stack):
             place = place_of_stack(stack)
             return f"see whether {who} had an error before {place} that was swallowed: {found}"
-        if found := first_match(stack, UNDER):
-            return f"see whether {who} skipped {place_of_stack(stack)}, which stands under {found}"
+        if found := first_match(stack, _ENDS):
+            return f"see whether {who} left the loop before that call by the {found}"
+        # A condition that asks for the rank held for the calls before, and holds for this one.
+        if found := next((one for one in matches(stack, UNDER) if not _asks_for_rank(one)), ""):
+            place = place_of_note(stack, UNDER)
+            return f"see whether {who} skipped {place}, which stands under {found}"
     return ""
 
 
