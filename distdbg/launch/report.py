@@ -442,7 +442,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     if shown is not None:
         said = first.reason.partition(": ")[2]
         yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
-    details = all_details(found, outcome.hosts, () if shown is None else shown.evidence)
+    details = all_details(found, outcome.hosts, shown)
     yield from (line for line in details if line != out or not out)
 
 

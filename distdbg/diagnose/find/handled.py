@@ -4,7 +4,7 @@
     rank 5 was handling FileNotFoundError: 'shard-12.npy' at storage.py:24 (read) when it was interrupted
 
 A `finally`, an `__exit__` or an `except` makes the op on the rank alone that has failed, and what the op
-raises hides why. A retry that sleeps hides the error for as long as the job lives.
+raises hides why. A retry that sleeps hides the error for as long as it goes on.
 """
 
 from __future__ import annotations
