@@ -116,7 +116,8 @@ def test_who_went_on_without_removing_the_lock_file(tmp_path: Path) -> None:
     found = case(tmp_path, LOCK, {0: waits, 1: waits, 2: "15 (main)"}, (0, 1))
     assert by_lock_file(found) == (
         "ranks 0-1 wait until a file is gone: see whether rank 2 went on without removing it, by the "
-        "`return` under `if shard.is_known` (line 9 of job.py); `with` or `finally` removes it on each way out"
+        "`return` under `if shard.is_known` (line 9 of job.py); `with` or `finally` removes it on each way "
+        "out"
     )
 
 
