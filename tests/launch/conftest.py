@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from distdbg.launch.memory import locate_cgroup
-from distdbg.testing import ports
-from distdbg.testing.jobs import RunningJob, running
+from tests.support import ports
+from tests.support.jobs import RunningJob, running
 
 
 @pytest.fixture
