@@ -123,9 +123,17 @@ _ORDER: Final = (
 _LATE: Final = frozenset((FindingKind.FAILED_OP, FindingKind.STOPPED, FindingKind.STALL))
 #: Warnings of these kinds, and notes, are of what is over: the ranks have gone on.
 _OVER: Final = frozenset(
-    (FindingKind.FAILED_OP, FindingKind.NAN_SOURCE, FindingKind.DIVERGED, FindingKind.SUSPICION, FindingKind.LEAKED_WORK, FindingKind.LEAKED_GROUP,
-     FindingKind.BUFFER_RACE, FindingKind.MESSAGE_RACE)
-)  # fmt: skip
+    (
+        FindingKind.FAILED_OP,
+        FindingKind.NAN_SOURCE,
+        FindingKind.DIVERGED,
+        FindingKind.SUSPICION,
+        FindingKind.LEAKED_WORK,
+        FindingKind.LEAKED_GROUP,
+        FindingKind.BUFFER_RACE,
+        FindingKind.MESSAGE_RACE,
+    )
+)
 _SEVERITIES: Final = tuple(Severity)
 
 

@@ -46,10 +46,10 @@ from distdbg.view.snapshot import (
     OpDetail,
     OpKey,
     OpRow,
-    RankAtPrompt,
     RankDetail,
     Snapshot,
     Stacks,
+    StoppedAtPrompt,
     WaitRow,
 )
 
@@ -231,7 +231,7 @@ class ReplayFeed:
             hosts=hosts,
             groups=group_rows(self._moments, at_ns) if wants_groups else before.groups,
             stopped=tuple(
-                RankAtPrompt(
+                StoppedAtPrompt(
                     rank=row.rank, host=row.host, why=row.op, site=row.site, at=row.state_at
                 )
                 for row in rows.values()

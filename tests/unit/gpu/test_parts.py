@@ -140,9 +140,15 @@ def test_chunks_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     nbytes = 64 << 10
     driver: Any = _Recording()
     job = ChunkedOp(
-        Kind.ALL_REDUCE, Dtype.float32, [DeviceBlock(0, 4 * nbytes)], [DeviceBlock(0, 4 * nbytes)], True, None,
-        True, True,
-    )  # fmt: skip
+        Kind.ALL_REDUCE,
+        Dtype.float32,
+        [DeviceBlock(0, 4 * nbytes)],
+        [DeviceBlock(0, 4 * nbytes)],
+        True,
+        None,
+        True,
+        True,
+    )
     Pipeline(driver).run(
         job, 2, 4 * nbytes, SimpleNamespace(ptr=0),
         lambda inputs, outputs: driver.told.append("op"),
