@@ -136,9 +136,12 @@ def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]])
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[str]:
     is_whole = _ALL_AT_ONE_LINE in finding["what"]
+    told: list[str] = []
     for text in (str(one["text"]) for one in finding["evidence"]):
-        if not (is_whole and _ONE_WAIT.match(text)):
-            yield text
+        # The place of a fact may stand in another line that has it as well.
+        if not (is_whole and _ONE_WAIT.match(text)) and not any(s.startswith(text) for s in told):
+            told.append(text)
+    yield from told
 
 
 def _say_ranks(ranks: Sequence[int]) -> str:
@@ -175,7 +178,7 @@ def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]
             who = _say_ranks(stack["ranks"])
             what = ""
             if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD)):
-                what = str(stack["what"]).removesuffix(" here")
+                what = str(stack["what"]).replace(" here", "", 1)
             elif not at and stack["what"].startswith(_AFTER):
                 what = "was last seen"
             lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}")

@@ -22,6 +22,7 @@ THREAD_RAISED: Final = (
 OF_ITS_LINE: Final = (
     "holds that lock itself",
     " waits for a file: see who ",
+    " until a file is gone",
     " makes the file that ",
     " sends nothing: ",
     "from accepting connections: ",

@@ -30,7 +30,8 @@ _KINDS: Final = frozenset(
     )
 )
 _HINT: Final = (
-    "mend that error first: in `finally`, `__exit__`, `except` the failed rank alone makes an op"
+    "mend that error first; what runs because of it (`finally`, `__exit__`, `except`) must not "
+    "make an op"
 )
 _RETRIES: Final = (
     "see why that error comes again: the rank sleeps where it handles it, as a retry "

@@ -31,6 +31,7 @@ from distdbg.render.hints.case import (
     place_of_note,
     place_of_stack,
 )
+from distdbg.render.hints.left_behind import by_left_function
 from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
@@ -58,6 +59,8 @@ def by_branch(case: Case) -> str:
             return f"see whether {case.who} skipped {place_of_stack(stack)} by the {found}"
         if found := first_match(stack, _ENDS):
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
+    if found := by_left_function(case):
+        return found
     if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
         return f"see whether {loop} makes as many rounds on {case.who} as on the others"
     if found := by_rank_condition(case):

@@ -188,3 +188,15 @@ def test_waits_that_the_first_line_has_are_not_told_again(where: str) -> None:
     told = found.evidence
     assert len(told) == (1 if "all wait" in where else 3)
     assert told[-1] == "rank 0 came first"
+
+
+def test_a_fact_whose_place_is_in_another_line_is_told_once() -> None:
+    told = [
+        "rank 3 skipped all_reduce #9 at a.py:7 (f)",
+        "rank 3 skipped all_reduce #9",
+        "rank 1 is well",
+    ]
+    finding = FINDING | {"evidence": [{"text": text} for text in told]}
+    found = read_diagnosis(document(0, finding))
+    assert found is not None
+    assert found.evidence == (told[0], told[2])

@@ -523,3 +523,16 @@ def test_a_hint_is_given_once() -> None:
     text = "UsageError: wrong thing\n  hint: do the right one"
     one = LostRankEvidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
     assert told(one).count("hint: do the right one") == 1
+
+
+def test_what_ranks_had_waited_for_is_in_the_first_line_of_a_job_that_was_stopped() -> None:
+    waited = "rank 2 had waited 27 s in barrier #4 (job.py:39) for rank 0, asleep in acquire() at lock.py:15"
+    evidence = [terminated(rank) for rank in range(3)]
+    lines = report(
+        JobOutcome(evidence=evidence, interrupted=15, waited=waited, doing=["rank 0: asleep"])
+    ).splitlines()
+    assert lines[:2] == [
+        f"STOPPED: interrupted by SIGTERM after {waited}",
+        "  3 ranks were terminated",
+    ]
+    assert not any("asleep" in line for line in lines[1:])
