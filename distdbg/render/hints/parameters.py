@@ -1,7 +1,7 @@
 """Why a rank did not use a part of its model: the condition under which the model calls it.
 
-see `if objects.any()` (line 16 of model.py), under which self.box is called: rank 2 did not come there in
-step 9; or find_unused_parameters=True for DistributedDataParallel (line 35 of job.py)
+see `if objects.any()` (line 16 of model.py), under which self.box is called: rank 2 did not take
+that branch in step 9; or find_unused_parameters=True for DistributedDataParallel (line 35 of job.py)
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def by_condition(case: Case) -> str:
     if skips:
         hint = f"see the {text}, which skips {part}: {case.who} left there in step {unused[2]}"
     else:
-        hint = f"see {text}, under which {part} is called: {case.who} did not come there in step {unused[2]}"
+        hint = f"see {text}, under which {part} is called: {case.who} did not take that branch in step {unused[2]}"
     return f"{hint}; or find_unused_parameters=True for DistributedDataParallel" + (
         f" ({where})" if where else ""
     )

@@ -68,8 +68,8 @@ def forward(self, x, objects):
 
 def test_the_condition_around_the_call_of_the_part_is_named(tmp_path: Path) -> None:
     assert hint(tmp_path, UNDER_IF) == (
-        "see `if objects.any()` (line 5 of model.py), under which self.box is called: rank 2 did not come "
-        f"there in step 9{OR}"
+        "see `if objects.any()` (line 5 of model.py), under which self.box is called: rank 2 did not take "
+        f"that branch in step 9{OR}"
     )
     assert hint(tmp_path, UNDER_IF, made=(35,)).endswith(f"{OR} (line 35 of job.py)")
 
