@@ -59,7 +59,8 @@ def by_condition(case: Case) -> str:
     if skips:
         hint = f"see the {text}, which skips {part}: {case.who} left there in step {unused[2]}"
     else:
-        hint = f"see {text}, under which {part} is called: {case.who} did not take that branch in step {unused[2]}"
+        what = f"see {text}, under which {part} is called"
+        hint = f"{what}: {case.who} did not take that branch in step {unused[2]}"
     return f"{hint}; or find_unused_parameters=True for DistributedDataParallel" + (
         f" ({where})" if where else ""
     )
