@@ -11,8 +11,8 @@ from distdbg.launch.diagnosis import MISSING_RANK, Diagnosis
 from distdbg.launch.last_seen import read_last_seen
 from distdbg.record import thresholds
 from distdbg.record.ends import read_ends
-from distdbg.record.join_calls import JoinCall, note_ended, read_join_calls
-from distdbg.record.join_waits import CALL, JoinWait, find_join_wait
+from distdbg.record.join_calls import CALL, JoinCall, note_ended, read_join_calls
+from distdbg.record.join_waits import JoinWait, find_join_wait
 
 #: From this on the wait is reported as a hang.
 _HANG_NS: Final = thresholds.limit_ns(None)

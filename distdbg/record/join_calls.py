@@ -22,6 +22,7 @@ from distdbg.record.line_file import append_line, read_lines
 #: 'ended': by its launcher, which says so; its process may take a while to go.
 JoinStep = Literal["called", "connected", "joined", "failed", "ended"]
 
+CALL: Final = "init_process_group"
 PATTERN: Final = "joins-*.jsonl"
 #: What torch raises where ranks do not come in time, and where the one that serves its store has given up.
 _GAVE_UP: Final = re.compile(
@@ -116,6 +117,14 @@ class JoinCall:
         if not all(isinstance(one, str) for one in texts) or call.step not in get_args(JoinStep):
             raise ValueError("a text is expected")
         return call
+
+
+def too_many(size: int, started: int) -> str:
+    """The hint where a call asks for more ranks than WORLD_SIZE; ''."""
+    if not 0 < started < size:
+        return ""
+    were = "rank was" if started == 1 else "ranks were"
+    return f"{CALL}(world_size={size}), but {started} {were} started (WORLD_SIZE={started})"
 
 
 def write_join_call(folder: Path, call: JoinCall) -> None:

@@ -26,9 +26,8 @@ from typing import Final, TypeVar
 
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.record.join_calls import JoinCall
+from distdbg.record.join_calls import CALL, JoinCall, too_many
 
-CALL: Final = "init_process_group"
 _MOST_ADDRESSES: Final = 2
 #: So many ranks with one address outweigh one with another.
 _MAJORITY: Final = 3
@@ -161,14 +160,6 @@ def _reason(
         "(GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the interface)"
     )
     return JoinReason.ALL, (), "", advice
-
-
-def too_many(size: int, started: int) -> str:
-    """The hint where a call asks for more ranks than WORLD_SIZE; ''."""
-    if not 0 < started < size:
-        return ""
-    were = "rank was" if started == 1 else "ranks were"
-    return f"{CALL}(world_size={size}), but {started} {were} started (WORLD_SIZE={started})"
 
 
 def _sizes_differ(waiting: Mapping[int, JoinCall], sizes: Mapping[int, list[int]]) -> _Reason:

@@ -18,7 +18,7 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
-from distdbg.record.join_waits import too_many
+from distdbg.record.join_calls import too_many
 from distdbg.record.rank_list import read_ranks
 
 _MISSING: Final = re.compile(

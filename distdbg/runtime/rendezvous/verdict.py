@@ -13,7 +13,7 @@ from typing import Literal
 
 from distdbg.errors import RendezvousError, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.record.join_waits import too_many
+from distdbg.record.join_calls import too_many
 from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 Outcome = Literal["complete", "missing", "twice", "sizes", "died", "left"]

@@ -15,9 +15,10 @@ from distdbg.record.join_calls import (
     has_join_calls,
     note_ended,
     read_join_calls,
+    too_many,
     write_join_call,
 )
-from distdbg.record.join_waits import JoinReason, JoinWait, find_join_wait, too_many
+from distdbg.record.join_waits import JoinReason, JoinWait, find_join_wait
 
 S = 10**9
 SITE = (RecordedFrame("/job/job.py", 23, "connect"),)
