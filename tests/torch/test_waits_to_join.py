@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import Done, running
+from tests.support.jobs import Done, running
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),

@@ -12,7 +12,7 @@ from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def exchange(

@@ -14,7 +14,7 @@ from distdbg.render.hints.case import Case
 from distdbg.render.hints.parameters import by_condition
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 ADVICE = (
     "use all parameters on every rank, or DistributedDataParallel(..., find_unused_parameters=True)"
