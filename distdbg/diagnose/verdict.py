@@ -44,6 +44,7 @@ from distdbg.diagnose.find import (
     stuck,
     suspicion,
     thread_error,
+    waits_to_join,
 )
 from distdbg.diagnose.finding import Edge, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
@@ -61,6 +62,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
     mismatch.find,
     dead.find,
     not_joined.find,
+    waits_to_join.find,
     nan_source.find,
     diverged.find,
     failed_op.find,
@@ -254,7 +256,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
     state = longest.what.partition("; then ")[0].replace(" waited ", " had waited ", 1)
     told = replace(
         stop,
-        what=fit(stop.what, f"; {state}"),
+        what=fit(f"{stop.what}; {state}"),
         evidence=(*longest.evidence, *stop.evidence),
         ranks=longest.ranks,
         victims=longest.victims,

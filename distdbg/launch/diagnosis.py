@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from distdbg.errors import format_ranks
 from distdbg.record.folders import VERDICT_NAME, record_name
+from distdbg.record.join_calls import has_join_calls
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
@@ -79,7 +80,8 @@ def diagnose_run(
 
     `with_notes`: also what is no error, such as waits that a signal interrupted.
     """
-    if not run_folder or not all((attempt_folder / record_name(rank)).exists() for rank in ranks):
+    has_records = all((attempt_folder / record_name(rank)).exists() for rank in ranks)
+    if not run_folder or not (has_records or has_join_calls(attempt_folder)):
         return None
     try:
         done = subprocess.run(

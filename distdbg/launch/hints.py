@@ -27,6 +27,9 @@ OF_ITS_LINE: Final = (
     " sends nothing: ",
     "from accepting connections: ",
     "Pool never notices",
+    " started (WORLD_SIZE=",
+    " started with RANK=",
+    "one address (init_method, ",
 )
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")

@@ -24,6 +24,7 @@ from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.hints import OF_ITS_LINE, hint_of
+from distdbg.launch.joining_ranks import is_of_joining
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
@@ -236,8 +237,9 @@ def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     diagnosis = outcome.diagnosis
     if diagnosis is None:
         return None
-    is_deadlock = found.part is LossRole.SUSPECT and diagnosis.kind == DEADLOCK
-    return diagnosis if found.part is LossRole.LEAVER or is_deadlock else None
+    is_all = diagnosis.kind == DEADLOCK or is_of_joining(diagnosis)
+    is_shown = found.part is LossRole.LEAVER or (found.part is LossRole.SUSPECT and is_all)
+    return diagnosis if is_shown else None
 
 
 def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:

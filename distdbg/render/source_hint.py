@@ -17,7 +17,17 @@ from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.ends import UNKNOWN_SENDER
-from distdbg.render.hints import branches, files, left_behind, patterns, values, waits
+from distdbg.render.hints import (
+    branches,
+    files,
+    joining,
+    left_behind,
+    parameters,
+    patterns,
+    tags,
+    values,
+    waits,
+)
 from distdbg.render.hints.case import Case
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
@@ -75,6 +85,10 @@ def _is_busy(root: Finding) -> bool:
 
 
 HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]] = (
+    (lambda root: root.advice.startswith("init_process_group(world_size="), joining.by_world_size),
+    (lambda root: root.advice.startswith("give each process a rank of its own: "), joining.by_rank),
+    (lambda root: root.advice.startswith("see what the tag at "), tags.by_origin),
+    (lambda root: root.advice.startswith("use all parameters"), parameters.by_condition),
     (_is_mismatch, branches.by_retry),  # it may look like any of the others
     (lambda root: root.advice == NAME_STEPS, patterns.by_steps),
     (_has_left, patterns.by_exit_of_loop),
