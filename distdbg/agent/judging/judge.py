@@ -14,9 +14,7 @@ from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_
 from distdbg.agent.judging.reports import ReportedRoot
 from distdbg.agent.policy import find_hopeless, find_proof
 from distdbg.diagnose.finding import FindingKind
-from distdbg.diagnose.matching import match
-from distdbg.diagnose.verdict import diagnose
-from distdbg.diagnose.waits import find_waits
+from distdbg.diagnose.verdict import diagnose_with_waits
 from distdbg.hosts.accounts import HostAccountState
 from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
@@ -48,8 +46,9 @@ def judge_job(
 def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> JudgedVerdict:
     """Say what is wrong, if anything is."""
     session = make_session(heard, facts)
-    waits = dict(find_waits(session, match(session)))
-    verdict = diagnose(session)
+    diagnosed = diagnose_with_waits(session)
+    verdict = diagnosed.verdict
+    waits = {rank: diagnosed.waits[rank] for rank in session.ranks if rank in diagnosed.waits}
     hopeless = find_hopeless(session, waits)
     root = verdict.root
     case = None
