@@ -159,9 +159,7 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
     if _was_stopped(outcome, found):
         lines = [*_interrupted(outcome)]
         lines += _meanwhile(found) if outcome.struck is None else ()
-        if outcome.waited:
-            lines.append(f"when it was ended {outcome.waited}")
-        elif not outcome.hang:
+        if not outcome.waited and not outcome.hang:
             lines += outcome.doing
         if outcome.diagnosis is not None:
             lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
@@ -359,9 +357,10 @@ def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
 def _interrupted(outcome: JobOutcome) -> Iterator[str]:
     if outcome.hang:
         yield outcome.hang
+    after = f" after {outcome.waited}" if outcome.waited else ""
     if outcome.interrupted is None:
         name = signal_name(outcome.struck or 0)
-        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, from outside"
+        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, from outside{after}"
         return
     number = outcome.interrupted
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
@@ -371,8 +370,13 @@ def _interrupted(outcome: JobOutcome) -> Iterator[str]:
         else f"interrupted by {name}"
     )
     count = sum(one.end.was_asked for one in outcome.evidence)
-    ended = f"; {say_count(count)} {were(count)} terminated" if count else ""
-    yield f"{how}{ended}"
+    ended = f"{say_count(count)} {were(count)} terminated" if count else ""
+    if after:
+        yield f"{how}{after}"
+        if ended:
+            yield ended
+    else:
+        yield "; ".join(filter(None, (how, ended)))
 
 
 def _was_elsewhere(outcome: JobOutcome, found: RootCause) -> bool:
@@ -442,7 +446,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     if shown is not None:
         said = first.reason.partition(": ")[2]
         yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
-    details = all_details(found, outcome.hosts, () if shown is None else shown.evidence)
+    details = all_details(found, outcome.hosts, shown)
     yield from (line for line in details if line != out or not out)
 
 

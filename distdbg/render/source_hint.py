@@ -17,7 +17,7 @@ from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.ends import UNKNOWN_SENDER
-from distdbg.render.hints import branches, files, patterns, values, waits
+from distdbg.render.hints import branches, files, left_behind, patterns, values, waits
 from distdbg.render.hints.case import Case
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
@@ -81,6 +81,8 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (_has_one_more, patterns.by_one_more),
     (lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
     (_is_asleep, files.by_file_made_later),
+    (_is_asleep, left_behind.by_lock_file),
+    (_is_asleep, left_behind.by_left_function),
     (_is_asleep, patterns.by_file),
     (_is_asleep, waits.by_own_lock),
     (_is_busy, patterns.by_endless_loop),

@@ -4,7 +4,7 @@
     rank 5 was handling FileNotFoundError: 'shard-12.npy' at storage.py:24 (read) when it was interrupted
 
 A `finally`, an `__exit__` or an `except` makes the op on the rank alone that has failed, and what the op
-raises hides why. A retry that sleeps hides the error for as long as the job lives.
+raises hides why. A retry that sleeps hides the error for as long as it goes on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,13 @@ _KINDS: Final = frozenset(
     )
 )
 _HINT: Final = (
-    "mend that error first: in `finally`, `__exit__`, `except` the failed rank alone makes an op"
+    "mend that error first; what runs because of it (`finally`, `__exit__`, `except`) must not "
+    "make an op"
 )
-_RETRIES: Final = "see why that error comes again: the rank sleeps where it handles it, as a retry without an end does"
+_RETRIES: Final = (
+    "see why that error comes again: the rank sleeps where it handles it, as a retry "
+    "without an end does"
+)
 _INTERRUPTED: Final = "KeyboardInterrupt"
 
 

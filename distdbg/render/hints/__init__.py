@@ -3,6 +3,7 @@
 branches    a condition that some ranks took and others did not, an exit that skips a call, a retry
 case        what each hint is asked about: the finding, the stacks with their source
 files       a file that ranks wait for, which another one makes behind its op
+left_behind a function or a loop that some ranks have left, a lock file that nobody removes
 patterns    one note of the stack that says it all: the loop that a rank left, a file that it waits for
 values      a variable that differs between ranks as their calls do, and where it gets its value
 waits       a lock that the rank holds itself, a timer that it did not cancel

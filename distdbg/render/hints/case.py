@@ -80,6 +80,12 @@ def place_of_stack(stack: ToldStack) -> str:
     return short_site(str(stack.frames[0].frame)).partition(" (")[0]
 
 
+def place_of_note(stack: ToldStack, pattern: re.Pattern[str]) -> str:
+    """'manager.py:24': the innermost of its lines that has such a note."""
+    one = next(one for one in stack.frames if any(map(pattern.fullmatch, one.notes)))
+    return short_site(str(one.frame)).partition(" (")[0]
+
+
 def matches(stack: ToldStack, pattern: re.Pattern[str]) -> Iterator[str]:
     """'`if x` (line 4 of a.py)' of each note that matches: its first group, and its second, a line."""
     for one in stack.frames:

@@ -437,7 +437,7 @@ class UnwaitedOps:
         begun: str = "started it",
     ) -> None:
         group = started.group
-        self.latent.tell(
+        self.latent.report(
             LatentFinding(
                 type=type_,
                 kind=started.label,
