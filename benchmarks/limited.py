@@ -1,7 +1,7 @@
 """`python -m benchmarks.limited`: all_reduce on 2 hosts with 2 ranks each, over a link of limited rate.
 
 Beside torch gloo and the bound: what a host has to send of n bytes in an all_reduce over 2 hosts is n bytes,
-and no algorithm sends less. The hosts are namespaces (distdbg/testing/network.py). The link is a pair of veth
+and no algorithm sends less. The hosts are namespaces (tests/support/network.py). The link is a pair of veth
 that the kernel holds to the rate where that is allowed, which wants root; else a thread here carries
 the packets, and takes part of a core for that.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cases import format_size, parse_size
-from distdbg.testing.network import Network, NetworkHost, why_not
+from tests.support.network import Network, NetworkHost, why_not
 
 HOSTS, EACH = 2, 2
 LINKS = ("kernel", "thread")

@@ -21,7 +21,7 @@ from distdbg.record.format import HEADER_NBYTES, OP_NBYTES, STATE_NBYTES, Exit, 
 from distdbg.record.forms import write_form
 from distdbg.record.observations import Observation, write_sighting
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ replay    a run of 4,096 ranks x 1,000 ops: opened, scrubbed through, its verdic
 start     `distdbg top --once` on a small finished run, and the first frame in a pseudo terminal
 cost      share of a core while 64 ranks change four times a second, in a pseudo terminal
 
-The jobs are made in memory (`distdbg.testing.planted`); nothing is measured through an agent here.
+The jobs are made in memory (`tests.support.planted`); nothing is measured through an agent here.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ class _PlantedFeed:
     """A feed that shows a planted job as if it lived."""
 
     def __init__(self, ranks: int) -> None:
-        from distdbg.testing.planted import plant
         from distdbg.tui.replay_feed import ReplayFeed
         from distdbg.view.feed import Topic
         from distdbg.view.snapshot import FeedLink
+        from tests.support.planted import plant
 
         session = plant(ranks, 100, "missing rank")
         now_ns = time.time_ns()
@@ -224,8 +224,8 @@ def measure_drawing(ranks: int, ops: int) -> list[Row]:
 
 
 def _planted_replay(ranks: int, ops: int, fault: str = "missing rank") -> Any:
-    from distdbg.testing.planted import plant
     from distdbg.tui.replay_feed import ReplayFeed
+    from tests.support.planted import plant
 
     session = plant(ranks, ops, fault)
     shift = time.time_ns() - session.now_ns

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distdbg.record import format as layout
 from distdbg.record.format import OP_NBYTES, EntryField, Section
-from distdbg.testing.record_examples import build_short
+from tests.support.record_examples import build_short
 
 _TYPES = {"B": "u8", "I": "u32", "i": "i32", "Q": "u64", "q": "i64"}
 
@@ -88,7 +88,7 @@ def _example() -> list[str]:
     data = build.to_bytes()[offset : offset + OP_NBYTES]
     fields = layout.OP.items()
     lines = [
-        f"Number 2 of `build_short()` in `distdbg/testing/record_examples.py`, at {offset:,}: an",
+        f"Number 2 of `build_short()` in `tests/support/record_examples.py`, at {offset:,}: an",
         "all_reduce that was issued at 1,000 ns, started 100 ns later and ended after 250 ns.",
         "",
         "```text",

@@ -6,7 +6,7 @@
 
 Missing ranks, rings that wrapped around and clocks that differ are normal. What could not be read is in
 `lacks`. This file reads no files: `load` does, and tests write sessions by hand
-(`distdbg.testing.session_builder`).
+(`tests.support.session_builder`).
 """
 
 from __future__ import annotations

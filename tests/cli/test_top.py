@@ -11,8 +11,8 @@ import pytest
 
 from distdbg.cli.top import _reached, main, read_choice
 from distdbg.errors import DistNetworkError, UsageError
-from distdbg.testing.jobs import running
 from distdbg.view.snapshot import FeedLink
+from tests.support.jobs import running
 from tests.tui.made_up import MadeUpFeed, job
 
 

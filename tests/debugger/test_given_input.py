@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from distdbg.debugger.given_input import InputSource, given
-from distdbg.testing.terminals import ShownProgram
+from tests.support.terminals import ShownProgram
 
 PROGRAM = """
     import distdbg as dist

@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from distdbg.testing.leftovers import JobMark, find_marked, new_mark
+from tests.support.leftovers import JobMark, find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent

@@ -15,9 +15,9 @@ from distdbg.client.feed.connections import RunDoor, newest_run
 from distdbg.client.live_feed import LiveFeed
 from distdbg.client.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.record.rank_state import RankState
-from distdbg.testing.hosts import Hosts
 from distdbg.view.feed import Topic
 from distdbg.view.snapshot import FeedLink, OpKey, Snapshot
+from tests.support.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 

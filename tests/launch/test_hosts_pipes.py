@@ -19,8 +19,8 @@ from distdbg.client.ways import AgentRoute, ask_all_hosts
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts, Launcher
 from tests.launch.agents_of_hosts import agent_of, await_that
+from tests.support.hosts import Hosts, Launcher
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ import pytest
 
 import distdbg
 from distdbg.launch.descendants import read_process
-from distdbg.testing.leftovers import (
+from tests.support.leftovers import (
     JobMark,
     Traces,
     find_leftovers,

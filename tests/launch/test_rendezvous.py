@@ -19,7 +19,7 @@ from distdbg.launch.rendezvous.round import Closing, LauncherRound, NodeFacts, R
 from distdbg.launch.rendezvous.shared import SharedRendezvous
 from distdbg.launch.rendezvous.state import RendezvousState
 from distdbg.runtime.store import HashStore
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 QUICK = {"last_call_timeout": "0.3", "keep_alive_interval": "0.2", "keep_alive_max_attempt": "10"}
 PATIENCE_S = 120.0

@@ -17,7 +17,7 @@ import pytest
 from distdbg.record.observations import UNREAD, Observation, read_sightings
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import limit_ns
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 

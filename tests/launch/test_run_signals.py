@@ -21,7 +21,7 @@ from distdbg.launch.ended import EndedChild
 from distdbg.launch.warden import Warden
 from distdbg.record.folders import agent_socket
 from distdbg.record.host import host_name
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
 

@@ -19,8 +19,8 @@ import distdbg
 from distdbg.launch.rendezvous.board import RendezvousBoard
 from distdbg.launch.rendezvous.state import RendezvousState
 from distdbg.runtime.store import TCPStore
-from distdbg.testing.leftovers import JobMark, find_leftovers, find_marked, new_mark, take_traces
-from distdbg.testing.ports import free_port
+from tests.support.leftovers import JobMark, find_leftovers, find_marked, new_mark, take_traces
+from tests.support.ports import free_port
 
 PROGRAM = Path(__file__).parent / "programs" / "told_by_files.py"
 QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=10"

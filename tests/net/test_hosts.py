@@ -14,8 +14,8 @@ from subprocess import Popen, TimeoutExpired
 
 import pytest
 
-from distdbg.testing.network import Network, NetworkHost
 from tests.net.test_over_tcp import PROGRAM
+from tests.support.network import Network, NetworkHost
 
 ROOT = Path(__file__).parents[2]
 KEEPALIVE_S = 2.0

@@ -18,7 +18,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
-from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
+from tests.support.store_ranks import REFERENCE, run_store_ranks
 from tests.unit.runtime.test_monitored_barrier import look_when_all_have_come
 
 SIZE = 4

@@ -8,11 +8,11 @@ from distdbg.diagnose.load.run_folder import load_run
 from distdbg.record.entries import MarkEntry
 from distdbg.record.known_marks import MESH
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
 from distdbg.tui.app import TopApp
 from distdbg.tui.replay_feed import ReplayFeed
 from distdbg.view.feed import Topic
 from distdbg.view.snapshot import FeedLink
+from tests.support.store_ranks import run_store_ranks
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row

@@ -8,13 +8,13 @@ from textual.pilot import Pilot
 
 from distdbg.diagnose.session import Session
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
 from distdbg.tui.app import TopApp
 from distdbg.tui.replay_feed import ReplayFeed
 from distdbg.tui.replayed import TimedFeed
 from distdbg.tui.scrubber import Scrubber
 from distdbg.view.feed import Topic
 from distdbg.view.snapshot import FeedLink, OpKey
+from tests.support.session_builder import SessionBuilder
 from tests.tui.made_up import drive, text_of, until
 
 pytestmark = pytest.mark.tui

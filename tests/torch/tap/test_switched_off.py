@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from begin import begin
 from warm_ranks import run_warm_ranks
 
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from warm_python import WarmPython

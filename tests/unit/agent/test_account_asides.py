@@ -15,7 +15,7 @@ from distdbg.follow.tail import TailedRecord
 from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 Tell = Callable[..., Account]
 

@@ -25,7 +25,7 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 HOST = "n14"
 WHY = "before barrier #1 on group 'dp'"

@@ -14,7 +14,7 @@ from distdbg.follow.findings import Findings
 from distdbg.follow.roster import Roster
 from distdbg.record.folders import record_name
 from distdbg.record.format import EventType, Status
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 class Host:

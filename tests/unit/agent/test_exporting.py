@@ -21,7 +21,7 @@ from distdbg.export.outlets.exporting import AgentOutlets, Outlet
 from distdbg.export.outlets.sending import PushOutlet, remove_old
 from distdbg.launch.exports import ExportOptions
 from distdbg.record.folders import record_name
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 class Kept:

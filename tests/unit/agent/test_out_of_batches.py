@@ -17,7 +17,7 @@ from distdbg.record.batches import HINT
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 RECV = KIND_LABELS.index("recv")
 

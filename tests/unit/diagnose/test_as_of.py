@@ -9,8 +9,8 @@ from distdbg.diagnose.session import GroupProgress, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.planted import FAULTS, plant
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.planted import FAULTS, plant
+from tests.support.session_builder import SessionBuilder
 
 S = 10**9
 

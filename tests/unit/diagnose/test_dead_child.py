@@ -11,7 +11,7 @@ from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
     kind=FindingKind.STUCK_RANK,

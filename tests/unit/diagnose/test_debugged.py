@@ -12,7 +12,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 SECOND = 10**9
 SITE = "/home/ada/train.py:88 (step)"

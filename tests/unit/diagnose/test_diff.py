@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distdbg.diagnose.diff import Difference, compare
 from distdbg.diagnose.op_fields import SessionView
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 STEP = "/a/train.py:80 (step)"
 

@@ -7,7 +7,7 @@ import pytest
 from distdbg.diagnose.doing import doing_of, gap_bound_ns
 from distdbg.diagnose.session import Activity, GroupProgress
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.whole_verdict import kinds, trained, words
 
 OVER = [

@@ -9,7 +9,7 @@ import pytest
 from distdbg.diagnose.find.handled import tell_handled
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
     kind=FindingKind.MISMATCH,

@@ -8,7 +8,7 @@ from distdbg.diagnose.find import message_race
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 SENT, FIRST, SECOND = "job.py:3 (main)", "job.py:5 (main)", "job.py:6 (main)"
 

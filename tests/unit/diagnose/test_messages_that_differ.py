@@ -8,7 +8,7 @@ from distdbg.diagnose.find.stale_receive import tell_stale_receive
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
 SAID = "message on group 'world' differs between ranks: rank 0 sent 86 float64, rank 1 expects 92 float64"

@@ -14,7 +14,7 @@ from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Exit
 from distdbg.record.known_marks import EXIT_CALL
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import find, find_one, texts, trained, waiting_for_0
 
 

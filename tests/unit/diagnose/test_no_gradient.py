@@ -9,7 +9,7 @@ from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Event, MarkEntry, SpanBegin
 from distdbg.record.known_marks import BACKWARD, NO_GRADIENT
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
     kind=FindingKind.MISSING_RANK,

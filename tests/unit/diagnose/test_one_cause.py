@@ -10,7 +10,7 @@ import pytest
 from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def left_alone(build: SessionBuilder, rank: int, left: int, *, at_s: float, told_s: float) -> None:

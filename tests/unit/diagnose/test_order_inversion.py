@@ -6,8 +6,8 @@ from distdbg.diagnose.find import order_inversion
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
-from distdbg.testing.noisy_job import Noise, play
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.noisy_job import Noise, play
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:

@@ -6,7 +6,7 @@ from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit
 from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 EPOCH = 5
 

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 ROW, OWN, COL = "/j/p.py:16 (main)", "/j/p.py:18 (main)", "/j/p.py:20 (main)"
 ROWS = {0: "a", 1: "a", 2: "b", 3: "b"}

@@ -13,7 +13,7 @@ from distdbg.diagnose.summary import read_keys, sum_up
 from distdbg.errors import UsageError
 from distdbg.record.format import Status
 from distdbg.record.forms import Form, read_form, write_form
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 EXCHANGE = " < /j/halo.py:44 (exchange) < /j/halo.py:78 (main)"
 

@@ -27,8 +27,8 @@ from distdbg.record.observations import Observation, write_sighting
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.stop_order import write_stop_order
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import STEP, build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import STEP, build_short, build_wrapped
 
 
 def new_record(rank: int, world_size: int = 4, **header: Any) -> tuple[RecordBuilder, int]:

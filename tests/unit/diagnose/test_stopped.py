@@ -6,7 +6,7 @@ from distdbg.diagnose.find import dead, failed_op, missing, stall, stopped, stuc
 from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error, find, find_one, trained
 
 

@@ -12,8 +12,8 @@ from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.noisy_job import Noise, play
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.noisy_job import Noise, play
+from tests.support.session_builder import SessionBuilder
 
 QUIET = Noise(jitter=0.05)
 HEALTHY = {

@@ -9,7 +9,7 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import find, find_one, texts, trained, waiting_for_0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PUT, GET, EXPECT = "/j/c.py:20 (put)", "/j/c.py:24 (get)", "/j/c.py:29 (expect)"
 

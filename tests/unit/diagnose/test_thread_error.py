@@ -6,7 +6,7 @@ from distdbg.diagnose.find.thread_error import tell_thread_error
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.record.known_marks import THREAD_ERROR
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
     kind=FindingKind.STUCK_RANK,

@@ -12,7 +12,7 @@ from distdbg.diagnose.unmatched import PairDifference, find_pairs
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.render.short import short_lines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error
 
 

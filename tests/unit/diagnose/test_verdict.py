@@ -10,7 +10,7 @@ from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.whole_verdict import (
     BYSTANDER,
     ROOT,

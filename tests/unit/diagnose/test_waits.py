@@ -4,7 +4,7 @@ from distdbg.diagnose.session import GroupProgress, Session
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Aside, Exit
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def waits_of(session: Session) -> dict[int, tuple[Edge, ...]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from distdbg.diagnose.finding import FindingKind, Role, Verdict
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 ROOT, VICTIM, BYSTANDER = Role.ROOT, Role.VICTIM, Role.BYSTANDER
 

@@ -11,7 +11,7 @@ from distdbg.export.reading import OpenedRun, RunSelection, open_run
 from distdbg.record.folders import record_name
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.forms import write_form
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 WALL_NS = 1_790_000_000 * 10**9
 SITE = [("/job/train.py", 88, "step"), ("/job/train.py", 120, "main")]

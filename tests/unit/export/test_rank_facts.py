@@ -10,7 +10,7 @@ from distdbg.export.metrics import families
 from distdbg.export.metrics.rank_facts import RankReader
 from distdbg.export.metrics.samples import RankSample
 from distdbg.follow.roster import Roster
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 HOST = "n01"
 

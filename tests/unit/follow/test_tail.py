@@ -14,7 +14,7 @@ from distdbg.follow.tail import RecordTail
 from distdbg.follow.watched_rank import WatchedRank, name_op, show_site
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 SITE = [("/home/ada/train.py", 88, "step")]
 

@@ -10,7 +10,7 @@ import pytest
 
 from distdbg.errors import ConfigError, DistError, UsageError
 from distdbg.launch.exports import ExportOptions, check_here, is_loopback, read_exports
-from distdbg.testing.rights import ordinary_rights
+from tests.support.rights import ordinary_rights
 
 
 def test_nothing_is_asked_for_by_default() -> None:

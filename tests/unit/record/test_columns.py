@@ -14,8 +14,8 @@ from distdbg.record.columns import UNSET, Columns
 from distdbg.record.entries import OpEntry
 from distdbg.record.format import CHECK_MODULUS, OP, EventType, Flag, Section, Status
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import STEP, build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import STEP, build_short, build_wrapped
 
 Build = Callable[[], RecordBuilder]
 both = pytest.mark.parametrize("build", [build_short, build_wrapped])

@@ -30,8 +30,8 @@ from distdbg.record.format import (
 from distdbg.record.forms import Form
 from distdbg.record.header import LEAST_ENTRY_NBYTES
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 Build = Callable[[], RecordBuilder]
 both = pytest.mark.parametrize("build", [build_short, build_wrapped])

@@ -18,8 +18,8 @@ from distdbg.record.rank_words import Clock
 from distdbg.record.reader import read_record
 from distdbg.record.record_json import to_plain
 from distdbg.record.text import format_duration, format_nbytes, quantile_ns, render
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 SHORT = """\
 rank 12 of 16 on n14, pid 4711, began 2025-11-24 16:00:00 UTC

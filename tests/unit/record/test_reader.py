@@ -26,8 +26,8 @@ from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Flag, Section
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.text import render
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 GOLDEN = Path(__file__).parent / "golden" / "short-v1.ddr"
 LAYOUT = Path(__file__).parents[3] / "docs" / "reference" / "record-layout.md"

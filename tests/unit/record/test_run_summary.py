@@ -11,7 +11,7 @@ from distdbg.record.folders import attempt_folder, record_name
 from distdbg.record.header import read_opening
 from distdbg.record.run_summary import summarize_run, summarize_runs
 from distdbg.record.source import ByteSource
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 def save(folder: Path, *, ranks: int = 2, world_size: int = 2) -> Path:

@@ -11,7 +11,7 @@ from distdbg.record.format import HEADER_NBYTES, STATE, WAIT_COUNT, WAIT_NBYTES
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.text import render
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 SITE = [("/home/ada/train.py", 80, "step")]
 SECOND = 10**9

@@ -8,7 +8,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Role,
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Exit
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 STEP = "/job/src/train.py:80 (step) < /job/src/train.py:120 (main)"
 

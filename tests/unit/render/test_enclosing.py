@@ -24,7 +24,7 @@ from distdbg.render.html import to_html
 from distdbg.render.loop_exits import loop_exits
 from distdbg.render.notes import MEETING
 from distdbg.render.text import print_verdict
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PROGRAM = """\
 def clip(gradient, group=None):

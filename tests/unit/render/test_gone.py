@@ -9,7 +9,7 @@ from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.stacks import fold_stacks
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def after_two_ops() -> SessionBuilder:

@@ -9,7 +9,7 @@ import render_examples as examples
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.session import GroupProgress
 from distdbg.render.grid import GridCell, make_grid, place_of_finding
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 DONE, IN, NOT_COME, DIFFERS = GridCell.DONE, GridCell.IN, GridCell.NOT_COME, GridCell.DIFFERS
 

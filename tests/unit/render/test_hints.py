@@ -19,7 +19,7 @@ from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def hint(folder: Path, build: SessionBuilder) -> str:

@@ -12,7 +12,7 @@ from distdbg.render.hints.case import Case
 from distdbg.render.hints.left_behind import by_left_function, by_lock_file
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FIT = """\
 def fit(patience):

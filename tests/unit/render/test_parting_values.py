@@ -15,7 +15,7 @@ from distdbg.record.format import Exit, Status
 from distdbg.render.parting_values import parting_values, sides_of
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
 FRAME = RecordedFrame("/job/a.py", 9, "main")

@@ -10,7 +10,7 @@ import render_examples as examples
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.record.format import Exit
 from distdbg.render.short import MOST_LINES, short_lines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def test_a_missing_rank_is_told_with_who_waits_and_one_hint() -> None:

@@ -20,7 +20,7 @@ from distdbg.record.observations import IN_LOCK
 from distdbg.record.rank_state import RankState
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PROGRAM = """\
 def fit():

@@ -13,7 +13,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.render.source_line import SourceLines
 from distdbg.render.text import print_verdict
 from distdbg.render.told_stacks import tell_stacks
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
 

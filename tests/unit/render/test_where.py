@@ -20,7 +20,7 @@ from distdbg.render.svg import draw_wait_graph
 from distdbg.render.waitgraph import MOST_NODES, make_wait_graph
 from distdbg.render.where import place_of, where_text
 from distdbg.render.words import fold_facts, iso_text, safe, seconds_text
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def test_a_rank_is_in_the_call_that_blocks_before_what_only_runs() -> None:

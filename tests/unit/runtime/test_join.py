@@ -16,7 +16,7 @@ from distdbg.algorithms import join as torchs_path
 from distdbg.record.entries import FindingEntry, MarkEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 
 class Averaging(dist.Joinable):

@@ -12,7 +12,7 @@ import pytest
 from distdbg.diagnose.finding import FindingKind, Verdict
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder, to_json
+from tests.support.torch_dump_builder import TorchDumpBuilder, to_json
 
 Read = Callable[..., Verdict]
 

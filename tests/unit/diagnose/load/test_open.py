@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError, UsageError
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder
+from tests.support.torch_dump_builder import TorchDumpBuilder
 
 
 def a_hang(folder: Path) -> TorchDumpBuilder:
@@ -222,7 +222,7 @@ def test_logs_beside_one_run_of_ours_are_of_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from distdbg.diagnose.load import open as opening
-    from distdbg.testing.session_builder import SessionBuilder
+    from tests.support.session_builder import SessionBuilder
 
     build = SessionBuilder(world_size=2)
     build.op(0, "all_reduce", at_s=1.0)

@@ -12,7 +12,7 @@ from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.proof import read_proofs
 from distdbg.diagnose.verdict import diagnose
 from distdbg.render.verdict_json import to_plain
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def deadlock() -> SessionBuilder:

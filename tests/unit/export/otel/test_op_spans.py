@@ -16,7 +16,7 @@ from distdbg.record.entries import OpEntry, RecordedFrame
 from distdbg.record.format import Status
 from distdbg.record.forms import Form
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 THREAD = 1
 BY_HEAD = SpanChoice()

@@ -16,7 +16,7 @@ from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 from distdbg.export.tracing.records import HostRecords
 from distdbg.record.format import OP, OP_NBYTES, Section, checksum
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 S = 10**9
 

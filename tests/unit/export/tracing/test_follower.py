@@ -13,7 +13,7 @@ from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.tracing.records import HostRecords
 from distdbg.record.format import Status
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 S = 10**9
 NOTHING = Sampler(0, True)

@@ -20,7 +20,7 @@ from distdbg.diagnose.session import GroupProgress, Session
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.record.forms import read_form
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 _ALL_REDUCE: Final = KIND_LABELS.index("all_reduce")
 _MS: Final = 1_000_000
