@@ -79,7 +79,7 @@ lint: $(LINT) ## Lint, and the directions of imports
 types: $(LINT) $(BUILT) ## mypy --strict, with a stub made from the extension
 	@$(PY) -m nanobind.stubgen --quiet -m distdbg._native \
 	  -p native/bindings/stub_patterns.txt -o distdbg/_native.pyi
-	$(VENV)/bin/mypy --strict distdbg
+	$(VENV)/bin/mypy --strict --explicit-package-bases distdbg tests/support
 
 docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
 	@$(PY) docs/generate.py

@@ -28,6 +28,7 @@ from distdbg.tui.table import RowTable
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.views import VIEWS, TimelineView
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
 from functional_page import functional_page as functional_ops
