@@ -16,7 +16,7 @@ from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
 
 if TYPE_CHECKING:
-    from distdbg.agent.judging.judge import JudgedVerdict
+    from distdbg.agent.judging.judged_verdict import JudgedVerdict
 
 _KINDS: Final = frozenset((FindingKind.DEADLOCK, FindingKind.MISSING_RANK, FindingKind.MISMATCH))
 #: Groups that are looked at: one of the finding, or those that its ranks share.
