@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from benchmarks.table import align
 from distdbg.hosts.node import Node
 from distdbg.hosts.shape import FAN_IN, parent
-from distdbg.hosts.status_rows import RankRow
+from distdbg.hosts.status_rows import RankStatusRow
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -147,9 +147,9 @@ def make_tree(count: int, *, fan_in: int = FAN_IN, skew_ns: list[int] | None = N
     return simulation
 
 
-def make_row(load: Load, rank: int, look: int, now_ns: int) -> RankRow:
+def make_row(load: Load, rank: int, look: int, now_ns: int) -> RankStatusRow:
     number, state, site = load(rank, look)
-    return RankRow(
+    return RankStatusRow(
         node=rank // LOCAL_RANKS, attempt=0, pid=1000 + rank % LOCAL_RANKS, state=state,
         state_since_ns=now_ns, why="", op="all_reduce # on group 'dp'", op_number=number,
         site=f"train.py:{80 + site} (step)", last_number=number, progress_since_ns=now_ns,

@@ -24,10 +24,10 @@ from distdbg.runtime.backends.shared_memory import channel_nbytes_for, slot_nbyt
 from distdbg.runtime.plan.between.choose import choose
 from distdbg.runtime.plan.between.estimate import estimate_s
 from distdbg.runtime.plan.bounds import bound_s
-from distdbg.runtime.plan.compare import Question, time_of
+from distdbg.runtime.plan.compare import ComparedProblem, time_of
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.problem import Topology
-from distdbg.runtime.plan.timing import Timing, Troubles
+from distdbg.runtime.plan.timing import SimulatedFaults, Timing
 
 #: Kind, bytes of a block, and up to how many ranks: much data means many messages to simulate.
 CASES = (
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_case(kind: Kind, nbytes: int, size: int) -> Line:
     topology = topology_of(size)
-    question = Question(kind=kind, nbytes=nbytes, topology=topology)
+    question = ComparedProblem(kind=kind, nbytes=nbytes, topology=topology)
     name = "gate" if kind is Kind.BARRIER else choose(question.problem(0), topology)
     timing = time_of(question)
     return Line(kind, nbytes, size, name, timing, bound_s(kind, nbytes, topology), topology)
@@ -207,15 +207,17 @@ def estimate_rows(lines: Sequence[Line]) -> list[list[str]]:
 def trouble_rows(size: int) -> list[list[str]]:
     """One rank late, one host slow, one rank dead."""
     topology = topology_of(size)
-    question = Question(kind=Kind.ALL_REDUCE, nbytes=1 << 20, topology=topology)
+    question = ComparedProblem(kind=Kind.ALL_REDUCE, nbytes=1 << 20, topology=topology)
     middle = size // 2
     well_s = time_of(question).total_s
     cases = {
-        "none": Troubles(),
-        "a rank 10 ms late": Troubles(late_s={middle: 10e-3}),
-        "a host at a quarter of the rate": Troubles(slow_hosts={len(topology.hosts) // 2: 4.0}),
-        "a rank dead before it begins": Troubles(dead_s={middle: 0.0}),
-        "a rank dead half way": Troubles(dead_s={middle: well_s / 2}),
+        "none": SimulatedFaults(),
+        "a rank 10 ms late": SimulatedFaults(late_s={middle: 10e-3}),
+        "a host at a quarter of the rate": SimulatedFaults(
+            slow_hosts={len(topology.hosts) // 2: 4.0}
+        ),
+        "a rank dead before it begins": SimulatedFaults(dead_s={middle: 0.0}),
+        "a rank dead half way": SimulatedFaults(dead_s={middle: well_s / 2}),
     }
     rows = [["trouble", "ranks", "time", "ended", "wait for the dead", "wait for those that wait"]]
     for name, troubles in cases.items():

@@ -35,7 +35,7 @@ import distdbg.runtime.store  # before the forks: it is init that dies, not the 
 from benchmarks.machine import describe_machine
 from distdbg.errors import DistError
 from distdbg.runtime.rendezvous.presence import Presence
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 _RANKS = 4
 _TARGET_S = 2.0

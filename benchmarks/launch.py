@@ -26,7 +26,7 @@ from benchmarks.cases import Case
 from benchmarks.machine import die_with_parent
 from benchmarks.measure import Limits
 from benchmarks.peers import Start
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.limited`: all_reduce on 2 hosts with 2 ranks each, over a link of limited rate.
 
 Beside torch gloo and the bound: what a host has to send of n bytes in an all_reduce over 2 hosts is n bytes,
-and no algorithm sends less. The hosts are namespaces (distdbg/testing/network.py). The link is a pair of veth
+and no algorithm sends less. The hosts are namespaces (tests/support/network.py). The link is a pair of veth
 that the kernel holds to the rate where that is allowed, which wants root; else a thread here carries
 the packets, and takes part of a core for that.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cases import format_size, parse_size
-from distdbg.testing.network import Host, Network, why_not
+from tests.support.network import Network, NetworkHost, why_not
 
 HOSTS, EACH = 2, 2
 LINKS = ("kernel", "thread")
@@ -53,7 +53,7 @@ dist.destroy_process_group()
 """
 
 
-def link_in_kernel(hosts: Sequence[Host], rate: float) -> list[str]:
+def link_in_kernel(hosts: Sequence[NetworkHost], rate: float) -> list[str]:
     """Join two hosts by a cable of that rate each way; their addresses on it. OSError: it is not allowed."""
     one, other = (f"netns {host.pid}" for host in hosts)
     addresses = [f"10.78.0.{number + 1}" for number in range(len(hosts))]
@@ -81,7 +81,7 @@ def _run(*words: str) -> None:
         raise OSError(done.stderr.strip())
 
 
-def set_congestion(host: Host, algorithm: str) -> None:
+def set_congestion(host: NetworkHost, algorithm: str) -> None:
     """How TCP on that host controls congestion; of all but reno the system has to allow it."""
     setting = f"net.ipv4.tcp_congestion_control={algorithm}"
     _run("nsenter", "--net", f"--target={host.pid}", "sysctl", "--quiet", "--write", setting)

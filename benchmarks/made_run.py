@@ -19,9 +19,9 @@ from distdbg.record.entries import KIND_LABELS
 from distdbg.record.folders import record_name
 from distdbg.record.format import HEADER_NBYTES, OP_NBYTES, STATE_NBYTES, Exit, Section, pack
 from distdbg.record.forms import write_form
-from distdbg.record.observations import Sighting, write_sighting
+from distdbg.record.observations import Observation, write_sighting
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,7 +96,7 @@ def make_run(
     if fault == "stuck":
         state = RankState.STOPPED
         host = f"n{at // 8:03}"
-        seen = Sighting(rank=at, pid=10_000 + at, host=host, state=state, since_ns=began)
+        seen = Observation(rank=at, pid=10_000 + at, host=host, state=state, since_ns=began)
         write_sighting(folder, seen)
 
 

@@ -23,8 +23,8 @@ from benchmarks import observed_ops
 from benchmarks.agent import connect, share
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
-from distdbg.testing.collector import forgetting_collector
-from distdbg.testing.prometheus import prometheus
+from tests.support.collector import forgetting_collector
+from tests.support.prometheus import prometheus
 
 #: Ops between two pauses, in two groups.
 BURST = 20

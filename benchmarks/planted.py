@@ -1,6 +1,6 @@
 """`python -m benchmarks.planted`: one fault of each class in 4,096 ranks x 1,000 ops: found, time, memory.
 
-The sessions are made in memory (`distdbg.testing.planted`), so this is the engine alone, without the
+The sessions are made in memory (`tests.support.planted`), so this is the engine alone, without the
 reading of files; `benchmarks.analyze` has both. Each class runs in a process of its own, and its peak of
 resident memory has the session in it.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.planted import FAULTS, plant
+from tests.support.planted import FAULTS, plant
 
 TARGET_S = 30.0
 TARGET_NBYTES = 2 << 30

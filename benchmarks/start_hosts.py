@@ -134,7 +134,7 @@ class Measured:
 
 def measure(hosts: int, processes: int) -> Measured:
     """Start so many hosts in so many processes beside that of host 0."""
-    from distdbg.testing.ports import free_port
+    from tests.support.ports import free_port
 
     port, token = free_port(), os.urandom(16).hex()
     shares = [list(range(1 + at, hosts, processes)) for at in range(processes)]

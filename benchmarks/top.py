@@ -6,7 +6,7 @@ replay    a run of 4,096 ranks x 1,000 ops: opened, scrubbed through, its verdic
 start     `distdbg top --once` on a small finished run, and the first frame in a pseudo terminal
 cost      share of a core while 64 ranks change four times a second, in a pseudo terminal
 
-The jobs are made in memory (`distdbg.testing.planted`); nothing is measured through an agent here.
+The jobs are made in memory (`tests.support.planted`); nothing is measured through an agent here.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ class _PlantedFeed:
     """A feed that shows a planted job as if it lived."""
 
     def __init__(self, ranks: int) -> None:
-        from distdbg.testing.planted import plant
         from distdbg.tui.replay_feed import ReplayFeed
         from distdbg.view.feed import Topic
-        from distdbg.view.snapshot import Link
+        from distdbg.view.snapshot import FeedLink
+        from tests.support.planted import plant
 
         session = plant(ranks, 100, "missing rank")
         now_ns = time.time_ns()
@@ -167,7 +167,7 @@ class _PlantedFeed:
             time.sleep(0.05)  # it works in a thread
             if time.monotonic() > due:
                 raise TimeoutError("the planted job was not diagnosed within a minute")
-        self._snapshot = replace(self._replay.latest(), link=Link.LIVE)
+        self._snapshot = replace(self._replay.latest(), link=FeedLink.LIVE)
         self.title, self.can_change, self.address = "planted", True, ""
 
     def change(self, turn: int) -> None:
@@ -224,8 +224,8 @@ def measure_drawing(ranks: int, ops: int) -> list[Row]:
 
 
 def _planted_replay(ranks: int, ops: int, fault: str = "missing rank") -> Any:
-    from distdbg.testing.planted import plant
     from distdbg.tui.replay_feed import ReplayFeed
+    from tests.support.planted import plant
 
     session = plant(ranks, ops, fault)
     shift = time.time_ns() - session.now_ns

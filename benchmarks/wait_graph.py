@@ -14,75 +14,75 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from benchmarks.table import align
-from distdbg.diagnose.graph import Knots, Wait, find_knots
+from distdbg.diagnose.graph import UnresolvableWaits, WaitFor, find_knots
 
-Waits = Mapping[int, Sequence[Wait]]
+Waits = Mapping[int, Sequence[WaitFor]]
 COLLECTIVE = 4096
 
 
 def one_ring(count: int) -> Waits:
     """Each receives from the next."""
-    return {i: [Wait(((i + 1) % count,))] for i in range(count)}
+    return {i: [WaitFor(((i + 1) % count,))] for i in range(count)}
 
 
 def rings_of_four(count: int) -> Waits:
-    return {i: [Wait((i // 4 * 4 + (i + 1) % 4,))] for i in range(count // 4 * 4)}
+    return {i: [WaitFor((i // 4 * 4 + (i + 1) % 4,))] for i in range(count // 4 * 4)}
 
 
 def chain_onto_a_pair(count: int) -> Waits:
     """Each receives from the next, the last two from each other."""
-    return {i: [Wait((i + 1 if i < count - 1 else i - 1,))] for i in range(count)}
+    return {i: [WaitFor((i + 1 if i < count - 1 else i - 1,))] for i in range(count)}
 
 
 def chain_onto_who_computes(count: int) -> Waits:
-    return {i: [Wait((i + 1,))] for i in range(count)}
+    return {i: [WaitFor((i + 1,))] for i in range(count)}
 
 
 def collectives_in_a_ring(count: int) -> Waits:
     """Groups of 4,096, half of each waits for its other half, which waits in the next group."""
     half = COLLECTIVE // 2
     parts = [tuple(range(low, low + half)) for low in range(0, count, half)]
-    waits: dict[int, list[Wait]] = {}
+    waits: dict[int, list[WaitFor]] = {}
     for at, part in enumerate(parts):
-        wait = Wait(parts[(at + 1) % len(parts)])
+        wait = WaitFor(parts[(at + 1) % len(parts)])
         waits.update((i, [wait]) for i in part)
     return waits
 
 
 def collectives_for_one_each(count: int) -> Waits:
     """All of a group of 4,096 wait for its first rank, which waits for the first of the next group."""
-    waits: dict[int, list[Wait]] = {}
+    waits: dict[int, list[WaitFor]] = {}
     for low in range(0, count, COLLECTIVE):
-        wait = Wait((low,))
+        wait = WaitFor((low,))
         waits.update((i, [wait]) for i in range(low + 1, min(low + COLLECTIVE, count)))
-        waits[low] = [Wait(((low + COLLECTIVE) % (count // COLLECTIVE * COLLECTIVE),))]
+        waits[low] = [WaitFor(((low + COLLECTIVE) % (count // COLLECTIVE * COLLECTIVE),))]
     return waits
 
 
 def knots_of_any(count: int) -> Waits:
     """Pairs of neighbours in a ring, each waits for a message from either."""
-    return {i: [Wait(((i - 1) % count, (i + 1) % count), True)] for i in range(count)}
+    return {i: [WaitFor(((i - 1) % count, (i + 1) % count), True)] for i in range(count)}
 
 
 def all_from_any(count: int) -> Waits:
     """Groups of 4,096 whose ranks all receive from any other."""
-    waits: dict[int, list[Wait]] = {}
+    waits: dict[int, list[WaitFor]] = {}
     for low in range(0, count, COLLECTIVE):
         members = tuple(range(low, min(low + COLLECTIVE, count)))
-        waits.update((i, [Wait(members, True)]) for i in members)
+        waits.update((i, [WaitFor(members, True)]) for i in members)
     return waits
 
 
 def drawn_for_all(count: int) -> Waits:
     """Each waits for all of three."""
     random = Random(1)
-    return {i: [Wait(tuple(random.randrange(count) for _ in range(3)))] for i in range(count)}
+    return {i: [WaitFor(tuple(random.randrange(count) for _ in range(3)))] for i in range(count)}
 
 
 def drawn_for_any_or_all(count: int) -> Waits:
     random = Random(1)
     return {
-        i: [Wait(tuple(random.randrange(count) for _ in range(3)), random.random() < 0.5)]
+        i: [WaitFor(tuple(random.randrange(count) for _ in range(3)), random.random() < 0.5)]
         for i in range(count)
     }
 
@@ -101,7 +101,7 @@ SHAPES: Sequence[Callable[[int], Waits]] = (
 )
 
 
-def measure(waits: Waits) -> tuple[float, Knots[int]]:
+def measure(waits: Waits) -> tuple[float, UnresolvableWaits[int]]:
     gc.collect()
     began = time.process_time()
     knots = find_knots(waits)

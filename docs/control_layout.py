@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from distdbg.control import layout
-from distdbg.record.format import Field
+from distdbg.record.format import EntryField
 
 _TYPES = {"Q": "u64", "q": "i64"}
 
@@ -44,7 +44,7 @@ def control_layout_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _type(field: Field) -> str:
+def _type(field: EntryField) -> str:
     return _TYPES.get(field.code) or f"{field.code[:-1]} bytes"
 
 

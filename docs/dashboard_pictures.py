@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from dashboards.draw.__main__ import draw  # noqa: E402
 from dashboards.draw.fill import Shown  # noqa: E402
-from distdbg.testing.collector import forgetting_collector  # noqa: E402
-from distdbg.testing.prometheus import made_quick, prometheus  # noqa: E402
+from tests.support.collector import forgetting_collector  # noqa: E402
+from tests.support.prometheus import made_quick, prometheus  # noqa: E402
 
 FOLDER = ROOT / "dashboards" / "prometheus"
 #: Seconds from the beginning: rank 5 gets slow, rank 6 does not come any more, the end.

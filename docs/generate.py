@@ -16,8 +16,8 @@ from distdbg import config, errors
 from distdbg.cli.commands import COMMANDS
 from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
 from distdbg.control.layout import MOST_BREAK_NBYTES
-from distdbg.diagnose.finding import Kind as FindingKind
-from distdbg.launch.flag_table import SECTIONS, USE_ENV, Flag
+from distdbg.diagnose.finding import FindingKind
+from distdbg.launch.flag_table import SECTIONS, USE_ENV, CommandFlag
 from distdbg.render.schema import OBJECTS, SCHEMA
 from distdbg.tui.app import TopApp
 from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
@@ -143,7 +143,7 @@ def plans_page() -> str:
     return MADE.format(source="distdbg/runtime/plan") + drawn_plans()
 
 
-def _flag_rows(flags: Iterable[Flag]) -> list[str]:
+def _flag_rows(flags: Iterable[CommandFlag]) -> list[str]:
     lines = ["| flag | default | variables | meaning |", "|---|---|---|---|"]
     for flag in flags:
         spellings = ", ".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from distdbg.diagnose.finding import Kind as FindingKind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.export.metrics.bounds import (
     KINDS,
     MOST_LABEL_CHARACTERS,
@@ -25,7 +25,7 @@ from distdbg.export.metrics.families import (
     OTHER_GROUP,
     OUTCOMES,
     SIGNALS,
-    Family,
+    MetricFamily,
     Scope,
 )
 from distdbg.record.format import BUCKET_COUNT
@@ -164,7 +164,7 @@ OTLP and can write remotely.
 """
 
 
-def _table(some: Iterable[Family]) -> list[str]:
+def _table(some: Iterable[MetricFamily]) -> list[str]:
     lines = ["| name | type | unit | labels | meaning |", "|---|---|---|---|---|"]
     for family in some:
         labels = ", ".join(f"`{label}`" for label in family.labels)

@@ -7,13 +7,13 @@ import struct
 from pathlib import Path
 
 from distdbg.record import format as layout
-from distdbg.record.format import OP_NBYTES, Field, Section
-from distdbg.testing.record_examples import build_short
+from distdbg.record.format import OP_NBYTES, EntryField, Section
+from tests.support.record_examples import build_short
 
 _TYPES = {"B": "u8", "I": "u32", "i": "i32", "Q": "u64", "q": "i64"}
 
 #: Heading, table, bytes of an entry, what is to be said about it.
-_TABLES: tuple[tuple[str, dict[str, Field], int, str], ...] = (
+_TABLES: tuple[tuple[str, dict[str, EntryField], int, str], ...] = (
     ("Header", layout.HEADER, layout.HEADER_NBYTES, "Written once."),
     ("State", layout.STATE, layout.STATE_NBYTES, "Words that change; at `header_nbytes`."),
     ("Wait", layout.WAIT, layout.WAIT_NBYTES, "32 of them, at `waits` of the state."),
@@ -55,7 +55,7 @@ def layout_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _type(field: Field) -> str:
+def _type(field: EntryField) -> str:
     return _TYPES.get(field.code) or f"{field.code[:-1]} bytes"
 
 
@@ -88,7 +88,7 @@ def _example() -> list[str]:
     data = build.to_bytes()[offset : offset + OP_NBYTES]
     fields = layout.OP.items()
     lines = [
-        f"Number 2 of `build_short()` in `distdbg/testing/record_examples.py`, at {offset:,}: an",
+        f"Number 2 of `build_short()` in `tests/support/record_examples.py`, at {offset:,}: an",
         "all_reduce that was issued at 1,000 ns, started 100 ns later and ended after 250 ns.",
         "",
         "```text",

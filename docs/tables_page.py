@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from distdbg.export.tables import csv, parquet
-from distdbg.export.tables.columns import COLUMNS, Unit
+from distdbg.export.tables.columns import COLUMNS, ColumnUnit
 
 #: What a value is in CSV and in Parquet.
 _FORMS = {
-    Unit.TEXT: ("text", "string"),
-    Unit.INTEGER: ("integer", "int64"),
-    Unit.NUMBER: ("number", "double"),
-    Unit.FLAG: ("`true`, `false`", "boolean"),
-    Unit.TIME: ("ISO 8601, UTC, nine digits", "timestamp in ns, UTC"),
-    Unit.LENGTH: ("seconds, nine digits", "duration in ns"),
+    ColumnUnit.TEXT: ("text", "string"),
+    ColumnUnit.INTEGER: ("integer", "int64"),
+    ColumnUnit.NUMBER: ("number", "double"),
+    ColumnUnit.FLAG: ("`true`, `false`", "boolean"),
+    ColumnUnit.TIME: ("ISO 8601, UTC, nine digits", "timestamp in ns, UTC"),
+    ColumnUnit.LENGTH: ("seconds, nine digits", "duration in ns"),
 }
 
 

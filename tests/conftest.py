@@ -25,9 +25,9 @@ from distdbg.record.folders import is_live_run, list_runs
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
-from distdbg.testing.network import why_not
 from tests import left_out
 from tests.at_once import AtOnce
+from tests.support.network import why_not
 
 # A busy machine may take any time for an example, or to make one up.
 settings.register_profile(

@@ -15,7 +15,7 @@ from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.folders import attempt_folder
-from distdbg.testing.jobs import running
+from tests.support.jobs import running
 
 LIMIT_S = 240.0
 _SAID = re.compile(r"^distdbg: (.*)", re.MULTILINE)

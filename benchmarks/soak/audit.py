@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import distdbg as dist
-from distdbg.record.entries import Finding, Op, Record
+from distdbg.record.entries import FindingEntry, OpEntry, Record
 from distdbg.record.folders import record_name
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
@@ -69,7 +69,9 @@ def read_own_record() -> Record:
 def complaints(record: Record) -> list[str]:
     """All that the record holds against the program or against itself."""
     found = [f"gap: {gap}" for gap in record.gaps]
-    found += [f"finding: {event.text}" for event in record.events if isinstance(event, Finding)]
+    found += [
+        f"finding: {event.text}" for event in record.events if isinstance(event, FindingEntry)
+    ]
     found += [
         f"{op.name} #{op.seq}: {op.status_label}"
         for op in record.ops
@@ -93,4 +95,4 @@ def complaints(record: Record) -> list[str]:
 
 def count_ops(record: Record) -> int:
     """Ops among the events that are still there."""
-    return sum(isinstance(event, Op) for event in record.events)
+    return sum(isinstance(event, OpEntry) for event in record.events)

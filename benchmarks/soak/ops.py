@@ -9,7 +9,7 @@ import numpy as np
 
 import distdbg as dist
 from benchmarks.soak.draw import FLOATS, INTEGERS, Array, Step, check_equal
-from distdbg.testing.reference import fold
+from tests.support.reference import fold
 
 #: What was started, and the check of its results.
 Started = tuple[Any, Callable[[], None]]

@@ -14,7 +14,7 @@ from typing import Final
 
 from dashboards.draw.fill import Asked, Shown, choose, one_of
 from dashboards.draw.page import page
-from distdbg.testing.prometheus import PrometheusAt
+from tests.support.prometheus import PrometheusAt
 
 BOARDS: Final = Path(__file__).resolve().parents[1] / "grafana" / "dashboards"
 

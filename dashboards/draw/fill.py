@@ -21,7 +21,7 @@ _SPECIAL = re.compile(r"[\\^$.*+?()\[\]{}|]")
 
 
 class Asked(Protocol):
-    """What answers: `distdbg.testing.prometheus`."""
+    """What answers: `tests.support.prometheus`."""
 
     def query(self, expression: str, at_s: float | None = None) -> list[Series]: ...
     def query_range(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.generate.look import GREY, ORANGE, RED
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 
 #: What numbers let one guess while the diagnosis says nothing.
 WAITED_FOR: Final = "its process is gone, and others waited for it"
@@ -17,26 +17,26 @@ ABSENT: Final = "has not called what others wait in"
 COMES_LATE: Final = "comes late, and others wait for it"
 
 _OF_KINDS: Final = {
-    Kind.DEAD_RANK: ("its process died", RED),
-    Kind.MISMATCH: ("it called a different op, or the same op with other arguments", RED),
-    Kind.DEADLOCK: ("deadlock: it waits for a rank that waits for it", RED),
-    Kind.MISSING_RANK: ("it has not called what others wait in", RED),
-    Kind.STUCK_RANK: ("others wait for it, and it does not continue by itself", RED),
-    Kind.STALL: ("others wait for it, and it is busy", ORANGE),
-    Kind.FAILED_OP: ("an op of it raised an error", RED),
-    Kind.STOPPED: ("stopped from outside", GREY),
-    Kind.STRAGGLER: ("it comes late, and others wait for it", ORANGE),
-    Kind.SLOW_LINK: ("its messages take longer than those of others", ORANGE),
-    Kind.SLOW_HOST: ("all ranks of its host are late", ORANGE),
-    Kind.ORDER_INVERSION: ("it uses groups in another order than other ranks", ORANGE),
-    Kind.LEAKED_WORK: ("it began ops that it never waited for", ORANGE),
-    Kind.LEAKED_GROUP: ("it made groups that it never destroyed", ORANGE),
-    Kind.BUFFER_RACE: ("its array is in two ops at once, or changed during an op", ORANGE),
-    Kind.MESSAGE_RACE: ("its receive from any rank could have got another message", ORANGE),
-    Kind.DIVERGED: ("its values differ from those of the other replicas", RED),
-    Kind.NAN_SOURCE: ("the first NaN or infinity came from it", RED),
-    Kind.SUSPICION: ("its ops look suspicious to the check", ORANGE),
-    Kind.RECORDING_LOST: ("its record is incomplete", ORANGE),
+    FindingKind.DEAD_RANK: ("its process died", RED),
+    FindingKind.MISMATCH: ("it called a different op, or the same op with other arguments", RED),
+    FindingKind.DEADLOCK: ("deadlock: it waits for a rank that waits for it", RED),
+    FindingKind.MISSING_RANK: ("it has not called what others wait in", RED),
+    FindingKind.STUCK_RANK: ("others wait for it, and it does not continue by itself", RED),
+    FindingKind.STALL: ("others wait for it, and it is busy", ORANGE),
+    FindingKind.FAILED_OP: ("an op of it raised an error", RED),
+    FindingKind.STOPPED: ("stopped from outside", GREY),
+    FindingKind.STRAGGLER: ("it comes late, and others wait for it", ORANGE),
+    FindingKind.SLOW_LINK: ("its messages take longer than those of others", ORANGE),
+    FindingKind.SLOW_HOST: ("all ranks of its host are late", ORANGE),
+    FindingKind.ORDER_INVERSION: ("it uses groups in another order than other ranks", ORANGE),
+    FindingKind.LEAKED_WORK: ("it began ops that it never waited for", ORANGE),
+    FindingKind.LEAKED_GROUP: ("it made groups that it never destroyed", ORANGE),
+    FindingKind.BUFFER_RACE: ("its array is in two ops at once, or changed during an op", ORANGE),
+    FindingKind.MESSAGE_RACE: ("its receive from any rank could have got another message", ORANGE),
+    FindingKind.DIVERGED: ("its values differ from those of the other replicas", RED),
+    FindingKind.NAN_SOURCE: ("the first NaN or infinity came from it", RED),
+    FindingKind.SUSPICION: ("its ops look suspicious to the check", ORANGE),
+    FindingKind.RECORDING_LOST: ("its record is incomplete", ORANGE),
 }
 
 #: A sentence and a colour for each word that the table may have to show.

@@ -40,19 +40,19 @@ Answer = Callable[[bytes], None]
 Way = Literal["unix", "tcp", "other"]
 
 
-class Answers(Protocol):
+class QueryAnswers(Protocol):
     """What the server asks for the answers."""
 
-    def do(self, request: Request, client: Client) -> None:
+    def do(self, request: Request, client: ApiClient) -> None:
         """Answer now or later, with `client.send`. Must not raise."""
         ...
 
-    def gone(self, client: Client) -> None:
+    def gone(self, client: ApiClient) -> None:
         """The client is not there any more."""
         ...
 
 
-class Released(NamedTuple):
+class ReleasedConnection(NamedTuple):
     """A connection that the server serves no more."""
 
     socket: socket.socket
@@ -62,7 +62,7 @@ class Released(NamedTuple):
     """What it has said, and nobody has answered."""
 
 
-class Client:
+class ApiClient:
     """One connection."""
 
     __slots__ = (
@@ -144,16 +144,16 @@ class Client:
     def _most_nbytes(self) -> int:
         return MOST_REQUEST_NBYTES if self.proof is None else MOST_GREETING_NBYTES
 
-    def release(self) -> Released:
+    def release(self) -> ReleasedConnection:
         """What is to go on without the server."""
-        return Released(self.socket, bytes(self._outbox), bytes(self._inbox))
+        return ReleasedConnection(self.socket, bytes(self._outbox), bytes(self._inbox))
 
 
 class ApiServer:
     """Listens on a Unix socket and, when asked, on TCP; driven by the selector of its owner."""
 
     def __init__(
-        self, selector: selectors.BaseSelector, answers: Answers, *, run: str, host: str
+        self, selector: selectors.BaseSelector, answers: QueryAnswers, *, run: str, host: str
     ) -> None:
         self._selector = selector
         self._answers = answers
@@ -163,7 +163,7 @@ class ApiServer:
         self._token = b""
         self._guard: Guard | None = None
         self._served_as: frozenset[str] = frozenset()
-        self.clients: set[Client] = set()
+        self.clients: set[ApiClient] = set()
 
     # ------------------------------------------------------------------------------- opening, closing
 
@@ -217,7 +217,7 @@ class ApiServer:
         if self._path is not None:
             sockets.is_served(self._path)  # removes the name, unless another agent has taken it
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: ApiClient) -> None:
         """End a connection."""
         if client not in self.clients:
             return
@@ -226,7 +226,7 @@ class ApiServer:
         client.socket.close()
         self._answers.gone(client)
 
-    def release(self, client: Client) -> Released | None:
+    def release(self, client: ApiClient) -> ReleasedConnection | None:
         """Give a connection away; None when it has ended."""
         if client not in self.clients:
             return None
@@ -250,7 +250,7 @@ class ApiServer:
             if is_stuck or (client.proof is not None and now_ns > client.proof_by_ns):
                 self.drop(client)
 
-    def set_interest(self, client: Client) -> None:
+    def set_interest(self, client: ApiClient) -> None:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.has_unread else 0)
         key = self._selector.get_key(client.socket)
         if key.events != events:
@@ -296,13 +296,13 @@ class ApiServer:
     def _welcome(
         self, sock: socket.socket, way: Way, proof: protocol.Proof | None, served_at: str = ""
     ) -> None:
-        client = Client(self, sock, way, proof, served_at)
+        client = ApiClient(self, sock, way, proof, served_at)
         self.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._serve(client, mask))
         nonce = None if proof is None else proof.server_nonce
         client.send(protocol.hello(self._run, self._host, os.getpid(), nonce))
 
-    def _serve(self, client: Client, mask: int) -> None:
+    def _serve(self, client: ApiClient, mask: int) -> None:
         if client not in self.clients:
             return
         if mask & selectors.EVENT_WRITE:
@@ -329,7 +329,7 @@ class ApiServer:
                 continue
             self._answers.do(request, client)
 
-    def _prove(self, client: Client, proof: protocol.Proof, line: bytes) -> bool:
+    def _prove(self, client: ApiClient, proof: protocol.Proof, line: bytes) -> bool:
         """Take a line of a client that has not proven itself; False when it is to be dropped."""
         words = protocol.read_words(line)
         if not proof.client_nonce:

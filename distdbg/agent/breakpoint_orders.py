@@ -23,7 +23,7 @@ from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
-    from distdbg.agent.api import Client
+    from distdbg.agent.api import ApiClient
     from distdbg.agent.host import Host
 
 Plain = dict[str, Any]
@@ -79,7 +79,7 @@ class Breakpoints:
         self._order(left)
         return {"cleared": [rule.id for rule in rules if rule not in left]}
 
-    def let_go(self, request: Request, client: Client, rows: Collection[Plain]) -> None:
+    def let_go(self, request: Request, client: ApiClient, rows: Collection[Plain]) -> None:
         """Let stopped ranks go on, on all hosts; answers when those of this host have said that they do."""
         ranks = request.arguments.get("ranks")
         if ranks is not None and (

@@ -20,11 +20,11 @@ from typing import Any, Final
 import distdbg
 from distdbg.agent.blockers import CHILD_WAITS, awaited_child, dead_child, lock_holder, read_locks
 from distdbg.agent.connection_end import read_end
-from distdbg.agent.take_stacks import Target, take_one
+from distdbg.agent.take_stacks import SampledProcess, take_one
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster
-from distdbg.follow.stuck import FILE_LOCKS, Judgement, Look, judge
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.stuck import FILE_LOCKS, Look, StuckJudgement, judge
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.rank_state import RankState
 
 UNMOVED_NS: Final = 1_000_000_000
@@ -91,9 +91,9 @@ class CloserLook:
                 busy += 1
                 self._look(roster, suspects[rank], case)
 
-    def _look(self, roster: Roster, seat: Seat, case: _Case) -> None:
+    def _look(self, roster: Roster, seat: WatchedRank, case: _Case) -> None:
         started = seat.life.started if seat.life else 0
-        target = Target(seat.rank, seat.pid, started, roster.folder)
+        target = SampledProcess(seat.rank, seat.pid, started, roster.folder)
         is_needed = is_anybody_waiting(roster)
         has_holder = case.first is not None and _has_gil_holder(case.first)
         ranks = {seat.pid: seat.rank for seat in roster.seats.values()}
@@ -108,7 +108,7 @@ class CloserLook:
             then,
         )
 
-    def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
+    def _on_look(self, seat: WatchedRank, case: _Case, look: Look | None) -> None:
         now_ns = time.monotonic_ns()
         if seat.is_gone or seat.moved_ns != case.moved_ns or seat.state is RankState.DEBUGGED:
             return  # it was news when the look began
@@ -151,7 +151,7 @@ def is_doubtful(state: RankState, found: RankState, before: RankState | None) ->
     return state.is_stuck and found is not state and found is not before
 
 
-def is_by_chance(state: RankState, found: Judgement, held: int) -> bool:
+def is_by_chance(state: RankState, found: StuckJudgement, held: int) -> bool:
     """Whether a loop of short calls, such as time.time(), may look like one call that does not return.
 
     A look finds such a loop in C about every other time; a call that does not return, each time.
@@ -160,7 +160,7 @@ def is_by_chance(state: RankState, found: Judgement, held: int) -> bool:
     return is_new and found.is_busy and held < _HELD_LOOKS
 
 
-def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
+def find_suspects(roster: Roster, now_ns: int) -> list[WatchedRank]:
     """The ranks in no op without progress for a second, if any rank waits or none makes progress.
 
     And those that have not made their first group for so long that others may wait for them there.
@@ -190,7 +190,7 @@ def is_anybody_waiting(roster: Roster) -> bool:
 
 
 def take_look(
-    target: Target, ranks: Mapping[int, int], *, native: bool, softly: bool
+    target: SampledProcess, ranks: Mapping[int, int], *, native: bool, softly: bool
 ) -> Look | None:
     """Look at a process now; None when it is gone. `ranks` by their pids, for who keeps a file lock."""
     began_ns = time.monotonic_ns()

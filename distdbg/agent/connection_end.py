@@ -27,7 +27,7 @@ _MOST_FILES: Final = 1024
 _MOST_PROCESSES: Final = 4096
 
 
-class Connection(NamedTuple):
+class TcpSocketLine(NamedTuple):
     """A line of /proc/net/tcp: both ends as it writes them, and the inode of the socket."""
 
     local: str
@@ -65,12 +65,12 @@ def _is_at(listening: str, address: str) -> bool:
     return address.endswith(f":{port}") and (not int(host, 16) or address.startswith(f"{host}:"))
 
 
-def connections(tables: str) -> Iterator[Connection]:
+def connections(tables: str) -> Iterator[TcpSocketLine]:
     """Those of the text of /proc/net/tcp and tcp6. Pure."""
     for line in tables.splitlines():
         words = line.split()
         if len(words) > 9 and words[9].isdecimal() and ":" in words[1]:
-            yield Connection(words[1], words[2], words[3] == "0A", int(words[9]))
+            yield TcpSocketLine(words[1], words[2], words[3] == "0A", int(words[9]))
 
 
 def say_address(text: str) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distdbg.agent.api import ApiServer
-    from distdbg.agent.judging.watch import Watch
+    from distdbg.agent.judging.watch import LiveDiagnosis
     from distdbg.agent.steering import Steering
     from distdbg.follow.findings import Findings
     from distdbg.follow.roster import Roster
@@ -33,7 +33,7 @@ class Host(Protocol):
     steering: Steering
     roster: Roster
     """Another one after each start of the ranks; so is `watch`."""
-    watch: Watch
+    watch: LiveDiagnosis
 
     @property
     def findings(self) -> Findings:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.api import ApiServer
 from distdbg.agent.closer_look import CloserLook
-from distdbg.agent.judging.watch import Watch
-from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
+from distdbg.agent.judging.watch import LiveDiagnosis
+from distdbg.agent.launcher_orders import Attempt, Order, ReportedEnd, read_order
 from distdbg.agent.methods import Methods
 from distdbg.agent.steering import Steering
 from distdbg.follow.findings import Findings
@@ -36,8 +36,8 @@ from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.metering.metering import Metering
-    from distdbg.export.outlets.exporting import Exporting
-    from distdbg.launch.exports import Exports
+    from distdbg.export.outlets.exporting import AgentOutlets
+    from distdbg.launch.exports import ExportOptions
 
 _TICK_S: Final = 0.1
 _MOST_TICK_S: Final = 1.0
@@ -102,11 +102,11 @@ class HostAgent:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
         self.roster: Roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
-        self.watch: Watch = self._make_watch()
+        self.watch: LiveDiagnosis = self._make_watch()
         #: Where the job's other hosts reach this one, as the launcher says; '' without one.
         self.addr = ""
         #: None: nothing is exported.
-        self.exporting: Exporting | None = None
+        self.exporting: AgentOutlets | None = None
         self._metering: Metering | None = None
 
     # ------------------------------------------------------------------------------- the loop
@@ -209,14 +209,14 @@ class HostAgent:
     def has_launcher(self) -> bool:
         return self._orders_fd is not None
 
-    def export(self, exports: Exports) -> None:
+    def export(self, exports: ExportOptions) -> None:
         """Serve and send what is asked for; what cannot be is said."""
         try:
             from distdbg.export.outlets.exporting import (
-                Exporting,  # with all that it needs, for who asks
+                AgentOutlets,  # with all that it needs, for who asks
             )
 
-            self.exporting = Exporting(self, exports)
+            self.exporting = AgentOutlets(self, exports)
         except Exception:  # noqa: BLE001  # the ranks are watched all the same
             _log.exception("nothing is exported")
 
@@ -287,7 +287,7 @@ class HostAgent:
                 self.watch = self._make_watch()
                 if self.exporting is not None:
                     self.exporting.begin_anew()
-            case Ended(end):
+            case ReportedEnd(end):
                 self.roster.on_told(end)
 
     # ------------------------------------------------------------------------------- what happens
@@ -335,9 +335,9 @@ class HostAgent:
             if order is not None:
                 self.obey(order)
 
-    def _make_watch(self) -> Watch:
+    def _make_watch(self) -> LiveDiagnosis:
         """For the ranks of `roster`; what was found of earlier ones is over."""
-        return Watch(
+        return LiveDiagnosis(
             self.host,
             self.run_name,
             self.roster,

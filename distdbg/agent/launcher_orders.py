@@ -31,13 +31,13 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ReportedEnd:
     """A rank ended, in the words of who started it."""
 
     end: RankEnd
 
 
-Order = Attempt | Ended
+Order = Attempt | ReportedEnd
 
 
 def read_order(line: bytes) -> Order | None:
@@ -49,7 +49,7 @@ def read_order(line: bytes) -> Order | None:
         case "attempt":
             return _read_attempt(words)
         case "ended":
-            return Ended(RankEnd.from_json(json.dumps(words)))
+            return ReportedEnd(RankEnd.from_json(json.dumps(words)))
         case str():
             return None
         case _:

@@ -22,7 +22,7 @@ from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.policy import read_abort_on
 from distdbg.errors import ConfigError, DistError
-from distdbg.launch.exports import Exports, read_exports
+from distdbg.launch.exports import ExportOptions, read_exports
 from distdbg.record.folders import agent_socket, agents_folder
 from distdbg.record.rank_list import read_ranks
 
@@ -103,13 +103,13 @@ def _read_abort_on(*, has_launcher: bool) -> frozenset[str]:
         return frozenset()
 
 
-def _read_exports(*, has_launcher: bool) -> Exports:
+def _read_exports(*, has_launcher: bool) -> ExportOptions:
     """While paths are still those of whoever started this."""
     try:
         return read_exports()
     except DistError as error:
         _complain(f"{error}\n  nothing is exported\n", has_launcher=has_launcher)
-        return Exports()
+        return ExportOptions()
 
 
 def _complain(text: str, *, has_launcher: bool) -> None:

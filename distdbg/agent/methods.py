@@ -20,7 +20,7 @@ from distdbg import __version__
 from distdbg.agent.breakpoint_orders import Breakpoints
 from distdbg.agent.pipes import ClientPipes
 from distdbg.agent.races import Races
-from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.agent.take_stacks import SampledProcess, take_stacks
 from distdbg.client import protocol
 from distdbg.client.protocol import PROTOCOL, Request
 from distdbg.control.words import AbortWords
@@ -36,8 +36,8 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.stop_order import write_stop_order
 
 if TYPE_CHECKING:
-    from distdbg.agent.api import Client
-    from distdbg.agent.metering.metering import Exported
+    from distdbg.agent.api import ApiClient
+    from distdbg.agent.metering.metering import AgentWithMetrics
 
 Plain = dict[str, Any]
 
@@ -51,7 +51,7 @@ _AGES: Final = (
 
 @dataclass(slots=True)
 class _Subscription:
-    client: Client
+    client: ApiClient
     id: int | str
     topics: tuple[str, ...]
     rows: dict[int, Plain] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Subscription:
 class Methods:
     """The answers of one agent."""
 
-    def __init__(self, agent: Exported) -> None:
+    def __init__(self, agent: AgentWithMetrics) -> None:
         self._agent = agent
         self._subscriptions: list[_Subscription] = []
         self._told_ns = 0
@@ -93,7 +93,7 @@ class Methods:
 
     # ------------------------------------------------------------------------------- as the server asks
 
-    def do(self, request: Request, client: Client) -> None:
+    def do(self, request: Request, client: ApiClient) -> None:
         """Answer a request."""
         try:
             if request.do == "subscribe":
@@ -122,7 +122,7 @@ class Methods:
         except (DistError, OSError, ValueError, TypeError) as error:
             client.send(protocol.refuse(request.id, error))
 
-    def gone(self, client: Client) -> None:
+    def gone(self, client: ApiClient) -> None:
         self._subscriptions = [s for s in self._subscriptions if s.client is not client]
         self.pipes.gone(client)
 
@@ -268,7 +268,7 @@ class Methods:
             life.send(signal.SIGKILL if kill else signal.SIGTERM)
         return {"ranks": sorted(lives)}
 
-    def _subscribe(self, request: Request, client: Client) -> None:
+    def _subscribe(self, request: Request, client: ApiClient) -> None:
         topics = request.arguments.get("to", list(_TOPICS))
         if (
             not isinstance(topics, list)
@@ -283,7 +283,7 @@ class Methods:
         now = self._news(subscription, self._rows())
         client.send(protocol.answer(request.id, now))
 
-    def _become_pipe(self, request: Request, client: Client) -> None:
+    def _become_pipe(self, request: Request, client: ApiClient) -> None:
         if any(s.client is client for s in self._subscriptions):
             raise UsageError(f"{request.do}: this connection has a subscription")
         if request.do == "debug":
@@ -291,7 +291,7 @@ class Methods:
         else:
             self.pipes.via(request, client)
 
-    def _stacks(self, request: Request, client: Client) -> None:
+    def _stacks(self, request: Request, client: ApiClient) -> None:
         only = ranks_of(request.arguments)
         timeout_s = request.arguments.get("limit_s", 5.0)
         native = request.arguments.get("native", True)
@@ -303,7 +303,7 @@ class Methods:
             raise UsageError("stacks: 'limit_s' is from 0 to 60 seconds, 'native' true or false")
         roster = self._agent.roster
         targets = [
-            Target(rank, seat.pid, seat.life.started, roster.folder)
+            SampledProcess(rank, seat.pid, seat.life.started, roster.folder)
             for rank, seat in sorted(roster.seats.items())
             if seat.life is not None and (only is None or rank in only)
         ]

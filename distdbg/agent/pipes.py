@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from distdbg.agent.proxy import MOST_SPLICES, Splices
+from distdbg.agent.proxy import MOST_SPLICES, ProxiedConnections
 from distdbg.client import protocol
 from distdbg.client.protocol import Request
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError, UsageError, format_ranks
-from distdbg.hosts.pipe_ends import Answered, Came, PipeMail
-from distdbg.hosts.pipes import Key, NoWay, Target
+from distdbg.hosts.pipe_ends import PipeAnswer, PipedClient, PipeMail
+from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
 
 if TYPE_CHECKING:
-    from distdbg.agent.api import Client
+    from distdbg.agent.api import ApiClient
     from distdbg.agent.host import Host
 
 #: How long the agent of another host may take to answer.
@@ -32,9 +32,9 @@ ANSWER_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    client: Client
+    client: ApiClient
     id: int | str
-    target: Target
+    target: PipeTarget
     until_ns: int
 
 
@@ -43,10 +43,10 @@ class ClientPipes:
 
     def __init__(self, agent: Host) -> None:
         self._agent = agent
-        self._splices = Splices(agent.selector)
-        self._asked: dict[Key, _Asked] = {}
+        self._splices = ProxiedConnections(agent.selector)
+        self._asked: dict[PipeKey, _Asked] = {}
 
-    def debug(self, request: Request, client: Client) -> None:
+    def debug(self, request: Request, client: ApiClient) -> None:
         """Join the client with the debugger of a rank; UsageError when there is none."""
         rank = request.arguments.get("rank")
         if type(rank) is not int:
@@ -67,12 +67,12 @@ class ClientPipes:
             return
         self._splices.join(given.socket, sock, given.unwritten, given.unread)
 
-    def via(self, request: Request, client: Client) -> None:
+    def via(self, request: Request, client: ApiClient) -> None:
         """Lead the client to another agent; UsageError when there is no way."""
         if any(asked.client is client for asked in self._asked.values()):
             raise UsageError("via: this connection is already being forwarded")
         try:
-            target = Target.from_json(request.arguments)
+            target = PipeTarget.from_json(request.arguments)
         except ValueError as error:
             raise UsageError(f"via: {error}") from None
         try:
@@ -91,9 +91,9 @@ class ClientPipes:
     def on_mail(self, mail: PipeMail) -> None:
         """What the tree says of pipes."""
         match mail:
-            case Came(sock):
+            case PipedClient(sock):
                 self._agent.server.adopt(sock)
-            case Answered(key, why):
+            case PipeAnswer(key, why):
                 asked = self._asked.pop(key, None)
                 if asked is None:
                     if not why:
@@ -104,7 +104,7 @@ class ClientPipes:
                 else:
                     self._hand_over(key, asked)
 
-    def gone(self, client: Client) -> None:
+    def gone(self, client: ApiClient) -> None:
         for key, asked in list(self._asked.items()):
             if asked.client is client:
                 del self._asked[key]
@@ -130,7 +130,7 @@ class ClientPipes:
     def close(self) -> None:
         self._splices.close()
 
-    def _hand_over(self, key: Key, asked: _Asked) -> None:
+    def _hand_over(self, key: PipeKey, asked: _Asked) -> None:
         asked.client.send(protocol.answer(asked.id, {}))
         given = self._agent.server.release(asked.client)
         if given is None:
@@ -138,7 +138,7 @@ class ClientPipes:
         else:
             self._agent.steering.join_pipe(key, given.socket, given.unwritten, given.unread)
 
-    def _is_here(self, target: Target) -> bool:
+    def _is_here(self, target: PipeTarget) -> bool:
         if target.rank is not None and target.rank in self._agent.roster.seats:
             return True
         return target.rank is None and target.host == self._agent.host

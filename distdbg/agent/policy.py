@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from distdbg.control.words import AGENT, AbortWords
-from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Verdict
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.session import Session
 from distdbg.errors import ConfigError
@@ -24,10 +24,10 @@ from distdbg.record.rank_state import RankState
 
 KINDS: Final = ("dead", "mismatch", "deadlock")
 _KIND_OF: Final = {
-    Kind.DEADLOCK: "deadlock",
-    Kind.MISMATCH: "mismatch",
-    Kind.DEAD_RANK: "dead",
-    Kind.MISSING_RANK: "dead",  # of one that is gone
+    FindingKind.DEADLOCK: "deadlock",
+    FindingKind.MISMATCH: "mismatch",
+    FindingKind.DEAD_RANK: "dead",
+    FindingKind.MISSING_RANK: "dead",  # of one that is gone
 }
 
 
@@ -58,9 +58,9 @@ def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]
     if not hopeless:
         return "dead" if _is_waited_beside(session, root) else None
     kind = _KIND_OF.get(root.kind)
-    if root.kind is Kind.DEADLOCK and not root.deadlocked <= set(hopeless):
+    if root.kind is FindingKind.DEADLOCK and not root.deadlocked <= set(hopeless):
         return None
-    if root.kind is Kind.MISSING_RANK:
+    if root.kind is FindingKind.MISSING_RANK:
         logs = [session.ranks.get(rank) for rank in root.ranks]
         if not logs or not all(log is not None and log.is_gone for log in logs):
             return None
@@ -69,7 +69,7 @@ def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]
 
 def _is_waited_beside(session: Session, root: Finding) -> bool:
     """Whether ranks wait since before a death that they have not noticed."""
-    if root.kind is not Kind.DEAD_RANK or root.at_ns is None:
+    if root.kind is not FindingKind.DEAD_RANK or root.at_ns is None:
         return False
     if not all(rank in session.ranks and session.ranks[rank].is_gone for rank in root.ranks):
         return False

@@ -36,7 +36,7 @@ class _Splice:
         self.last_ns = 0
 
 
-class Splices:
+class ProxiedConnections:
     """All of one agent."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:

@@ -23,19 +23,19 @@ from distdbg.control.state import ControlState
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.accounts import Told, Vouch
+from distdbg.hosts.accounts import HostAccountState, Vouch
 from distdbg.hosts.clock_words import write_offset
 from distdbg.hosts.orders import Do
-from distdbg.hosts.other_hosts import OtherHosts
-from distdbg.hosts.pipes import Key, NoWay, Target
-from distdbg.hosts.tail_sampling import Keep
+from distdbg.hosts.other_hosts import HostsInDebugger
+from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
+from distdbg.hosts.tail_sampling import KeptOp
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     import socket
 
-    from distdbg.hosts.job_view import View
+    from distdbg.hosts.job_view import JobView
     from distdbg.hosts.pipe_ends import PipeMail
     from distdbg.hosts.place import Tree
 
@@ -74,7 +74,7 @@ class Steering:
         self._stop: tuple[int, bool] | None = None
         #: How ranks of this host that sit in a debugger are told to go on.
         self.on_continue: Callable[[list[int]], object] = lambda _: None
-        self._others = OtherHosts(host)
+        self._others = HostsInDebugger(host)
         self._own_hold = hold_of(OTHER_HOST)
         #: Who held this host's clock when it was last looked at.
         self.holds: tuple[Hold, ...] = ()
@@ -122,7 +122,7 @@ class Steering:
     def close(self) -> None:
         """Let go of both."""
         self._hold_for_others(False)
-        self._others = OtherHosts(self._host)
+        self._others = HostsInDebugger(self._host)
         self.holds = ()
         if self._tree is not None:
             with suppress(KeyError, ValueError):
@@ -222,7 +222,7 @@ class Steering:
         if self._tree is not None:
             self._tree.tell(account, vouch)
 
-    def accounts(self) -> list[Told]:
+    def accounts(self) -> list[HostAccountState]:
         """What the other hosts have told of where their ranks stand."""
         return self._tree.accounts() if self._tree is not None else []
 
@@ -234,12 +234,12 @@ class Steering:
         """Let all other hosts tell it again; the number of the probe."""
         return self._tree.ask_vouch(ranks) if self._tree is not None else 0
 
-    def keep(self, keeps: Sequence[Keep]) -> None:
+    def keep(self, keeps: Sequence[KeptOp]) -> None:
         """Have all other hosts keep the spans of these ops."""
         if self._tree is not None and keeps:
             self._tree.keep(keeps)
 
-    def kept(self) -> list[Keep]:
+    def kept(self) -> list[KeptOp]:
         """Those that others have told of since this was asked last."""
         return self._tree.kept() if self._tree is not None else []
 
@@ -272,7 +272,7 @@ class Steering:
         is_root, is_attached = self._tree.is_root, self._tree.is_attached
         return {"is_root": is_root, "is_attached": is_attached, "hosts": hosts}
 
-    def view(self) -> View | None:
+    def view(self) -> JobView | None:
         """All of the job at its root, elsewhere what is below; None: this host is all there is."""
         return self._tree.view() if self._tree is not None else None
 
@@ -308,20 +308,20 @@ class Steering:
 
     # ------------------------------------------------------------------------------- pipes
 
-    def open_pipe(self, target: Target) -> Key | None:
+    def open_pipe(self, target: PipeTarget) -> PipeKey | None:
         """Begin one to the agent of another host; None: it is this one. NoWay."""
         if self._tree is None:
             raise NoWay(f"no agent of {target} is in touch with that of host {self._host}")
         return self._tree.open_pipe(target)
 
-    def join_pipe(self, key: Key, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
+    def join_pipe(self, key: PipeKey, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
         """Give a client to one that was accepted."""
         if self._tree is None:
             sock.close()
         else:
             self._tree.join_pipe(key, sock, unwritten, unsent)
 
-    def end_pipe(self, key: Key) -> None:
+    def end_pipe(self, key: PipeKey) -> None:
         if self._tree is not None:
             self._tree.end_pipe(key)
 

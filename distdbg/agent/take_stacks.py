@@ -36,7 +36,7 @@ _NATIVE_SHARE: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SampledProcess:
     """One process to look at."""
 
     rank: int
@@ -48,7 +48,7 @@ class Target:
 
 
 def take_stacks(
-    targets: Sequence[Target], deadline_ns: int, *, native: bool = True
+    targets: Sequence[SampledProcess], deadline_ns: int, *, native: bool = True
 ) -> list[RankStacks]:
     """Look at all of them; each answer has stacks or says why not. Returns by the deadline."""
     if not targets:
@@ -57,7 +57,9 @@ def take_stacks(
         return list(pool.map(lambda target: take_one(target, deadline_ns, native=native), targets))
 
 
-def take_one(target: Target, deadline_ns: int, *, native: bool, softly: bool = False) -> RankStacks:
+def take_one(
+    target: SampledProcess, deadline_ns: int, *, native: bool, softly: bool = False
+) -> RankStacks:
     """Look at one process; `softly`: do not stop it for that, at the price of a torn stack."""
     stat = read_stat(target.pid)
     if stat is None or stat.state in "ZX" or (target.started and stat.started != target.started):
@@ -109,7 +111,7 @@ def find_py_spy() -> str | None:
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def ask_faulthandler(target: Target, deadline_ns: int) -> tuple[str, str]:
+def ask_faulthandler(target: SampledProcess, deadline_ns: int) -> tuple[str, str]:
     """Send the signal and return what the process writes; else '' and why there is nothing."""
     path = target.folder / stacks_name(target.rank)
     try:
@@ -171,5 +173,5 @@ def _first_line(error: Exception) -> str:
     return shorten((str(error).splitlines() or [type(error).__name__])[0], 200)
 
 
-def _nothing(target: Target, why: str) -> RankStacks:
+def _nothing(target: SampledProcess, why: str) -> RankStacks:
     return RankStacks(rank=target.rank, pid=target.pid, why_not=why)

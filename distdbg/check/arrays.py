@@ -31,7 +31,7 @@ _MOST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ArrayDifference:
     """One rank's part; counts and indexes are of elements."""
 
     flags: int
@@ -43,7 +43,7 @@ class Trouble:
     checksum: int
 
 
-class Found(Protocol):
+class ArrayFault(Protocol):
     """The part of a native error that is read here."""
 
     fault: str
@@ -52,7 +52,7 @@ class Found(Protocol):
 
 
 def explain_arrays(
-    error: Found,
+    error: ArrayFault,
     op: str,
     *,
     names: Sequence[int],
@@ -62,7 +62,7 @@ def explain_arrays(
     group: str,
 ) -> CollectiveError:
     """The error for all ranks. `op` is 'all_reduce #7 on group 'dp'', `names` the global ranks."""
-    troubles = [Trouble(*facts) for facts in error.troubles]
+    troubles = [ArrayDifference(*facts) for facts in error.troubles]
     at = sites_of(error.descriptions, started_at)
     fields: dict[str, Any] = {"kind": kind, "seq": seq, "group": group}
     if error.fault == "nonfinite":
@@ -115,7 +115,7 @@ def odd_ranks(marks: Sequence[object], names: Sequence[int]) -> list[int]:
 
 
 def _explain_nonfinite(
-    troubles: Sequence[Trouble],
+    troubles: Sequence[ArrayDifference],
     at: Sequence[str],
     op: str,
     names: Sequence[int],
@@ -150,7 +150,7 @@ def _explain_nonfinite(
 
 
 def _explain_changed(
-    troubles: Sequence[Trouble],
+    troubles: Sequence[ArrayDifference],
     at: Sequence[str],
     descriptions: Sequence[bytes],
     op: str,
@@ -176,7 +176,7 @@ def _explain_changed(
 
 
 def _explain_diverged(
-    troubles: Sequence[Trouble],
+    troubles: Sequence[ArrayDifference],
     at: Sequence[str],
     op: str,
     names: Sequence[int],

@@ -33,7 +33,7 @@ INTACT = "no data was exchanged; the group is still usable"
 
 
 @dataclass(slots=True)
-class Side:
+class CallingRanks:
     """The ranks that called one thing."""
 
     facts: dict[str, Any]
@@ -127,14 +127,14 @@ def name_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def _sides(calls: Sequence[dict[str, Any]], names: Sequence[int]) -> list[Side]:
+def _sides(calls: Sequence[dict[str, Any]], names: Sequence[int]) -> list[CallingRanks]:
     """Who called what, the largest side first."""
     befores = [_before(call) for call in calls]
     short = shorten({call["call_site"] for call in calls} | {site for _, site in befores})
-    sides: dict[str, Side] = {}
+    sides: dict[str, CallingRanks] = {}
     for rank, call, (op, op_site) in zip(names, calls, befores, strict=True):
         key = json.dumps(call["facts"], sort_keys=True)
-        side = sides.setdefault(key, Side(call["facts"]))
+        side = sides.setdefault(key, CallingRanks(call["facts"]))
         side.ranks.append(rank)
         side.sites[call["function"], _bounded(short[call["call_site"]])].append(rank)
         if op:
@@ -152,7 +152,7 @@ def _bounded(site: str) -> str:
     return site if len(site) <= _LONGEST_SITE else "..." + site[3 - _LONGEST_SITE :]
 
 
-def _odd_ranks(sides: Sequence[Side], names: Sequence[int]) -> list[int]:
+def _odd_ranks(sides: Sequence[CallingRanks], names: Sequence[int]) -> list[int]:
     """The ranks outside the side of the majority, else of the one that sends to all; none without either.
 
     A majority that has nothing for what is sent is none.
@@ -166,7 +166,7 @@ def _odd_ranks(sides: Sequence[Side], names: Sequence[int]) -> list[int]:
     return sorted(rank for side in sides if source not in side.ranks for rank in side.ranks)
 
 
-def _source_of(sides: Sequence[Side], names: Sequence[int]) -> int | None:
+def _source_of(sides: Sequence[CallingRanks], names: Sequence[int]) -> int | None:
     """Of one broadcast the rank whose array the others have to fit; None for anything else."""
     roots = {(side.facts.get("kind"), side.facts.get("root")) for side in sides}
     kind, root = roots.pop()
@@ -175,7 +175,7 @@ def _source_of(sides: Sequence[Side], names: Sequence[int]) -> int | None:
     return names[root]
 
 
-def _call_lines(sides: Sequence[Side]) -> list[str]:
+def _call_lines(sides: Sequence[CallingRanks]) -> list[str]:
     places = {place for side in sides for place in side.sites}
     if len(places) == 1:
         function, site = places.pop()
@@ -192,7 +192,7 @@ def _call_lines(sides: Sequence[Side]) -> list[str]:
     return lines
 
 
-def _block_lines(sides: Sequence[Side]) -> list[str]:
+def _block_lines(sides: Sequence[CallingRanks]) -> list[str]:
     return [
         f"on {name_ranks(side.ranks)} {show_block(side.facts)}"
         f" ({show_contents(side.facts, [other.facts for other in sides if other is not side])})"
@@ -200,7 +200,7 @@ def _block_lines(sides: Sequence[Side]) -> list[str]:
     ]
 
 
-def _are_apart(sides: Sequence[Side]) -> bool:
+def _are_apart(sides: Sequence[CallingRanks]) -> bool:
     """Whether no two sides share a call site: then the order may have slipped, with equal kinds too."""
     seen: set[tuple[str, str]] = set()
     for side in sides:
@@ -210,7 +210,7 @@ def _are_apart(sides: Sequence[Side]) -> bool:
     return True
 
 
-def _previous_lines(sides: Sequence[Side]) -> list[str]:
+def _previous_lines(sides: Sequence[CallingRanks]) -> list[str]:
     """Where the order has slipped, the op before says where to look."""
     callers: dict[str, list[int]] = {}
     for side in sides[:_MOST_SIDES]:
@@ -223,7 +223,12 @@ def _previous_lines(sides: Sequence[Side]) -> list[str]:
 
 
 def _explain_splits(
-    calls: Sequence[dict[str, Any]], side: Side, *, group: str, seq: int, names: Sequence[int]
+    calls: Sequence[dict[str, Any]],
+    side: CallingRanks,
+    *,
+    group: str,
+    seq: int,
+    names: Sequence[int],
 ) -> MismatchError:
     pairs = []
     for i, sender in enumerate(calls):
@@ -287,7 +292,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     return unknown | {name: value for name, value in parsed.items() if value is not None}
 
 
-def _is_short(sides: Sequence[Side], odd: Sequence[int], seq: int) -> bool:
+def _is_short(sides: Sequence[CallingRanks], odd: Sequence[int], seq: int) -> bool:
     apart = [side for side in sides if set(side.ranks) <= set(odd)]
     usual = [side for side in sides if side not in apart]
     return bool(apart and usual) and all(
@@ -295,7 +300,7 @@ def _is_short(sides: Sequence[Side], odd: Sequence[int], seq: int) -> bool:
     )
 
 
-def _backward_hint(sides: Sequence[Side]) -> str | None:
+def _backward_hint(sides: Sequence[CallingRanks]) -> str | None:
     """Where some are in a backward pass and others are not."""
     passes = [any(f"({BACKWARD_OF}" in name for name, _ in side.sites) for side in sides]
     if all(passes) or not any(passes):
@@ -312,7 +317,7 @@ def _backward_hint(sides: Sequence[Side]) -> str | None:
     )
 
 
-def _join_hint(sides: Sequence[Side]) -> str | None:
+def _join_hint(sides: Sequence[CallingRanks]) -> str | None:
     """Where some count who still has batches in a Join block, and others are elsewhere."""
     counting = [side for side in sides if side.facts.get("form") == Variant.JOIN_COUNT.label]
     if not counting or len(counting) == len(sides):

@@ -32,7 +32,7 @@ class LatentWarning(UserWarning):
     """The program has a mistake that has done no harm yet: unwaited Work, shared buffers, leaked groups."""
 
 
-class Place(NamedTuple):
+class CodeLine(NamedTuple):
     """A line of the program, kept as it is until somebody wants to read it."""
 
     code: CodeType
@@ -93,13 +93,13 @@ def spot_above(depth: int) -> Spot | None:
     return None
 
 
-def place_above(depth: int) -> Place | None:
+def place_above(depth: int) -> CodeLine | None:
     """The same as a Place."""
     spot = spot_above(depth + 1)
-    return None if spot is None else Place(*spot)
+    return None if spot is None else CodeLine(*spot)
 
 
-def is_result_dropped(place: Place) -> bool:
+def is_result_dropped(place: CodeLine) -> bool:
     """Whether the call that `place` is in the middle of is a statement of its own."""
     code = place.code.co_code
     at = place.lasti + 2
@@ -109,7 +109,7 @@ def is_result_dropped(place: Place) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class LatentFinding:
     """One latent error, as one rank knows it."""
 
     type: str
@@ -121,15 +121,15 @@ class Fact:
     """The first line, without the rank: 'the Work of all_reduce on group 'world' was dropped'."""
     begun: str
     """What happened at `place`: 'started it', 'made them'."""
-    place: Place | RecordedPlace | None
-    others: Sequence[tuple[str, Place | RecordedPlace | None]] = ()
+    place: CodeLine | RecordedPlace | None
+    others: Sequence[tuple[str, CodeLine | RecordedPlace | None]] = ()
     """What happened elsewhere, and where: ('dropped its Work', place)."""
     hint: str = ""
     record_group: int = 0
     times: int = 1
 
 
-class Latent:
+class LatentErrors:
     """The latent errors of one rank."""
 
     def __init__(self, rank: int, recorder: Recorder | None) -> None:
@@ -137,14 +137,14 @@ class Latent:
         #: Whether the level is DETAIL.
         self.is_on = False
         self._recorder = recorder
-        self._told: dict[tuple[str, str, str], Fact] = {}
+        self._told: dict[tuple[str, str, str], LatentFinding] = {}
         #: How often each was written into the record.
         self._written: dict[tuple[str, str, str], int] = {}
         #: Lines that receive from any rank, which were looked at.
         self._deaf: set[str] = set()
         self._pid = os.getpid()
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, fact: LatentFinding) -> None:
         """Count it; the first time for its line, warn and record it."""
         if self._pid != os.getpid():
             return  # a fork has copies of all, which its parent waits for
@@ -159,7 +159,7 @@ class Latent:
         self._write(key, fact)
         self._warn(fact)
 
-    def note_dropped_source(self, place: Place | None) -> None:
+    def note_dropped_source(self, place: CodeLine | None) -> None:
         """A line receives from any rank and does not ask from which: matters if messages race."""
         site = str(place)
         if place is None or self._recorder is None or len(self._deaf) >= _MOST_LINES:
@@ -182,7 +182,7 @@ class Latent:
                 self._write(key, fact)
         self._recorder = None
 
-    def _write(self, key: tuple[str, str, str], fact: Fact) -> None:
+    def _write(self, key: tuple[str, str, str], fact: LatentFinding) -> None:
         self._written[key] = fact.times
         if self._recorder is None:
             return
@@ -198,7 +198,7 @@ class Latent:
         }
         write_finding(self._recorder, fact.record_group, 0, facts)
 
-    def _warn(self, fact: Fact) -> None:
+    def _warn(self, fact: LatentFinding) -> None:
         first, *rest = _details(fact, self.rank)
         lines = [f"rank {self.rank}: {fact.what}", first, *rest, f"hint: {fact.hint}"]
         text = "\n  ".join(lines)
@@ -209,7 +209,7 @@ class Latent:
         warnings.warn_explicit(text, LatentWarning, fact.place.file, fact.place.line, registry={})
 
 
-def _details(fact: Fact, rank: int) -> list[str]:
+def _details(fact: LatentFinding, rank: int) -> list[str]:
     """'rank 0 started it at train.py:88 (step)'."""
     told = [(fact.begun, fact.place), *fact.others]
     sites = [UNKNOWN if place is None else str(place) for _, place in told]

@@ -23,7 +23,7 @@ Facts = tuple[str, int, int, list[int], list[bool], list[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
+class SuspectedError:
     """What was noticed, with the ranks as users know them."""
 
     text: str
@@ -37,7 +37,7 @@ class Suspicion:
     """The call site of each rank."""
 
 
-def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Suspicion:
+def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> SuspectedError:
     """Put one finding in words."""
     verdict, seq, other_seq, hashes, stand_ins, words = facts
     sites = dict(zip(names, sites_of(words), strict=True))
@@ -61,7 +61,7 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
         first = f"op #{seq} on group '{group}' has arrays of different memory layouts"
         end = "the shapes are equal, so the op was carried out element by element, by index"
         other_seq = 0
-    return Suspicion(
+    return SuspectedError(
         text="\n  ".join([first, *few(lines), end]),
         group=group,
         seq=seq,
@@ -71,12 +71,12 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
     )
 
 
-def warn(suspicion: Suspicion, rank: int) -> None:
+def warn(suspicion: SuspectedError, rank: int) -> None:
     """Log it on one rank."""
     _log.warning("%s", suspicion.text, rank=rank)
 
 
-def record_suspicion(recorder: Recorder, group: int, suspicion: Suspicion) -> None:
+def record_suspicion(recorder: Recorder, group: int, suspicion: SuspectedError) -> None:
     """Write it into the record of one rank; `group` is the group's number there."""
     what, *details = suspicion.text.split("\n  ")
     facts: dict[str, object] = {

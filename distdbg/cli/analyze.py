@@ -27,7 +27,7 @@ Diagnosed = tuple["Session", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class AnalyzedJob:
     """What is shown as one: the last start in full."""
 
     last: Diagnosed
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     return report(_read(paths, chosen.attempt, ranks), chosen)
 
 
-def report(jobs: Sequence[Job], chosen: argparse.Namespace) -> int:
+def report(jobs: Sequence[AnalyzedJob], chosen: argparse.Namespace) -> int:
     """Write what was asked for; returns the exit code. The verdict comes first: a page may fail."""
     try:
         if chosen.json:
@@ -109,7 +109,9 @@ def _read_rank(text: str) -> tuple[Path, int]:
 # ------------------------------------------------------------------------------------------ reading
 
 
-def _read(paths: Sequence[Path], attempt: int | None, ranks: Mapping[Path, int]) -> list[Job]:
+def _read(
+    paths: Sequence[Path], attempt: int | None, ranks: Mapping[Path, int]
+) -> list[AnalyzedJob]:
     """Each job that is in these paths."""
     for path in paths:
         try:
@@ -126,15 +128,15 @@ def _read(paths: Sequence[Path], attempt: int | None, ranks: Mapping[Path, int])
         if not all(is_run(path) for path in paths):
             raise UsageError("--attempt is for folders of runs")
         chosen = [load_runs(folders, attempt=attempt) for folders in group_runs(paths)]
-        return [Job(_diagnosed(session)) for session in chosen]
-    jobs: list[Job] = []
+        return [AnalyzedJob(_diagnosed(session)) for session in chosen]
+    jobs: list[AnalyzedJob] = []
     for session in open_paths(paths, ranks=ranks):
         found = _diagnosed(session)
         if jobs and _is_earlier(jobs[-1].last[0], session):
             before = jobs.pop()
-            jobs.append(Job(found, (*before.earlier, before.last)))
+            jobs.append(AnalyzedJob(found, (*before.earlier, before.last)))
         else:
-            jobs.append(Job(found, tuple(_earlier(session))))
+            jobs.append(AnalyzedJob(found, tuple(_earlier(session))))
     return jobs
 
 
@@ -171,7 +173,7 @@ def _earlier(session: Session) -> Iterator[Diagnosed]:
 # ------------------------------------------------------------------------------------------ writing
 
 
-def _print_json(jobs: Sequence[Job]) -> None:
+def _print_json(jobs: Sequence[AnalyzedJob]) -> None:
     """The document of one job, its last start; several jobs are in a list of 'sessions'."""
     from distdbg.render.source_line import source_of
     from distdbg.render.verdict_json import to_plain
@@ -183,7 +185,7 @@ def _print_json(jobs: Sequence[Job]) -> None:
     sys.stdout.flush()
 
 
-def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
+def _print_text(jobs: Sequence[AnalyzedJob], *, verbose: bool) -> None:
     from rich.console import Console
 
     from distdbg.render.text import attempt_lines, print_verdict
@@ -213,7 +215,7 @@ def _own_folder() -> str:
         return ""
 
 
-def _write_html(jobs: Sequence[Job], path: Path, *, is_forced: bool) -> None:
+def _write_html(jobs: Sequence[AnalyzedJob], path: Path, *, is_forced: bool) -> None:
     from distdbg.render.html import to_html
 
     paths = [path]

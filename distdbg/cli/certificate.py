@@ -11,9 +11,9 @@ def main(argv: Sequence[str]) -> int:
     """To stdout: no secret is in it."""
     from distdbg.runtime.rendezvous.token import run_token
     from distdbg.secure.contexts import certificate_pem
-    from distdbg.secure.settings import Settings, read_settings
+    from distdbg.secure.settings import TlsSettings, read_settings
 
     argparse.ArgumentParser(prog="distdbg certificate", description=__doc__).parse_args(argv)
     # Also where only the job has the variable set.
-    sys.stdout.write(certificate_pem(read_settings() or Settings(), run_token()))
+    sys.stdout.write(certificate_pem(read_settings() or TlsSettings(), run_token()))
     return 0

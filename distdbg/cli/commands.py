@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CliCommand:
     """One word after `distdbg`."""
 
     name: str
@@ -15,106 +15,106 @@ class Command:
     arguments: str = ""
 
 
-COMMANDS: tuple[Command, ...] = (
-    Command(
+COMMANDS: tuple[CliCommand, ...] = (
+    CliCommand(
         "run",
         "start, watch, restart and clean up the ranks of a job",
         "distdbg.cli.run",
         "[flags] SCRIPT [ARGUMENTS]",
     ),
-    Command(
+    CliCommand(
         "ps",
         "the running jobs, and the state of each rank",
         "distdbg.cli.ps",
         "[RUN] [--json]",
     ),
-    Command(
+    CliCommand(
         "top",
         "a job while it runs, or one that is over, in a dashboard",
         "distdbg.cli.top",
         "[RUN | HOST:PORT | ssh://HOST] [--replay] [--record FILE] [--once] [--web] [--readonly]",
     ),
-    Command(
+    CliCommand(
         "stacks",
         "where each rank of a running job is, by its stacks",
         "distdbg.cli.stacks",
         "[RUN] [--rank LIST] [--json]",
     ),
-    Command(
+    CliCommand(
         "attach",
         "a debugger on a rank of a running job",
         "distdbg.cli.attach",
         "[RUN] [--rank N]",
     ),
-    Command(
+    CliCommand(
         "exec",
         "the value of an expression on ranks of a running job",
         "distdbg.cli.exec_",
         "[RUN] (--rank LIST | --all) EXPR",
     ),
-    Command("pause", "stop all deadlines of a running job", "distdbg.cli.pause", "[RUN]"),
-    Command("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
-    Command(
+    CliCommand("pause", "stop all deadlines of a running job", "distdbg.cli.pause", "[RUN]"),
+    CliCommand("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
+    CliCommand(
         "break",
         "stop ranks of a running job at ops, and let them go on",
         "distdbg.cli.break_",
         "[RULE] [RUN] [--list] [--clear ID|all] [--continue RANKS|all] [--json]",
     ),
-    Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
-    Command(
+    CliCommand("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
+    CliCommand(
         "exporter",
         "metrics of all runs of this host, for Prometheus",
         "distdbg.cli.exporter",
         "[RUN...] [--port N] [--address HOST] [--once FILE]",
     ),
-    Command(
+    CliCommand(
         "analyze",
         "what went wrong with a job: cause, ranks, lines, and what to do",
         "distdbg.cli.analyze",
         "[PATH...] [--json] [--html FILE]",
     ),
-    Command(
+    CliCommand(
         "logs",
         "what the ranks of a run printed, by time, equal lines folded",
         "distdbg.cli.logs",
         "[RUN] [--rank LIST] [--stream out|err] [--grep REGEX] [--since WHEN] [-f] [--no-fold] [--json]",
     ),
-    Command(
+    CliCommand(
         "certificate",
         "what a client of /metrics has to trust under DISTDBG_TLS=1, in PEM",
         "distdbg.cli.certificate",
     ),
-    Command(
+    CliCommand(
         "record",
         "print what the ranks of a run have recorded",
         "distdbg.cli.record",
         "[PATH] [--ops N] [--json]",
     ),
-    Command(
+    CliCommand(
         "query",
         "the ops of a run that fit an expression, or what they sum up to",
         "distdbg.cli.query",
         "[RUN...] [EXPR] [--by KEYS] [--format table|csv|json]",
     ),
-    Command(
+    CliCommand(
         "diff",
         "what got slower between two runs, and what order changed",
         "distdbg.cli.diff",
         "RUN_A RUN_B [--threshold SHARE] [--json]",
     ),
-    Command(
+    CliCommand(
         "plan",
         "how an op would be carried out on ranks of several hosts, and how long it would take",
         "distdbg.cli.plan",
         "KIND --ranks N [--hosts H] [--size SIZE] [--algo NAME] [--svg FILE] [--json]",
     ),
-    Command(
+    CliCommand(
         "tune",
         "how data moves between the ranks of this host, as measured on it",
         "distdbg.cli.tune",
         "[--show | --redo] [--json]",
     ),
-    Command(
+    CliCommand(
         "export",
         "a run in other tools' formats: Perfetto, Chrome, torch, OTLP, tables",
         "distdbg.cli.export",

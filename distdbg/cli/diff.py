@@ -11,7 +11,7 @@ from typing import Final
 
 from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.diagnose.diff import Change, Difference, Times, compare
-from distdbg.diagnose.op_fields import View
+from distdbg.diagnose.op_fields import SessionView
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.printable import printable
 from distdbg.record.text import format_duration, format_nbytes
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows of each part (20)")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     chosen = parser.parse_args(argv)
-    views = [View(load_chosen([find_run(text)])) for text in (chosen.before, chosen.after)]
+    views = [SessionView(load_chosen([find_run(text)])) for text in (chosen.before, chosen.after)]
     found = compare(*views, threshold=chosen.threshold)
     if chosen.json:
         sys.stdout.write(json.dumps(_to_plain(found, views), indent=1) + "\n")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     return int(bool(found))
 
 
-def _lines(found: Difference, views: Sequence[View], limit: int) -> Iterator[str]:
+def _lines(found: Difference, views: Sequence[SessionView], limit: int) -> Iterator[str]:
     first, second = (_name(view) for view in views)
     if not found:
         yield f"run {second} does what run {first} does, as fast"
@@ -72,7 +72,7 @@ def _lines(found: Difference, views: Sequence[View], limit: int) -> Iterator[str
     yield from (f"note: {note}" for note in found.notes)
 
 
-def _name(view: View) -> str:
+def _name(view: SessionView) -> str:
     return view.session.run or view.session.source
 
 
@@ -108,7 +108,7 @@ def _duration(value: int | None) -> str:
     return "?" if value is None else format_duration(value)
 
 
-def _to_plain(found: Difference, views: Sequence[View]) -> dict[str, object]:
+def _to_plain(found: Difference, views: Sequence[SessionView]) -> dict[str, object]:
     plain: dict[str, object] = {"runs": [_name(view) for view in views]}
     for name in _TITLES:
         plain[name] = [

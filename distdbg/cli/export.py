@@ -18,7 +18,7 @@ from distdbg.export.formats import FORMATS, Format
 from distdbg.record.rank_list import read_ranks
 
 if TYPE_CHECKING:
-    from distdbg.export.reading import Chosen, Opened
+    from distdbg.export.reading import OpenedRun, RunSelection
 
 _STDOUT: Final = "-"
 #: Progress is shown from then on, so often.
@@ -79,12 +79,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _send(run: Opened, url: str) -> None:
+def _send(run: OpenedRun, url: str) -> None:
     from distdbg.export.otel.file import write
-    from distdbg.export.otel.post import Collector, read_headers
+    from distdbg.export.otel.post import OtlpCollector, read_headers
 
     headers = read_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
-    collector = Collector(url, headers)
+    collector = OtlpCollector(url, headers)
     write(run, collector)
     for lack in run.lacks()[:_MOST_LACKS]:
         sys.stderr.write(f"{lack}\n")
@@ -133,8 +133,8 @@ def _find_format(name: str) -> Format:
     raise UsageError(f"--to {name}: unknown format", hint=f"formats: {there}")
 
 
-def _choose(chosen: argparse.Namespace) -> Chosen:
-    from distdbg.export.reading import Chosen
+def _choose(chosen: argparse.Namespace) -> RunSelection:
+    from distdbg.export.reading import RunSelection
 
     ranks = None
     if chosen.ranks is not None:
@@ -161,7 +161,7 @@ def _choose(chosen: argparse.Namespace) -> Chosen:
             raise UsageError(
                 f"--until {chosen.until!r} is no time", hint="write 2026-11-20T12:00:00"
             )
-    return Chosen(
+    return RunSelection(
         ranks=ranks, since_ns=since_ns, last_ns=last_ns, until_ns=until_ns, attempt=chosen.attempt
     )
 
@@ -171,7 +171,9 @@ def _file_name(run: str) -> str:
     return re.sub(r"[^\w.+@=-]", "_", run).lstrip(".")[:128] or "run"
 
 
-def _say_what_is_shown(run: Opened, kind: Format, target: Path | None, nbytes: int | None) -> None:
+def _say_what_is_shown(
+    run: OpenedRun, kind: Format, target: Path | None, nbytes: int | None
+) -> None:
     from distdbg.record.text import format_nbytes
 
     lacks = run.lacks()

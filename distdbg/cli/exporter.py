@@ -19,7 +19,7 @@ from typing import Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import ConfigError, RecordError, UsageError
-from distdbg.launch.exports import LOOPBACK, Exports, check_here, read_exports
+from distdbg.launch.exports import LOOPBACK, ExportOptions, check_here, read_exports
 
 PORT: Final = 9400
 
@@ -96,14 +96,14 @@ def _write(folders: Sequence[Path], name: str) -> int:
     return 0
 
 
-def _serve(folders: Sequence[Path], exports: Exports) -> int:
-    from distdbg.export.exporter.pages import Exporter
+def _serve(folders: Sequence[Path], exports: ExportOptions) -> int:
+    from distdbg.export.exporter.pages import MetricsExporter
 
     end = threading.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: end.set())
     try:
-        exporter = Exporter(folders, exports)
+        exporter = MetricsExporter(folders, exports)
     except OSError as error:
         assert exports.listen is not None
         from distdbg.runtime.store.holder import holder_of

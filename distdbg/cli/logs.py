@@ -15,7 +15,7 @@ from typing import Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import UsageError, format_ranks
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
@@ -30,7 +30,7 @@ _MOST_AHEAD: Final = 1000
 _HOLD_NS: Final = 500_000_000
 _POLL_S: Final = 0.1
 _HELD_S: Final = 0.5
-_STREAMS: Final = {"out": Std.OUT, "err": Std.ERR}
+_STREAMS: Final = {"out": StdStreams.OUT, "err": StdStreams.ERR}
 _UNITS: Final = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -39,7 +39,7 @@ class _Choice:
     """What is to be shown, and how."""
 
     ranks: frozenset[int] | None
-    stream: Std
+    stream: StdStreams
     since_ns: int | None
     pattern: re.Pattern[str] | None
     folds: bool
@@ -212,7 +212,7 @@ class _Printer:
         text = line.text if choice.is_raw else line.text.rstrip("\r").rpartition("\r")[2]
         if choice.pattern is not None and not choice.pattern.search(text):
             return
-        stream = "err" if line.stream is Std.ERR else "out"
+        stream = "err" if line.stream is StdStreams.ERR else "out"
         if choice.is_json:
             is_time = line.time_ns > 10**17  # else it is a count of lines
             facts = {
@@ -224,7 +224,7 @@ class _Printer:
             }
             sys.stdout.write(json.dumps(facts) + "\n")
             return
-        where = format_ranks(line.ranks) + (" err" if line.stream is Std.ERR else "")
+        where = format_ranks(line.ranks) + (" err" if line.stream is StdStreams.ERR else "")
         sys.stdout.write(f"[{where}] {text if choice.is_raw else show(text)}\n")
 
 
@@ -258,7 +258,7 @@ def _choose(chosen: argparse.Namespace) -> _Choice:
     since_ns = None if chosen.since is None else read_since(chosen.since, time.time_ns())
     return _Choice(
         ranks=ranks,
-        stream=_STREAMS.get(chosen.stream, Std.ALL),
+        stream=_STREAMS.get(chosen.stream, StdStreams.ALL),
         since_ns=since_ns,
         pattern=pattern,
         folds=not chosen.no_fold,

@@ -17,10 +17,16 @@ from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import slot_nbytes_for
 from distdbg.runtime.plan.between.choose import names_for
 from distdbg.runtime.plan.bounds import bound_s
-from distdbg.runtime.plan.compare import Question, Row, compare, is_too_much, time_of
+from distdbg.runtime.plan.compare import (
+    AlgorithmTiming,
+    ComparedProblem,
+    compare,
+    is_too_much,
+    time_of,
+)
 from distdbg.runtime.plan.draw_passages import draw_passages
 from distdbg.runtime.plan.layout import make_hosts
-from distdbg.runtime.plan.link import Link
+from distdbg.runtime.plan.link import NetworkLink
 from distdbg.runtime.plan.names import NAMES
 from distdbg.runtime.plan.overrides import Override, parse_overrides, parse_size
 from distdbg.runtime.plan.problem import SLOTS_NBYTES, Topology
@@ -74,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _question(chosen: argparse.Namespace) -> Question:
+def _question(chosen: argparse.Namespace) -> ComparedProblem:
     kind = Kind[chosen.kind.upper()]
     if chosen.ranks > _MOST_RANKS:
         raise UsageError(f"--ranks is {chosen.ranks:,}; at most {_MOST_RANKS:,} are planned for")
@@ -84,7 +90,7 @@ def _question(chosen: argparse.Namespace) -> Question:
         raise UsageError(f"--root is {chosen.root}; ranks are 0 to {chosen.ranks - 1}")
     if chosen.size % 4:
         raise UsageError(f"--size is {chosen.size}; elements have 4 bytes")
-    link = Link()
+    link = NetworkLink()
     if chosen.latency_us is not None:
         link = replace(link, latency_s=chosen.latency_us * 1e-6)
     if chosen.gbit is not None:
@@ -98,7 +104,7 @@ def _question(chosen: argparse.Namespace) -> Question:
             names = ", ".join(known) or "no choice between hosts"
             raise UsageError(f"--algo is {chosen.algo!r}; {kind.label} has {names}")
         topology = replace(topology, overrides=(Override(kind=kind, algorithm=chosen.algo),))
-    return Question(kind=kind, nbytes=chosen.size, topology=topology, root=chosen.root)
+    return ComparedProblem(kind=kind, nbytes=chosen.size, topology=topology, root=chosen.root)
 
 
 def topology_for(size: int, hosts: tuple[tuple[int, ...], ...]) -> Topology:
@@ -112,7 +118,7 @@ def topology_for(size: int, hosts: tuple[tuple[int, ...], ...]) -> Topology:
     )
 
 
-def _print(question: Question, rows: Sequence[Row]) -> None:
+def _print(question: ComparedProblem, rows: Sequence[AlgorithmTiming]) -> None:
     layout = question.topology.layout
     [chosen] = [row for row in rows if row.is_chosen]
     title = _title(question, chosen.algorithm)
@@ -134,7 +140,7 @@ def _print(question: Question, rows: Sequence[Row]) -> None:
         sys.stdout.write(f"no algorithm takes less than {_seconds(bound)} on these links\n")
 
 
-def _title(question: Question, algorithm: str) -> str:
+def _title(question: ComparedProblem, algorithm: str) -> str:
     layout = question.topology.layout
     size = "" if question.kind is Kind.BARRIER else f" of {format_nbytes(question.nbytes)}"
     hosts = len(layout.hosts)
@@ -142,7 +148,7 @@ def _title(question: Question, algorithm: str) -> str:
     return f"{question.kind.label}{size}, {where}: {algorithm}"
 
 
-def _draw(question: Question, rows: Sequence[Row], file: Path) -> None:
+def _draw(question: ComparedProblem, rows: Sequence[AlgorithmTiming], file: Path) -> None:
     [chosen] = [row.algorithm for row in rows if row.is_chosen]
     hosts = question.topology.layout.hosts
     if len(hosts) < 2:
@@ -154,7 +160,7 @@ def _draw(question: Question, rows: Sequence[Row], file: Path) -> None:
     sys.stderr.write(f"wrote {file}\n")
 
 
-def _to_plain(question: Question, rows: Sequence[Row]) -> dict[str, object]:
+def _to_plain(question: ComparedProblem, rows: Sequence[AlgorithmTiming]) -> dict[str, object]:
     layout = question.topology.layout
     plain: list[dict[str, object]] = []
     for row in rows:

@@ -14,7 +14,7 @@ from distdbg.cli.table import print_table
 from distdbg.client.addresses import LocalAddress, parse_address
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
-from distdbg.client.ways import Way, find_way
+from distdbg.client.ways import AgentRoute, find_way
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.durations import duration_text
@@ -69,7 +69,7 @@ def _look_around(run: str | None) -> list[dict[str, Any]]:
     return [found for live in lives if (found := _look(live)) is not None]
 
 
-def _ask(way: Way) -> dict[str, Any]:
+def _ask(way: AgentRoute) -> dict[str, Any]:
     with way.connect_root() as client:
         return _say_all(client) | {"socket": None}
 

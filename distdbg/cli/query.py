@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 
 from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.cli.table import print_table
-from distdbg.diagnose.op_fields import FIELDS, Unit, Value, View
+from distdbg.diagnose.op_fields import FIELDS, FieldUnit, SessionView, Value
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.query import names_in, parse, select
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.summary import Sums, read_keys, sum_up
+from distdbg.diagnose.summary import OpSums, read_keys, sum_up
 from distdbg.errors import UsageError
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.folders import list_runs
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     keys = None if chosen.by is None else read_keys(chosen.by)
     columns = _names(keys)
     _check_sort(chosen.sort, columns)
-    view = View(load_chosen(paths, attempt=chosen.attempt))
+    view = SessionView(load_chosen(paths, attempt=chosen.attempt))
     _check_names(view, names_in(expression))
     for line in view.session.lacks:
         sys.stderr.write(f"{line}\n")
@@ -111,7 +111,7 @@ def _is_run_behind(word: str, last: str) -> bool:
     return not goes_on and is_run
 
 
-def _check_names(view: View, named: Mapping[str, Sequence[str]]) -> None:
+def _check_names(view: SessionView, named: Mapping[str, Sequence[str]]) -> None:
     """What no op can be, or be of, is a mistake and not an empty answer."""
     for field, words in named.items():
         known = _KNOWN[field](view.session) if words else set()
@@ -148,7 +148,7 @@ def _is_expression(word: str) -> bool:
 
 
 def _op_rows(
-    view: View, ops: Iterable[OpRef], sort: str | None, limit: int | None
+    view: SessionView, ops: Iterable[OpRef], sort: str | None, limit: int | None
 ) -> tuple[list[Row], int]:
     """The rows to show, and how many ops are left; there may be millions, of which few are shown."""
     ordered = iter(_in_order(ops, sort, lambda op, name: FIELDS[name].read(view, op)))
@@ -159,7 +159,7 @@ def _op_rows(
     return shown, sum(1 for _ in ordered)
 
 
-def _sums_row(keys: Sequence[str], sums: Sums) -> Row:
+def _sums_row(keys: Sequence[str], sums: OpSums) -> Row:
     row: Row = dict(zip(keys, sums.key, strict=True))
     row |= {
         "count": sums.count,
@@ -226,11 +226,11 @@ def _show(name: str, value: Value | float) -> str:
         return format_nbytes(int(value))
     field = FIELDS.get(name)
     if field is not None and not isinstance(value, str):
-        if field.unit is Unit.NS:
+        if field.unit is FieldUnit.NS:
             return f"-{format_duration(-int(value))}" if value < 0 else format_duration(int(value))
-        if field.unit is Unit.NBYTES:
+        if field.unit is FieldUnit.NBYTES:
             return format_nbytes(int(value))
-        if field.unit is Unit.FLAG:
+        if field.unit is FieldUnit.FLAG:
             return "yes" if value else ""
     return _short_site(str(value)) if name == "site" else str(value)
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from distdbg.client.addresses import LocalAddress, parse_address
 from distdbg.client.agent_client import AgentError
 from distdbg.client.live_runs import choose_run, find_live_runs
-from distdbg.client.ways import Way, find_way
+from distdbg.client.ways import AgentRoute, find_way
 from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
 from distdbg.debugger.desk import not_debuggable
@@ -29,7 +29,7 @@ _END_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedRank:
+class RankAtPrompt:
     """A rank at a prompt."""
 
     rank: int
@@ -44,7 +44,7 @@ class RankDebuggers:
     name: str
     folder: Path | None
     """Where its records and sockets are, as far as they are here."""
-    way: Way | None
+    way: AgentRoute | None
 
     def connect(
         self,
@@ -68,14 +68,14 @@ class RankDebuggers:
         except AgentError as error:
             raise UsageError(error.what, hint=error.hint) from error
 
-    def stopped(self) -> list[StoppedRank]:
+    def stopped(self) -> list[RankAtPrompt]:
         """The ranks that sit at a prompt; on all hosts where the agents can be asked."""
         found = {one.rank: one for one in self._stopped_here()}
         with suppress(DistError):
             if self.way is not None:
                 with self.way.connect_root() as client:
                     for row in client.ask("breakpoints")["stopped"]:
-                        one = StoppedRank(
+                        one = RankAtPrompt(
                             rank=int(row["rank"]), site=str(row["site"]), why=str(row["why"])
                         )
                         found.setdefault(one.rank, one)
@@ -124,7 +124,7 @@ class RankDebuggers:
             how = self.how_it_ended(rank) or "has ended"
             raise UsageError(f"rank {rank} of run {self.name} {how}")
 
-    def _stopped_here(self) -> list[StoppedRank]:
+    def _stopped_here(self) -> list[RankAtPrompt]:
         found = []
         for path in () if self.folder is None else self.folder.glob(socket_name("*")):
             try:
@@ -134,7 +134,7 @@ class RankDebuggers:
                 continue
             if hello.get("state") == "stopped":
                 site, why = str(hello.get("site", "")), str(hello.get("why", ""))
-                found.append(StoppedRank(rank=int(hello["rank"]), site=site, why=why))
+                found.append(RankAtPrompt(rank=int(hello["rank"]), site=site, why=why))
         return found
 
 

@@ -50,7 +50,7 @@ def open_replay(path: Path, *, attempt: int | None = None) -> Feed:
 
 def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
     """What the ranks of one start of the job printed, by time, equal lines once; the last of very many."""
-    from distdbg.launch.output_streams import Std
+    from distdbg.launch.output_streams import StdStreams
     from distdbg.launch.outputs.kept import find_kept
     from distdbg.launch.outputs.merged import Merger
     from distdbg.launch.outputs.timed import TimedFile
@@ -89,7 +89,7 @@ def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
                 LogRow(
                     at=line.time_ns / 1e9 if is_time else None,
                     ranks=tuple(line.ranks),
-                    stream="err" if line.stream is Std.ERR else "out",
+                    stream="err" if line.stream is StdStreams.ERR else "out",
                     text=text,
                 )
             )

@@ -32,7 +32,7 @@ _ELSEWHERE: Final = re.compile(r"[a-z]+://.*|[^/:]+:\d{1,5}|\[[^/]+\]:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TopArguments:
     """What a command line asks for."""
 
     run: str | None = None
@@ -84,10 +84,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _reached(feed: Feed) -> int:
     """The exit code of a frame: 0 where anything was heard of the job."""
-    from distdbg.view.snapshot import Link
+    from distdbg.view.snapshot import FeedLink
 
     snapshot = feed.latest()
-    if snapshot.link is not Link.JOINING:
+    if snapshot.link is not FeedLink.JOINING:
         return 0
     raise DistNetworkError(snapshot.link_why or f"no answer from {feed.title}")
 
@@ -102,7 +102,7 @@ def _say_what_became_of(feed: Feed) -> None:
 # ---------------------------------------------------------------------------------------- what is asked for
 
 
-def read_choice(argv: Sequence[str]) -> Choice:
+def read_choice(argv: Sequence[str]) -> TopArguments:
     """UsageError for flags that do not go together."""
     parser = argparse.ArgumentParser(
         prog="distdbg top",
@@ -133,7 +133,7 @@ def read_choice(argv: Sequence[str]) -> Choice:
         from distdbg.tui.once import parse_size
 
         size = parse_size(chosen.size)
-    return Choice(
+    return TopArguments(
         run=chosen.run,
         is_replay=chosen.replay or chosen.attempt is not None,
         attempt=chosen.attempt,
@@ -191,7 +191,7 @@ def read_theme(name: str | None) -> str | None:
 # ---------------------------------------------------------------------------------------- what is shown
 
 
-def open_feed(choice: Choice) -> Feed:
+def open_feed(choice: TopArguments) -> Feed:
     """Where what is shown comes from. DistError when there is no such job."""
     if choice.is_replay:
         return _replay(find_run(choice.run), choice.attempt)
@@ -272,14 +272,14 @@ def _replay(path: Path, attempt: int | None) -> Feed:
     return open_replay(path, attempt=attempt)
 
 
-def make_app(feed: Feed, choice: Choice) -> TopApp:
+def make_app(feed: Feed, choice: TopArguments) -> TopApp:
     """The dashboard of a feed."""
     from distdbg.tui.app import TopApp
 
     return TopApp(feed, view=choice.view, readonly=choice.is_readonly, theme=choice.theme)
 
 
-def _serve(argv: Sequence[str], choice: Choice) -> int:
+def _serve(argv: Sequence[str], choice: TopArguments) -> int:
     from distdbg.tui.web import command_of, serve
 
     def say(url: str) -> None:

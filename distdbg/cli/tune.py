@@ -16,8 +16,8 @@ from distdbg.errors import ConfigError
 from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.tuning.current import current_profile
-from distdbg.runtime.tuning.kept import Kept, Machine, read_kept
-from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, Way
+from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept
+from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, TransportKind
 from distdbg.runtime.tuning.trials import SIZES, Trial
 
 _HEADS = ("ranks", "op", *(format_nbytes(nbytes) for nbytes in SIZES))
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _measure() -> Kept:
+def _measure() -> KeptProfile:
     from distdbg.runtime.tuning.tuner import tune  # loads native code, which --show does not need
 
     for left in reversed(range(_TRIES)):
@@ -75,7 +75,7 @@ def _measure() -> Kept:
     return kept
 
 
-def _print(machine: Machine, kept: Kept | None) -> None:
+def _print(machine: Machine, kept: KeptProfile | None) -> None:
     words = (
         f"{machine.cpu}, {machine.cores} core{'s' * (machine.cores > 1)}, Linux {machine.kernel}"
     )
@@ -98,7 +98,7 @@ def _print(machine: Machine, kept: Kept | None) -> None:
         sys.stdout.write(note + "\n")
 
 
-def _rows(kept: Kept) -> Iterator[tuple[str, ...]]:
+def _rows(kept: KeptProfile) -> Iterator[tuple[str, ...]]:
     for ranks, ways in ((2, kept.profile.pairs), (4, kept.profile.crowds)):
         for label in KINDS:
             kind = Kind[label.upper()]
@@ -109,15 +109,15 @@ def _rows(kept: Kept) -> Iterator[tuple[str, ...]]:
             yield "2" if ranks == 2 else "3 on", kind.label, *cells
 
 
-def _cell(way: Way, times: Mapping[str, float]) -> str:
+def _cell(way: TransportKind, times: Mapping[str, float]) -> str:
     """'half 13.9 us (30.5 us)'; the way alone where such a size was not measured."""
-    if way not in times or Way.SLOTS not in times:
+    if way not in times or TransportKind.SLOTS not in times:
         return way.value
-    instead = "" if way is Way.SLOTS else f" ({_time(times[Way.SLOTS])})"
+    instead = "" if way is TransportKind.SLOTS else f" ({_time(times[TransportKind.SLOTS])})"
     return f"{way.value} {_time(times[way])}{instead}"
 
 
-def _notes(kept: Kept | None) -> Iterator[str]:
+def _notes(kept: KeptProfile | None) -> Iterator[str]:
     if kept is not None and kept.is_disturbed:
         yield "other processes used the cores meanwhile: `distdbg tune --redo` when they are done"
     if kept is not None:
@@ -129,7 +129,7 @@ def _notes(kept: Kept | None) -> Iterator[str]:
         )
 
 
-def _to_plain(machine: Machine, kept: Kept | None) -> dict[str, object]:
+def _to_plain(machine: Machine, kept: KeptProfile | None) -> dict[str, object]:
     return {
         "machine": asdict(machine),
         "used": current_profile().to_plain(),

@@ -22,13 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from distdbg.client.feed.asking import Asking
-from distdbg.client.feed.connections import Door
+from distdbg.client.feed.asking import JobPoller
+from distdbg.client.feed.connections import JobRoute
 from distdbg.client.feed.details import op_detail, rank_detail, stacks_of
 from distdbg.client.feed.diagnosed import diagnosed
 from distdbg.client.feed.final import final_rows, final_verdict
 from distdbg.client.feed.first_frame import FirstFrame
-from distdbg.client.feed.links import Links, opened
+from distdbg.client.feed.links import FeedConnections, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.folders import user_folder
 from distdbg.record.rank_list import read_ranks
@@ -37,7 +37,7 @@ from distdbg.render.words import ranks_text
 from distdbg.view.feed import Action, Topic
 from distdbg.view.snapshot import (
     Bar,
-    Link,
+    FeedLink,
     LogRow,
     OpDetail,
     OpKey,
@@ -68,13 +68,17 @@ class LiveFeed:
     """One job that lives; a `Feed`."""
 
     def __init__(
-        self, door: Door, *, clock: Callable[[], float] = time.time, timeout_s: float = _TIMEOUT_S
+        self,
+        door: JobRoute,
+        *,
+        clock: Callable[[], float] = time.time,
+        timeout_s: float = _TIMEOUT_S,
     ) -> None:
         """Begin to ask; the first snapshot is empty."""
         self._door = door
         self._clock = clock
-        self._links = Links(door, timeout_s)
-        self._asking = Asking(self._links, clock)
+        self._links = FeedConnections(door, timeout_s)
+        self._asking = JobPoller(self._links, clock)
         self._snapshot = Snapshot(at=clock(), run=door.title)
         self._topics: frozenset[Topic] = frozenset()
         self._pause_s = _FIRST_PAUSE_S
@@ -242,7 +246,7 @@ class LiveFeed:
                 self._wake.clear()
         except Exception:  # noqa: BLE001  # a dashboard that shows nothing new says so, and stays
             _log.exception("the feed has ended")
-            self._change({"link": Link.LOST, "link_why": "the feed has failed: see the log"})
+            self._change({"link": FeedLink.LOST, "link_why": "the feed has failed: see the log"})
         finally:
             self._links.close()
 
@@ -265,7 +269,7 @@ class LiveFeed:
         rows = changes.get("ranks", self._snapshot.ranks)
         world = self._asking.world
         if self._first.may_show(rows.values(), world, now_s):
-            self._change({"link": Link.LIVE, "link_why": self._asking.why, **changes})
+            self._change({"link": FeedLink.LIVE, "link_why": self._asking.why, **changes})
         else:
             why = f"{len(rows)} of {world} ranks were read" if world else "no rank was read yet"
             self._change({"link_why": why, **changes})
@@ -306,7 +310,7 @@ class LiveFeed:
         what = "the server is not an agent: " if is_garbage else "no agent answers: "
         if "agent" in why:  # it says so itself, or that one did answer
             what = ""
-        link = Link.LOST if self._run else Link.JOINING
+        link = FeedLink.LOST if self._run else FeedLink.JOINING
         self._change({"link": link, "link_why": f"{what}{why}"})
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, _MOST_PAUSE_S)
@@ -329,7 +333,9 @@ class LiveFeed:
             why = f"`distdbg top {word}` replays it"
         elif not why and self._door.folder is not None:
             why = "its folder is gone"
-        self._change({"link": Link.OVER, "link_why": why, "waits": (), "stopped": (), **changes})
+        self._change(
+            {"link": FeedLink.OVER, "link_why": why, "waits": (), "stopped": (), **changes}
+        )
 
     def _change(self, changes: Mapping[str, Any]) -> None:
         """Another snapshot, where it says something else than the one before."""

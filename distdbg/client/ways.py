@@ -24,7 +24,7 @@ _AT_ONCE: Final = 8
 
 
 @dataclass(slots=True)
-class Way:
+class AgentRoute:
     """The way to one agent. Thread-safe; `close` it when no connection is needed any more."""
 
     name: str
@@ -64,7 +64,7 @@ class Way:
         self.close()
 
 
-def find_way(text: str | None, environ: Mapping[str, str] = os.environ) -> Way:
+def find_way(text: str | None, environ: Mapping[str, str] = os.environ) -> AgentRoute:
     """The way to the agent that a command line means.
 
     UsageError when it means none, DistNetworkError when the host cannot be reached. Nothing is ever
@@ -76,20 +76,20 @@ def find_way(text: str | None, environ: Mapping[str, str] = os.environ) -> Way:
             runs = find_live_runs(host_name())
             live = choose_run(runs, run)
             sockets = tuple(one.socket for one in agents_of(runs, live) if one.socket is not None)
-            return Way(live.run, live.connect, is_local=True, sockets=sockets)
+            return AgentRoute(live.run, live.connect, is_local=True, sockets=sockets)
         case TcpAddress(host, port):
             from distdbg.runtime.rendezvous.token import run_token
 
             token = run_token(environ)
             name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            return Way(
+            return AgentRoute(
                 name, lambda timeout_s: AgentClient.over_tcp(host, port, token, timeout_s=timeout_s)
             )
         case SshAddress():
             from distdbg.client.ssh import Tunnel
 
             tunnel = Tunnel.open(address, environ)
-            return Way(f"{address}/{tunnel.run}", tunnel.connect, on_close=tunnel.close)
+            return AgentRoute(f"{address}/{tunnel.run}", tunnel.connect, on_close=tunnel.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class HostAnswer:
 
 
 def ask_all_hosts(
-    way: Way, do: str, *, timeout_s: float = 5.0, **arguments: Any
+    way: AgentRoute, do: str, *, timeout_s: float = 5.0, **arguments: Any
 ) -> list[HostAnswer]:
     """Ask the agents of all hosts of the job the same; in the order of the hosts.
 
@@ -131,7 +131,7 @@ def ask_all_hosts(
 
 
 def _ask_host(
-    way: Way, host: str, do: str, timeout_s: float, arguments: dict[str, Any]
+    way: AgentRoute, host: str, do: str, timeout_s: float, arguments: dict[str, Any]
 ) -> HostAnswer:
     try:
         with way.connect() as client, client.via(host) as other:

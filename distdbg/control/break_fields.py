@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 from distdbg.record.entries import KIND_LABELS
 
 
-class On(StrEnum):
+class StopCondition(StrEnum):
     """What a rank stops at."""
 
     OP = "op"
@@ -25,13 +25,13 @@ class On(StrEnum):
 
 
 #: What each of them means, for the reference page and for `--help`.
-ABOUT_ON: Final[Mapping[On, str]] = {
-    On.OP: "the op itself, before anything of it is sent; the default of a rule",
-    On.MISMATCH: "ranks called different things; before the error is raised to the program",
-    On.NAN: "NaN or Inf in an input of the op, before it is sent",
-    On.TIMEOUT: "the op ran into its deadline; before the error is raised",
-    On.EXCEPTION: "the op failed, with whatever error; before it is raised",
-    On.SIGNAL: "SIGUSR1 arrived, wherever the rank is then; only `rank=` applies",
+ABOUT_ON: Final[Mapping[StopCondition, str]] = {
+    StopCondition.OP: "the op itself, before anything of it is sent; the default of a rule",
+    StopCondition.MISMATCH: "ranks called different things; before the error is raised to the program",
+    StopCondition.NAN: "NaN or Inf in an input of the op, before it is sent",
+    StopCondition.TIMEOUT: "the op ran into its deadline; before the error is raised",
+    StopCondition.EXCEPTION: "the op failed, with whatever error; before it is raised",
+    StopCondition.SIGNAL: "SIGUSR1 arrived, wherever the rank is then; only `rank=` applies",
 }
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -39,7 +39,7 @@ FieldKind = Literal["ranks", "words", "number", "site"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class ConditionField:
     """One thing that a condition may ask for."""
 
     kind: FieldKind
@@ -49,41 +49,43 @@ class Field:
     """All words there are; empty: any."""
 
 
-FIELDS: Final[Mapping[str, Field]] = {
-    "rank": Field(kind="ranks", example="rank=0|4-7", about="The rank in the job."),
-    "kind": Field(
+FIELDS: Final[Mapping[str, ConditionField]] = {
+    "rank": ConditionField(kind="ranks", example="rank=0|4-7", about="The rank in the job."),
+    "kind": ConditionField(
         kind="words",
         example="kind=all_reduce|barrier",
         about="What the op does.",
         choices=KIND_LABELS,
     ),
-    "name": Field(
+    "name": ConditionField(
         kind="words",
         example="name=all_gather_into_tensor",
         about="The function that was called; the kind, where a kind has one function only.",
     ),
-    "group": Field(
+    "group": ConditionField(
         kind="words", example="group=dp", about="The description of the group, or its name."
     ),
-    "seq": Field(
+    "seq": ConditionField(
         kind="number",
         example="seq>=42",
         about="The number of the op: in its group, or for a message among those to or from its peer.",
     ),
-    "nbytes": Field(
+    "nbytes": ConditionField(
         kind="number",
         example="nbytes>1M",
         about="Bytes of the inputs, or of the outputs if those are more; K, M and G are powers of 1024.",
     ),
-    "dtype": Field(kind="words", example="dtype=float16", about="Of the arrays."),
-    "peer": Field(
+    "dtype": ConditionField(kind="words", example="dtype=float16", about="Of the arrays."),
+    "peer": ConditionField(
         kind="ranks",
         example="peer=1",
         about="Of a send or recv: the rank in the job at the other end.",
     ),
-    "tag": Field(kind="number", example="tag=7", about="Of a send or recv."),
-    "comm": Field(kind="words", example="comm=grads", about="The name that `record_comm` gave."),
-    "site": Field(
+    "tag": ConditionField(kind="number", example="tag=7", about="Of a send or recv."),
+    "comm": ConditionField(
+        kind="words", example="comm=grads", about="The name that `record_comm` gave."
+    ),
+    "site": ConditionField(
         kind="site",
         example="site=train.py:88",
         about="The line that called it, or the file alone; as much of the path as makes it unique.",
@@ -99,7 +101,7 @@ OPERATORS: Final[Mapping[FieldKind, tuple[Operator, ...]]] = {
 }
 
 
-class Facts(Protocol):
+class BreakFacts(Protocol):
     """What a rank knows of an op before it is sent. What costs something to know is asked last."""
 
     @property

@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 
 from distdbg.control.break_fields import ABOUT_ON as ABOUT_ON
 from distdbg.control.break_fields import FIELDS as FIELDS
-from distdbg.control.break_fields import OPERATORS, Facts, Operator
-from distdbg.control.break_fields import On as On
+from distdbg.control.break_fields import OPERATORS, BreakFacts, Operator
+from distdbg.control.break_fields import StopCondition as On
 from distdbg.control.layout import MOST_BREAK_NBYTES
 from distdbg.errors import UsageError, format_ranks
 from distdbg.record.rank_list import read_ranks
@@ -131,7 +131,7 @@ class Rule:
         """Whether it can stop this rank at all."""
         return all(each.fits(rank) for each in self.conditions if each.field == "rank")
 
-    def fits(self, facts: Facts) -> bool:
+    def fits(self, facts: BreakFacts) -> bool:
         """Whether all conditions hold; `on`, `skip` and `hits` are the caller's to count."""
         return all(each.fits(getattr(facts, each.field)) for each in self.conditions)
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from distdbg.record.format import Field
+from distdbg.record.format import EntryField
 
 MAGIC: Final = int.from_bytes(b"distdbgC", "little")
 VERSION: Final = 2
@@ -47,17 +47,17 @@ ABORT_WRITING: Final = 1
 ABORT_SET: Final = 2
 
 PAGE: Final = {
-    "magic": Field(0, "Q"),
-    "version": Field(8, "Q"),
-    "clock": Field(64, "q"),  # of the job: the sum of all pauses, or ~ of where it stands
-    "paused_since_ns": Field(72, "q"),  # monotonic; 0: it runs
-    "abort_state": Field(80, "Q"),
-    "abort_nbytes": Field(88, "Q"),
-    "break_generation": Field(96, "Q"),  # odd: being written
-    "break_nbytes": Field(104, "Q"),
-    "agent_pid": Field(128, "Q"),  # 0: there is none
-    "agent_beat_ns": Field(136, "q"),  # monotonic
-    "run": Field(192, "64s"),
+    "magic": EntryField(0, "Q"),
+    "version": EntryField(8, "Q"),
+    "clock": EntryField(64, "q"),  # of the job: the sum of all pauses, or ~ of where it stands
+    "paused_since_ns": EntryField(72, "q"),  # monotonic; 0: it runs
+    "abort_state": EntryField(80, "Q"),
+    "abort_nbytes": EntryField(88, "Q"),
+    "break_generation": EntryField(96, "Q"),  # odd: being written
+    "break_nbytes": EntryField(104, "Q"),
+    "agent_pid": EntryField(128, "Q"),  # 0: there is none
+    "agent_beat_ns": EntryField(136, "q"),  # monotonic
+    "run": EntryField(192, "64s"),
 }
 PAGE_HEAD_NBYTES: Final = 256
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from distdbg.debugger.desk import Desk
+from distdbg.debugger.desk import PromptInput
 from distdbg.debugger.given_input import FROM_STDIN
 
 
-def announce(desk: Desk, why: str, site: str) -> None:
+def announce(desk: PromptInput, why: str, site: str) -> None:
     """How to come to a rank that has stopped; nothing where a person is there."""
     if not desk.has_own_terminal and desk.client in ("", FROM_STDIN):
         how = f"distdbg attach --rank {desk.rank} {desk.run}"

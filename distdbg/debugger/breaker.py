@@ -21,8 +21,8 @@ from distdbg.debugger.breaking import BreakingEngine
 from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
 from distdbg.debugger.on_signal import SignalStop
-from distdbg.debugger.op_facts import OpFacts
-from distdbg.debugger.stopping import Stop, is_at_prompt, stop_or_quit
+from distdbg.debugger.op_facts import CallFacts
+from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, stop_or_quit
 from distdbg.errors import (
     DistError,
     JobAborted,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _Key = tuple[bool, int, str]
 
 
-class Armed:
+class ArmedRule:
     """A rule, and how often it would have stopped so far."""
 
     def __init__(self, rule: Rule, is_own: bool) -> None:
@@ -72,7 +72,7 @@ class Armed:
 class Breaker:
     """Implements Stops; see distdbg/runtime/process/debugger_seam.py."""
 
-    def __init__(self, world: World, rank: int, stop: Stop | None = None) -> None:
+    def __init__(self, world: World, rank: int, stop: DebuggerOpener | None = None) -> None:
         self._world = world
         self._rank = rank
         self._stop = stop
@@ -81,10 +81,10 @@ class Breaker:
         self._generation = -1
         self._signal = SignalStop(self._stop_at_signal, rank)
         own = parse_rules(str(config.read_setting("DISTDBG_BREAK") or ""))
-        self._own = tuple(Armed(rule, True) for rule in own if rule.concerns(rank))
-        self._from_page: tuple[Armed, ...] = ()
+        self._own = tuple(ArmedRule(rule, True) for rule in own if rule.concerns(rank))
+        self._from_page: tuple[ArmedRule, ...] = ()
         #: All rules that concern this rank; replaced as a whole.
-        self.armed: tuple[Armed, ...] = ()
+        self.armed: tuple[ArmedRule, ...] = ()
         self.refresh()
 
     # ------------------------------------------------------------------------------- Stops
@@ -113,11 +113,11 @@ class Breaker:
                 self._generation = generation
                 known = {armed.key: armed for armed in self._from_page}
                 rules = [each for each in rules_from_page(text) if each.concerns(self._rank)]
-                fresh = [Armed(rule, False) for rule in rules]
+                fresh = [ArmedRule(rule, False) for rule in rules]
                 self._from_page = tuple(known.get(armed.key, armed) for armed in fresh)
             self._arm((*self._own, *self._from_page))
 
-    def _arm(self, armed: tuple[Armed, ...]) -> None:
+    def _arm(self, armed: tuple[ArmedRule, ...]) -> None:
         was_armed, self.armed = bool(self.armed), armed
         self._signal.listen(any(On.SIGNAL in each.rule.on for each in armed))
         if was_armed != bool(armed):
@@ -132,7 +132,7 @@ class Breaker:
 
     # -------------------------------------------------------------------------------- ops
 
-    def look_at(self, group: ProcessGroup, call: Call, seq: int) -> Looking:
+    def look_at(self, group: ProcessGroup, call: Call, seq: int) -> OpUnderRules:
         """Stop before the op, if a rule says so. What it returns is a block that carries out the op.
 
         An op may find other breakpoints armed once it is in the block, and is then looked at again: by
@@ -140,14 +140,14 @@ class Breaker:
         """
         if self._world.control.break_generation != self._generation:
             self.refresh()  # before what is inside notices: a rule that was cleared stops no more
-        facts = OpFacts(group, call, seq)
+        facts = CallFacts(group, call, seq)
         armed = self.armed
         if not is_at_prompt():
             self._stop_before(facts, call, group.rank(), armed)
-        return Looking(facts, frozenset([each.key for each in armed]), self._local)
+        return OpUnderRules(facts, frozenset([each.key for each in armed]), self._local)
 
     def _stop_before(
-        self, facts: OpFacts, call: Call, group_rank: int, armed: tuple[Armed, ...]
+        self, facts: CallFacts, call: Call, group_rank: int, armed: tuple[ArmedRule, ...]
     ) -> None:
         why = ""
         nonfinite: str | None = None
@@ -169,7 +169,7 @@ class Breaker:
         if why:
             stop_or_quit(self._world, why, stop=self._stop)
 
-    def stop_at_error(self, facts: OpFacts, error: DistError) -> None:
+    def stop_at_error(self, facts: CallFacts, error: DistError) -> None:
         """Stop at the error of an op before its program gets it, if a rule says so; once for each."""
         if is_at_prompt() or self._local.has_seen(error) or _is_background():
             return
@@ -194,7 +194,7 @@ class Breaker:
             stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})", stop=self._stop)
 
 
-class Looking:
+class OpUnderRules:
     """While an op is carried out that the rules with these keys have looked at.
 
     No generator: who stops before the op would find contextlib where it looks for the user's line.
@@ -202,13 +202,13 @@ class Looking:
 
     __slots__ = ("_before", "_keys", "_local", "facts")
 
-    def __init__(self, facts: OpFacts, keys: frozenset[_Key], local: _Local) -> None:
+    def __init__(self, facts: CallFacts, keys: frozenset[_Key], local: _Local) -> None:
         self.facts = facts
         self._keys = keys
         self._local = local
         self._before: frozenset[_Key] = frozenset()
 
-    def __enter__(self) -> OpFacts:
+    def __enter__(self) -> CallFacts:
         self._before = self._local.looked
         self._local.looked = self._before | self._keys
         return self.facts

@@ -15,18 +15,20 @@ from distdbg.ops.engine import Engine, Pending, await_end
 from distdbg.runtime.handles.waits import op_number
 
 if TYPE_CHECKING:
-    from distdbg.debugger.op_facts import OpFacts
+    from distdbg.debugger.op_facts import CallFacts
     from distdbg.runtime.groups.group import ProcessGroup
 
 
-class Rules(Protocol):
+class RankRules(Protocol):
     """The rules of the rank, as an op asks them (breaker.py)."""
 
-    def look_at(self, group: ProcessGroup, call: Call, seq: int) -> AbstractContextManager[OpFacts]:
+    def look_at(
+        self, group: ProcessGroup, call: Call, seq: int
+    ) -> AbstractContextManager[CallFacts]:
         """Stop before the op, if a rule says so. What it returns is a block that carries out the op."""
         ...
 
-    def stop_at_error(self, facts: OpFacts, error: DistError) -> None:
+    def stop_at_error(self, facts: CallFacts, error: DistError) -> None:
         """Stop at the error of an op before its program gets it, if a rule says so."""
         ...
 
@@ -34,7 +36,7 @@ class Rules(Protocol):
 class BreakingEngine:
     """Implements Engine around another one; see distdbg/ops/engine.py."""
 
-    def __init__(self, inner: Engine, group: ProcessGroup, rules: Rules) -> None:
+    def __init__(self, inner: Engine, group: ProcessGroup, rules: RankRules) -> None:
         self.inner = inner
         self._group = group
         self._rules = rules
@@ -89,7 +91,7 @@ class BreakingPending:
 
     __slots__ = ("_facts", "_inner", "_rules")
 
-    def __init__(self, inner: Pending, facts: OpFacts, rules: Rules) -> None:
+    def __init__(self, inner: Pending, facts: CallFacts, rules: RankRules) -> None:
         self._inner = inner
         self._facts = facts
         self._rules = rules

@@ -26,7 +26,7 @@ from typing import Any, Final
 from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.outcome import LIMIT_S
 from distdbg.debugger.session import Outcome, served
-from distdbg.debugger.stopping import Stop, open_prompt
+from distdbg.debugger.stopping import DebuggerOpener, open_prompt
 from distdbg.errors import (
     DebuggerQuit,
     DistError,
@@ -86,7 +86,7 @@ def run_breakpoint(
     skip: int,
     timeout_s: float,
     frame: FrameType,
-    stop: Stop | None = None,
+    stop: DebuggerOpener | None = None,
 ) -> None:
     """Carry it out for one rank that has come to it at `frame`."""
     group = world.require_default()
@@ -106,7 +106,7 @@ def run_breakpoint(
     _Meeting(group, ranks, own.count, timeout_s, frame).come(stop)
 
 
-def open_here(frame: FrameType, stop: Stop | None = None) -> None:
+def open_here(frame: FrameType, stop: DebuggerOpener | None = None) -> None:
     """What Python's own `breakpoint()` does in a rank that has no terminal."""
     if open_prompt("breakpoint()", frame=frame, limit_s=None, by=stop) is Outcome.QUIT:
         raise bdb.BdbQuit
@@ -159,7 +159,7 @@ class _Meeting:
         self._started = time.monotonic()
         self._op = f"breakpoint #{seq} at {self._site}"
 
-    def come(self, stop: Stop | None) -> None:
+    def come(self, stop: DebuggerOpener | None) -> None:
         """Stop or wait, and raise what all ranks raise when it did not end well."""
         said = json.dumps(self._ranks)
         first = self._store.compare_set(self._key("who"), "", said).decode()
@@ -184,7 +184,7 @@ class _Meeting:
             if public is not None:
                 raise public
 
-    def _stop(self, stop: Stop | None) -> None:
+    def _stop(self, stop: DebuggerOpener | None) -> None:
         quit_ = {"how": "quit", "rank": self._rank, "site": self._site}
         try:
             outcome = open_prompt(

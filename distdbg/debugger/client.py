@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from distdbg.debugger import protocol
-from distdbg.debugger.protocol import BadLine, Words
+from distdbg.debugger.protocol import MalformedLine, Words
 from distdbg.errors import ConfigError, DistNetworkError
 from distdbg.record.durations import duration_text
 
@@ -85,11 +85,11 @@ class DebugClient:
             self._inbox += data
             try:
                 self._lines = protocol.cut_lines(self._inbox)
-            except BadLine as error:
+            except MalformedLine as error:
                 raise DistNetworkError(f"rank {self._name} reports {error}") from None
         try:
             return protocol.decode(self._lines.pop(0))
-        except BadLine as error:
+        except MalformedLine as error:
             raise DistNetworkError(f"rank {self._name} reports {error}") from None
 
     def evaluate(self, expression: str, timeout_s: float) -> dict[str, str]:

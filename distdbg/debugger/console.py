@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 from distdbg import config
-from distdbg.debugger.desk import Desk, Expired
-from distdbg.debugger.given_input import Given, given, is_by_our_launcher, turn
+from distdbg.debugger.desk import PromptExpired, PromptInput
+from distdbg.debugger.given_input import InputSource, given, is_by_our_launcher, turn
 from distdbg.debugger.keyboard import Complete, editing
 
 #: Threads of one process take turns at its terminal.
@@ -22,7 +22,7 @@ _TURN: Final = threading.RLock()
 _LOOK_S: Final = 0.25
 
 
-class Console(Protocol):
+class DebugConsole(Protocol):
     """One place to type at."""
 
     def ask(
@@ -43,7 +43,7 @@ class Console(Protocol):
 class DeskConsole:
     """At a client, whoever it is."""
 
-    def __init__(self, desk: Desk, check: Callable[[], bool]) -> None:
+    def __init__(self, desk: PromptInput, check: Callable[[], bool]) -> None:
         self._desk = desk
         self._check = check
 
@@ -93,7 +93,7 @@ class OwnTerminal:
                     return
         finally:
             self._prompt = ""
-        raise Expired
+        raise PromptExpired
 
     def notify(self, text: str) -> None:
         self.write(f"\r\x1b[K{text}{self._prompt}")
@@ -127,7 +127,7 @@ def _open_terminal() -> int | None:
     try:
         fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        if is_by_our_launcher() or given() is not Given.TERMINAL:
+        if is_by_our_launcher() or given() is not InputSource.TERMINAL:
             return None
         with suppress(OSError):
             return os.open(os.ttyname(0), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -146,7 +146,7 @@ def nobody_types() -> bool:
     fd = _open_terminal()
     if fd is not None:
         os.close(fd)
-    return fd is None and given() is Given.NOTHING
+    return fd is None and given() is InputSource.NOTHING
 
 
 @contextmanager

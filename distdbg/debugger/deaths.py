@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from distdbg.debugger.desk import Desk
+from distdbg.debugger.desk import PromptInput
 from distdbg.record.durations import age_text
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.printable import printable
@@ -25,7 +25,7 @@ class Deaths:
         self._told: set[tuple[int, int]] = set()
         self._next_s = 0.0
 
-    def show(self, desk: Desk, notify: Callable[[str], None]) -> None:
+    def show(self, desk: PromptInput, notify: Callable[[str], None]) -> None:
         """Those that are new, if it is time to look and somebody is there, whom a line can be shown."""
         is_there = desk.mode == "line" and (bool(desk.client) or desk.has_own_terminal)
         if is_there and (text := self.read(time.monotonic())):

@@ -23,11 +23,11 @@ from distdbg.debugger.protocol import Words
 _SLICE_S: Final = 0.25
 
 
-class Expired(BaseException):
+class PromptExpired(BaseException):
     """Nobody has said what to do in time. No Exception, so that no code on the way takes it for one."""
 
 
-class Interrupted(BaseException):
+class PromptInterrupted(BaseException):
     """SIGINT came while nothing was carried out: whoever sent it wants the rank, not what was typed.
 
     pdb takes a KeyboardInterrupt for the latter, and asks again.
@@ -35,14 +35,14 @@ class Interrupted(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TypedLine:
     """Something typed at the prompt."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Completing:
+class CompletionRequest:
     """What readline asks: text, line, begin, end."""
 
     text: str
@@ -53,14 +53,14 @@ class Completing:
     """How often completions had been given up when this one was asked for."""
 
 
-class Attached:
+class ClientsChanged:
     """Somebody has come or left."""
 
 
-Item = Line | Completing | Attached
+Item = TypedLine | CompletionRequest | ClientsChanged
 
 
-class Desk:
+class PromptInput:
     """One rank's; lives as long as it can be reached."""
 
     def __init__(self, rank: int, run: str, *, is_debuggable: bool = False) -> None:
@@ -107,7 +107,7 @@ class Desk:
 
     def put_completion(self, text: str, line: str, begin: int, end: int) -> None:
         """Ask the rank's thread what fits there."""
-        self._inbox.put(Completing(text, line, begin, end, self._turn))
+        self._inbox.put(CompletionRequest(text, line, begin, end, self._turn))
 
     def give_up_completions(self) -> None:
         """Nobody waits any more for those asked for so far."""
@@ -118,7 +118,7 @@ class Desk:
         self.post = post
         self.client = name
         self._visits += 1
-        self._inbox.put(Attached())
+        self._inbox.put(ClientsChanged())
         self.on_attached()
 
     def leave(self) -> None:
@@ -126,7 +126,7 @@ class Desk:
         self.client = ""
         self.post = None
         self.give_up_completions()
-        self._inbox.put(Attached())
+        self._inbox.put(ClientsChanged())
         self.on_left()
 
     # ------------------------------------------------------------------ by the rank's thread
@@ -174,7 +174,7 @@ class Desk:
                 return False
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise Expired
+                raise PromptExpired
             with suppress(queue.Empty):
                 self._inbox.get(timeout=min(left_s, _SLICE_S))
         return True
@@ -202,20 +202,20 @@ class Desk:
                     return None
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    raise Expired
+                    raise PromptExpired
                 try:
                     item = self._inbox.get(timeout=min(left_s, _SLICE_S))
                 except queue.Empty:
                     continue
                 match item:
-                    case Line(text):
+                    case TypedLine(text):
                         return text
-                    case Completing(text, line, begin, end, turn):
+                    case CompletionRequest(text, line, begin, end, turn):
                         self._turn_in_work = turn
                         found = complete(text, line, begin, end)
                         if self.is_completion_wanted:
                             self.send({"completions": found})
-                    case Attached():
+                    case ClientsChanged():
                         if self._greet(greet):
                             self.send({"prompt": prompt})
         finally:

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from typing import Final
 
-from distdbg.debugger.desk import Desk, Line
+from distdbg.debugger.desk import PromptInput, TypedLine
 from distdbg.debugger.protocol import Words
 
 #: The client's name.
@@ -33,7 +33,7 @@ _STDOUT: Final = 1
 _LOOK_S: Final = 0.05
 
 
-class Given(Enum):
+class InputSource(Enum):
     """What stdin is."""
 
     TERMINAL = auto()
@@ -41,28 +41,28 @@ class Given(Enum):
     NOTHING = auto()
 
 
-def given(fd: int = _STDIN) -> Given:
+def given(fd: int = _STDIN) -> InputSource:
     """What stdin is now: lines that have all been read are nothing."""
     if fd == _STDIN and sys.__stdin__ is None:
         return (
-            Given.NOTHING
+            InputSource.NOTHING
         )  # it was closed at the start: what has the number now is something else
     try:
         facts = os.fstat(fd)
         if os.isatty(fd):
-            return Given.TERMINAL
+            return InputSource.TERMINAL
         if stat.S_ISREG(facts.st_mode):
             is_left = os.lseek(fd, 0, os.SEEK_CUR) < facts.st_size
-            return Given.LINES if is_left else Given.NOTHING
+            return InputSource.LINES if is_left else InputSource.NOTHING
     except OSError:  # closed
-        return Given.NOTHING
+        return InputSource.NOTHING
     if not stat.S_ISFIFO(facts.st_mode) and not stat.S_ISSOCK(facts.st_mode):
-        return Given.NOTHING  # /dev/null
+        return InputSource.NOTHING  # /dev/null
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     events = dict(poll.poll(0)).get(fd, 0)
     is_ended = events & (select.POLLHUP | select.POLLERR) and not events & select.POLLIN
-    return Given.NOTHING if is_ended else Given.LINES
+    return InputSource.NOTHING if is_ended else InputSource.LINES
 
 
 def is_by_our_launcher() -> bool:
@@ -110,9 +110,11 @@ def _opened_anew(fd: int) -> Iterator[int]:
 
 
 @contextmanager
-def typing_lines(desk: Desk, is_wanted: bool) -> Iterator[None]:
+def typing_lines(desk: PromptInput, is_wanted: bool) -> Iterator[None]:
     """In this block the lines that the rank was given are typed at its prompt, until a client attaches."""
-    reader = LineReader(desk) if is_wanted and not desk.client and given() is Given.LINES else None
+    reader = (
+        LineReader(desk) if is_wanted and not desk.client and given() is InputSource.LINES else None
+    )
     try:
         yield
     finally:
@@ -130,7 +132,7 @@ class LineReader:
     When the lines end, the rank goes on.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: PromptInput) -> None:
         """Attach, before the rank is at its prompt."""
         self._desk = desk
         self._said: queue.SimpleQueue[Words | None] = queue.SimpleQueue()
@@ -167,7 +169,7 @@ class LineReader:
                     line = self._read()
                     if line is not None:
                         _show(f"{line}\n")
-                        self._desk.put(Line(line))
+                        self._desk.put(TypedLine(line))
 
     def _look(self) -> None:
         if self._is_closing:

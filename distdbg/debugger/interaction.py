@@ -44,7 +44,7 @@ _AGAIN_S: Final = 0.3
 _CTRL_C: Final = "ctrl-c"
 
 
-class Ended(Exception):
+class SessionEnded(Exception):
     """There is nothing more to say to this rank; says why."""
 
 
@@ -93,7 +93,7 @@ class _Interaction:
             ):
                 self._client.send({"attach": f"{_who()}, process {os.getpid()}", **_size()})
                 self._watch()
-        except Ended as over:
+        except SessionEnded as over:
             return str(over)
         finally:
             self._client.close()
@@ -244,7 +244,7 @@ class _Interaction:
     def _leave(self, why: str) -> None:
         with suppress(DistNetworkError):
             self._client.send({"detach": True})
-        raise Ended(why)
+        raise SessionEnded(why)
 
     # ---------------------------------------------------------------- lines
 
@@ -375,7 +375,7 @@ def _size() -> Words:
 
 def _end(words: Words) -> Exception:
     why = str(words["ended"])
-    return UsageError(why) if words.get("refused") else Ended(why)
+    return UsageError(why) if words.get("refused") else SessionEnded(why)
 
 
 def _who() -> str:

@@ -104,7 +104,7 @@ def raise_in(thread: int, error: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
-class Chase:
+class RankInterrupter:
     """Tries to stop a rank until it has stopped or nobody wants it any more; a thread for that time."""
 
     def __init__(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from distdbg.debugger.stopping import Stop, is_at_prompt, open_prompt, rank_of
+from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, open_prompt, rank_of
 from distdbg.errors import CollectiveError, DebuggerQuit, JobAborted, PeerLost, format_error
 from distdbg.log.logs import get_logger
 from distdbg.record.printable import shorten
@@ -43,7 +43,7 @@ def hold_uncaught() -> None:
         sys.excepthook = HoldingHook(sys.excepthook)
 
 
-def hold(error: BaseException, stop: Stop | None = None) -> bool:
+def hold(error: BaseException, stop: DebuggerOpener | None = None) -> bool:
     """Open the debugger where `error` was raised; whether it did. Each exception is held once."""
     world = current()
     if world.default is None or is_at_prompt() or not is_own(error) or hasattr(error, _MARK):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
 
 
-class OpFacts:
+class CallFacts:
     """Implements Facts (distdbg/control/breakpoints.py) for one call."""
 
     def __init__(self, group: ProcessGroup, call: Call, seq: int) -> None:

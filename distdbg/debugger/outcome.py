@@ -11,7 +11,7 @@ from distdbg.errors import DebuggerQuit
 LIMIT_S: Final = 3600.0
 
 
-class Outcome(StrEnum):
+class StopOutcome(StrEnum):
     """How a stop ended."""
 
     CONTINUED = "continued"

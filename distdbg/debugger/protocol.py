@@ -36,7 +36,7 @@ MOST_TEXT: Final = 1 << 16
 Words = dict[str, Any]
 
 
-class BadLine(Exception):
+class MalformedLine(Exception):
     """A line that is none of these."""
 
 
@@ -76,9 +76,9 @@ def decode(line: bytes) -> Words:
     try:
         words = json.loads(line)
     except (ValueError, RecursionError):
-        raise BadLine("not a line of JSON") from None
+        raise MalformedLine("not a line of JSON") from None
     if not isinstance(words, dict):
-        raise BadLine("not an object")
+        raise MalformedLine("not an object")
     return words
 
 
@@ -86,7 +86,7 @@ def cut_lines(inbox: bytearray) -> list[bytes]:
     """Take the whole lines out of what has come; BadLine when one is longer than any may be."""
     *lines, rest = inbox.split(b"\n")
     if len(rest) > MOST_LINE_NBYTES or any(len(line) > MOST_LINE_NBYTES for line in lines):
-        raise BadLine(f"a line of more than {MOST_LINE_NBYTES} bytes")
+        raise MalformedLine(f"a line of more than {MOST_LINE_NBYTES} bytes")
     inbox[:] = rest
     return [bytes(line) for line in lines if line.strip()]
 
@@ -99,11 +99,11 @@ def text_lines(text: str) -> list[Words]:
 def from_base64(text: object) -> bytes:
     """BadLine for what is none."""
     if not isinstance(text, str):
-        raise BadLine("'bytes' is no text")
+        raise MalformedLine("'bytes' is no text")
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        raise BadLine("'bytes' is not base64") from None
+        raise MalformedLine("'bytes' is not base64") from None
 
 
 def to_base64(data: bytes) -> str:
@@ -118,7 +118,7 @@ def read_size(value: object) -> tuple[int, int]:
         and all(type(one) is int and 0 < one < 10_000 for one in value)
     ):
         return value[0], value[1]
-    raise BadLine("'size' is [rows, columns]")
+    raise MalformedLine("'size' is [rows, columns]")
 
 
 def read_completion(value: object) -> tuple[str, str, int, int]:
@@ -126,4 +126,4 @@ def read_completion(value: object) -> tuple[str, str, int, int]:
     match value:
         case [str(text), str(line), int(begin), int(end)]:
             return text, line, begin, end
-    raise BadLine("'complete' is [text, line, begin, end]")
+    raise MalformedLine("'complete' is [text, line, begin, end]")

@@ -25,16 +25,16 @@ from typing import Any
 
 from distdbg import config
 from distdbg.debugger.announce import announce, say
-from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
+from distdbg.debugger.console import DebugConsole, DeskConsole, OwnTerminal, at_own_terminal
 from distdbg.debugger.deaths import Deaths
-from distdbg.debugger.desk import Desk, Expired, Interrupted, not_debuggable
+from distdbg.debugger.desk import PromptExpired, PromptInput, PromptInterrupted, not_debuggable
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
 from distdbg.debugger.frames import program_frame, site_at, stop_place, user_frame
 from distdbg.debugger.given_input import typing_lines
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
-from distdbg.debugger.outcome import Outcome, quit_error
+from distdbg.debugger.outcome import StopOutcome, quit_error
 from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import server
 from distdbg.debugger.stop_op import StopOp
@@ -48,13 +48,13 @@ from distdbg.runtime.process.world import World
 _LAST_WORDS_S = 1.0
 
 
-class Session:
+class DebugSession:
     """The debugger of one rank, whether it is stopped or not."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.rank = rank_of(world)
-        self.desk = Desk(
+        self.desk = PromptInput(
             self.rank,
             run_of(world),
             is_debuggable=bool(config.read_setting("DISTDBG_DEBUGGABLE")),
@@ -78,7 +78,7 @@ class Session:
         self._tracer_before: Any = None
         self._deaths = Deaths(self.rank, lambda: world.run_folder)
         # What follows is there while it is stopped.
-        self._console: Console | None = None
+        self._console: DebugConsole | None = None
         self._terminal: ClientTerminal | None = None
         self._stopper = Stopper(
             self.desk,
@@ -147,27 +147,27 @@ class Session:
         told: BaseException | None = None,
         limit_s: float,
         is_breakpoint: bool = True,
-    ) -> Outcome:
+    ) -> StopOutcome:
         """Open a prompt; see `stop_here`."""
         if self.is_stopped:
-            return Outcome.CONTINUED  # of a statement that was typed at the prompt
+            return StopOutcome.CONTINUED  # of a statement that was typed at the prompt
         tracer = sys.gettrace()
         sys.settrace(None)  # not in our own code
         if not self._is_begun:
             self._tracer_before = tracer
             if not self._begin(is_breakpoint):
                 self._finish(frame)
-                return Outcome.CONTINUED
+                return StopOutcome.CONTINUED
         self._prepare(frame)
         self._is_over = False
         if told is not None:
             self._first_words += f"{format_error(told)}\n"
         trace = None if error is None else error.__traceback__
-        outcome = Outcome.EXPIRED
+        outcome = StopOutcome.EXPIRED
         is_traced = False
         try:
             outcome = self._sit(why, frame, trace, limit_s)
-            is_traced = outcome is Outcome.CONTINUED and trace is None and self._is_needed
+            is_traced = outcome is StopOutcome.CONTINUED and trace is None and self._is_needed
         finally:
             if is_traced:
                 self._start_tracing(frame)
@@ -248,13 +248,13 @@ class Session:
         assert pdb is not None  # it calls
         number = pdb.take_breakpoint()
         why = f"pdb's breakpoint {number}" if number else "step"
-        outcome = Outcome.EXPIRED
+        outcome = StopOutcome.EXPIRED
         try:
             outcome = self._sit(why, frame, None, None, trace)
         finally:
-            if outcome is not Outcome.CONTINUED or not pdb.is_tracing_needed:
+            if outcome is not StopOutcome.CONTINUED or not pdb.is_tracing_needed:
                 self._finish(frame)
-                pdb.quitting = outcome is Outcome.QUIT and self._is_breakpoint
+                pdb.quitting = outcome is StopOutcome.QUIT and self._is_breakpoint
 
     def _around_foreign(self, show: Callable[[], Any]) -> Any:
         """What a debugger that is not ours calls for each of its prompts."""
@@ -278,7 +278,7 @@ class Session:
         trace: TracebackType | None,
         limit_s: float | None,
         passing: TracebackType | None = None,
-    ) -> Outcome:
+    ) -> StopOutcome:
         """One stop at the prompt. `passing`: an exception that pdb has stopped at on its way."""
         if limit_s is not None:
             self._deadline = time.monotonic() + limit_s
@@ -296,10 +296,10 @@ class Session:
                 self._fall_back(str(error))
                 self._prepare(frame)
                 return self._sit_over(why, frame, trace, show)
-        except Expired:
+        except PromptExpired:
             say(self.rank, "no client continued it in time; it continues by itself")
-            return Outcome.EXPIRED
-        except Interrupted:
+            return StopOutcome.EXPIRED
+        except PromptInterrupted:
             raise KeyboardInterrupt from None
 
     def _show_foreign(
@@ -320,13 +320,13 @@ class Session:
         frame: FrameType,
         trace: TracebackType | None,
         show: Callable[[], Any],
-    ) -> Outcome:
+    ) -> StopOutcome:
         """Record it, hold the clock, see that somebody can come, and show the prompt."""
         place = stop_place(frame, trace)
         site = self._last_site = site_at(*place)
         with at_own_terminal(self._tell_deaths) as own:
             if own is None and not self._open():
-                return Outcome.UNREACHABLE
+                return StopOutcome.UNREACHABLE
             self._console = own or DeskConsole(self.desk, self._is_staying)
             self.desk.has_own_terminal = own is not None
             self.desk.mode = "line" if self._foreign is None else "terminal"
@@ -347,7 +347,7 @@ class Session:
 
     def _prompt(
         self, why: str, site: str, own: OwnTerminal | None, show: Callable[[], Any]
-    ) -> Outcome:
+    ) -> StopOutcome:
         with self._world.control.held(self.rank):
             self.desk.begin(why, site)
             try:
@@ -358,12 +358,12 @@ class Session:
                     if is_staying:
                         show()
             except bdb.BdbQuit:
-                return Outcome.QUIT
+                return StopOutcome.QUIT
             finally:
                 self.desk.end(is_traced=self._is_needed)
         foreign = self._foreign.debugger if self._foreign is not None else None
         quits = foreign.quitting if foreign else self._pdb is not None and self._pdb.quitting
-        return Outcome.QUIT if quits else Outcome.CONTINUED
+        return StopOutcome.QUIT if quits else StopOutcome.CONTINUED
 
     @contextmanager
     def _over_terminal(self, own: OwnTerminal | None) -> Iterator[bool]:
@@ -393,7 +393,7 @@ class Session:
         except KeyboardInterrupt:
             if self.desk.has_own_terminal or pdb.is_executing:
                 raise  # Ctrl-C of who types there
-            raise Interrupted from None
+            raise PromptInterrupted from None
 
     def _write(self, text: str) -> None:
         if self._console is not None:

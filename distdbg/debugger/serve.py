@@ -23,10 +23,10 @@ from typing import Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Desk, Line, not_debuggable
+from distdbg.debugger.desk import PromptInput, TypedLine, not_debuggable
 from distdbg.debugger.evaluate import shorten
 from distdbg.debugger.evaluation import Evaluation
-from distdbg.debugger.protocol import BadLine, Words
+from distdbg.debugger.protocol import MalformedLine, Words
 
 MOST_CLIENTS: Final = 32
 #: What a client may leave unread, and for how long a rank that prints waits for it to read.
@@ -49,7 +49,7 @@ def socket_name(rank: int | str) -> str:
 class Caller:
     """One connection."""
 
-    def __init__(self, sock: socket.socket, place: Place) -> None:
+    def __init__(self, sock: socket.socket, place: RankSocket) -> None:
         self.socket = sock
         self.place = place
         self.name = ""
@@ -62,11 +62,11 @@ class Caller:
         self.evaluations: set[Evaluation] = set()
 
 
-class Place:
+class RankSocket:
     """One rank's socket."""
 
     def __init__(
-        self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate
+        self, desk: PromptInput, path: Path, listening: socket.socket, evaluate: Evaluate
     ) -> None:
         self.desk = desk
         self.path = path
@@ -77,7 +77,7 @@ class Place:
         self.evaluations = 0
 
 
-class Server:
+class PromptServer:
     """One per process, made with the first rank that needs it."""
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class Server:
         self._lock = threading.RLock()
         """Protects what follows and the outboxes."""
         self._drained = threading.Condition(self._lock)
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, RankSocket] = {}
         self._callers: set[Caller] = set()
-        self._closing: list[Place] = []
+        self._closing: list[RankSocket] = []
         self._thread: threading.Thread | None = None
         # What follows is there as long as the thread is.
         self._woken: socket.socket
@@ -96,12 +96,12 @@ class Server:
 
     # ------------------------------------------------------------------------- from ranks' threads
 
-    def open(self, desk: Desk, folder: Path, evaluate: Evaluate) -> None:
+    def open(self, desk: PromptInput, folder: Path, evaluate: Evaluate) -> None:
         """Let clients come to this rank; ConfigError when its socket cannot be made."""
         path = folder / socket_name(desk.rank)
         listening = sockets.listen(path)
         with self._lock:
-            place = self._places[desk.rank] = Place(desk, path, listening, evaluate)
+            place = self._places[desk.rank] = RankSocket(desk, path, listening, evaluate)
             for caller in self._callers:
                 if caller.place.desk is desk:  # they have stayed while there was no socket
                     if caller.place.attached is caller:
@@ -119,7 +119,7 @@ class Server:
                 self._thread.start()
         self._wake_up()
 
-    def close(self, desk: Desk) -> None:
+    def close(self, desk: PromptInput) -> None:
         """No new client comes to this rank; one that is attached stays until it leaves, or is told."""
         with self._lock:
             place = self._places.pop(desk.rank, None)
@@ -129,7 +129,7 @@ class Server:
             self._closing.append(place)
         self._wake_up()
 
-    def end(self, desk: Desk, why: str) -> None:
+    def end(self, desk: PromptInput, why: str) -> None:
         """Say to all clients of this rank why there is nothing more, and drop them."""
         with self._lock:
             for caller in list(self._callers):
@@ -138,7 +138,7 @@ class Server:
                     caller.is_leaving = True
         self.close(desk)
 
-    def detach(self, desk: Desk) -> None:
+    def detach(self, desk: PromptInput) -> None:
         """Let go of the client that is attached."""
         with self._lock:
             for caller in list(self._callers):
@@ -148,12 +148,12 @@ class Server:
                     self._let_go(caller)
         self._wake_up()
 
-    def is_open(self, desk: Desk) -> bool:
+    def is_open(self, desk: PromptInput) -> bool:
         with self._lock:
             place = self._places.get(desk.rank)
             return place is not None and place.desk is desk
 
-    def settle(self, desk: Desk, limit_s: float) -> None:
+    def settle(self, desk: PromptInput, limit_s: float) -> None:
         """Wait until the clients of this rank have read what was said to them, at most so long.
 
         With the last rank the thread is gone as well.
@@ -183,7 +183,7 @@ class Server:
                     if key.fileobj is self._woken:
                         with suppress(BlockingIOError):
                             self._woken.recv(4096)
-                    elif isinstance(key.data, Place):
+                    elif isinstance(key.data, RankSocket):
                         self._accept(key.data)
                     elif isinstance(key.data, Caller):
                         if events & selectors.EVENT_WRITE:
@@ -216,7 +216,7 @@ class Server:
             place.listening.close()
         self._closing.clear()
 
-    def _accept(self, place: Place) -> None:
+    def _accept(self, place: RankSocket) -> None:
         try:
             sock, _ = place.listening.accept()
         except OSError:
@@ -262,7 +262,7 @@ class Server:
                 self._take(caller, protocol.decode(line))
                 if caller.is_leaving or caller.is_gone:
                     return
-        except BadLine as error:
+        except MalformedLine as error:
             self._refuse(caller, f"this is not the protocol of the debugger: {error}")
 
     # ------------------------------------------------------------------------- what clients say
@@ -283,7 +283,7 @@ class Server:
                     pass  # done
                 case {"line": str(text)}:
                     if desk.is_stopped:
-                        desk.put(Line(text))
+                        desk.put(TypedLine(text))
                 case {"complete": value}:
                     completion = protocol.read_completion(value)
                     if desk.is_waiting:
@@ -299,7 +299,9 @@ class Server:
                 case {"size": value}:
                     self._resize(desk, value)
                 case _:
-                    raise BadLine(f"unknown words {shorten(', '.join(map(str, words)), 80)!r}")
+                    raise MalformedLine(
+                        f"unknown words {shorten(', '.join(map(str, words)), 80)!r}"
+                    )
 
     def _attach(self, caller: Caller, words: Words) -> bool:
         place, desk = caller.place, caller.place.desk
@@ -324,7 +326,7 @@ class Server:
             return True
         return False
 
-    def _resize(self, desk: Desk, value: object) -> None:
+    def _resize(self, desk: PromptInput, value: object) -> None:
         desk.size = protocol.read_size(value)
         if desk.take_size is not None:
             desk.take_size(*desk.size)
@@ -336,7 +338,7 @@ class Server:
         elif desk.has_own_terminal or desk.mode != "line":
             self._refuse(caller, f"rank {desk.rank} is continued where its debugger is shown")
         else:
-            desk.put(Line("continue"))
+            desk.put(TypedLine("continue"))
             self._send(caller, {"running": True})
 
     def _evaluate(self, caller: Caller, words: Words) -> None:
@@ -347,7 +349,7 @@ class Server:
             or not isinstance(id_, (int, str))
             or not isinstance(expression, str)
         ):
-            raise BadLine("'eval' needs an 'id' and is a text")
+            raise MalformedLine("'eval' needs an 'id' and is a text")
         if not desk.is_stopped and not desk.is_debuggable:
             self._send(caller, {"id": id_, "error": not_debuggable(desk.rank)})
             return
@@ -461,10 +463,10 @@ class Server:
             self.settle(desk, _LAST_WORDS_S)
 
 
-def server() -> Server:
+def server() -> PromptServer:
     """The server of this process."""
     if not _here:
-        _here.append(Server())
+        _here.append(PromptServer())
         if len(_registered) == 0:
             _registered.append(True)
             os.register_at_fork(after_in_child=_forget)
@@ -473,7 +475,7 @@ def server() -> Server:
 
 
 #: What belongs to the process and not to a rank; a fork has none.
-_here: list[Server] = []
+_here: list[PromptServer] = []
 _registered: list[bool] = []
 
 
@@ -487,7 +489,7 @@ def _remove_all() -> None:
         one.remove_all()
 
 
-def _remove(place: Place) -> None:
+def _remove(place: RankSocket) -> None:
     with suppress(OSError):
         if place.path.stat().st_ino == place.inode:  # else another process has taken it
             place.path.unlink()

@@ -13,11 +13,11 @@ from distdbg.debugger.announce import say_passed
 from distdbg.debugger.console import nobody_types
 from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.identity import rank_of
-from distdbg.debugger.outcome import LIMIT_S, Outcome
-from distdbg.debugger.rank_session import Session
+from distdbg.debugger.outcome import LIMIT_S, StopOutcome
+from distdbg.debugger.rank_session import DebugSession
 from distdbg.runtime.process.world import World, current
 
-__all__ = ["Outcome", "leave_rank", "serve_rank", "served", "session_of", "stop_here"]
+__all__ = ["StopOutcome", "leave_rank", "serve_rank", "served", "session_of", "stop_here"]
 
 
 def stop_here(
@@ -26,7 +26,7 @@ def stop_here(
     frame: FrameType | None = None,
     error: BaseException | None = None,
     limit_s: float | None = LIMIT_S,
-) -> Outcome:
+) -> StopOutcome:
     """Open the debugger in this thread, at `frame`; else where `error` was raised, or at the user's frame.
 
     With both, `error` is only told: it has not come to the frame, which runs still.
@@ -42,17 +42,17 @@ def stop_here(
     if limit_s is None:
         if nobody_types():
             say_passed(rank_of(current()), why, site_of(frame))
-            return Outcome.UNREACHABLE
+            return StopOutcome.UNREACHABLE
         limit_s = LIMIT_S
     return session_of(current()).stop(why, frame=frame, error=raised, told=told, limit_s=limit_s)
 
 
-def session_of(world: World) -> Session:
+def session_of(world: World) -> DebugSession:
     """The debugger of a rank; made when it is first asked for."""
     with _LOCK:
         session = _sessions.get(world)
         if session is None:
-            session = _sessions[world] = Session(world)
+            session = _sessions[world] = DebugSession(world)
         return session
 
 
@@ -84,4 +84,4 @@ def leave_rank(world: World) -> None:
 
 
 _LOCK = threading.Lock()  # protects the next
-_sessions: WeakKeyDictionary[World, Session] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[World, DebugSession] = WeakKeyDictionary()

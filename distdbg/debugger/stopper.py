@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from distdbg.debugger.desk import Desk
-from distdbg.debugger.interrupt import Chase, MainThreadSignal, at_next_op, is_at_console
+from distdbg.debugger.desk import PromptInput
+from distdbg.debugger.interrupt import MainThreadSignal, RankInterrupter, at_next_op, is_at_console
 
 
 class Stopper:
@@ -17,7 +17,7 @@ class Stopper:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: PromptInput,
         *,
         groups: Callable[[], list[Any]],
         on_signal: Callable[[FrameType | None], None],
@@ -34,10 +34,10 @@ class Stopper:
         self.thread = threading.get_ident()
         self._signal: MainThreadSignal | None = None
         self._no_signal = ""
-        self._chase: Chase | None = None
-        self._last_chase: Chase | None = None
+        self._chase: RankInterrupter | None = None
+        self._last_chase: RankInterrupter | None = None
         #: Of what was typed, until the handler has run.
-        self._break: Chase | None = None
+        self._break: RankInterrupter | None = None
         self._forget_next_op: Callable[[], None] = lambda: None
 
     @property
@@ -75,7 +75,7 @@ class Stopper:
         if self._signal is None or not self._signal.is_there:
             self._desk.write(f"*** it cannot be interrupted: {self._why_no_signal}\n")
         elif self._break is None:
-            self._break = chase = Chase(
+            self._break = chase = RankInterrupter(
                 rank=self._desk.rank, thread=self.thread, say=self._desk.write
             )
             chase.begin(self._signal.send, by_signal=True)
@@ -104,7 +104,7 @@ class Stopper:
         """Stop the rank, however long it takes; from any thread."""
         if self._chase is not None:
             return
-        chase = Chase(rank=self._desk.rank, thread=self.thread, say=self._desk.write)
+        chase = RankInterrupter(rank=self._desk.rank, thread=self.thread, say=self._desk.write)
         self._chase = self._last_chase = chase
         if self._signal is not None and self._signal.is_there:
             chase.begin(self._signal.send, by_signal=True)

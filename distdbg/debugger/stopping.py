@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = get_logger("debugger")
 
 
-class Stop(Protocol):
+class DebuggerOpener(Protocol):
     """What opens the debugger: `session.stop_here`, or another in its place."""
 
     def __call__(
@@ -60,7 +60,7 @@ def open_prompt(
     frame: FrameType | None = None,
     error: BaseException | None = None,
     limit_s: float | None = LIMIT_S,
-    by: Stop | None = None,
+    by: DebuggerOpener | None = None,
 ) -> Outcome:
     """Open the debugger in this thread; returns when the rank may go on.
 
@@ -76,7 +76,7 @@ def stop_or_quit(
     *,
     frame: FrameType | None = None,
     error: BaseException | None = None,
-    stop: Stop | None = None,
+    stop: DebuggerOpener | None = None,
 ) -> None:
     """Stop in an op or at its error; DebuggerQuit when the user wants this rank to go no further.
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Desk, Expired
+from distdbg.debugger.desk import PromptExpired, PromptInput
 from distdbg.errors import DistError
 
 #: How much of what was shown a client sees that comes later.
@@ -39,7 +39,7 @@ ONE_AT_A_TIME: Final = threading.RLock()
 class ClientTerminal:
     """A pty whose other side is the client of a desk."""
 
-    def __init__(self, desk: Desk, deadline: float, is_staying: Callable[[], bool]) -> None:
+    def __init__(self, desk: PromptInput, deadline: float, is_staying: Callable[[], bool]) -> None:
         """It hangs up after `deadline`, or when the rank need not stay: then its input ends."""
         self._desk = desk
         self._deadline = deadline
@@ -154,7 +154,7 @@ class ClientTerminal:
 
 @contextmanager
 def client_terminal(
-    desk: Desk, deadline: float, is_staying: Callable[[], bool]
+    desk: PromptInput, deadline: float, is_staying: Callable[[], bool]
 ) -> Iterator[ClientTerminal | None]:
     """In this block the process's streams are seen by the client of the desk, who is waited for.
 
@@ -172,7 +172,7 @@ def client_terminal(
             if not terminal.is_hung_up:
                 raise
         if terminal.is_hung_up and is_staying():
-            raise Expired
+            raise PromptExpired
     finally:
         terminal.close()
 

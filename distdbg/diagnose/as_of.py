@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
-from distdbg.diagnose.session import Progress, RankLog, Session, WorkWait
+from distdbg.diagnose.session import GroupProgress, RankLog, Session, WorkWait
 from distdbg.record.format import Flag, Status
 
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
@@ -93,7 +93,9 @@ def _shown(ops: Ops, kept: int, opened: Sequence[int], own_ns: int) -> Ops:
     return shown
 
 
-def _progress(log: RankLog, kept: int, opened: Sequence[int], own_ns: int) -> dict[int, Progress]:
+def _progress(
+    log: RankLog, kept: int, opened: Sequence[int], own_ns: int
+) -> dict[int, GroupProgress]:
     ops = log.ops
     shown = {
         group: replace(

@@ -38,7 +38,7 @@ _LEAST_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class OpTally:
     """Ops of one kind on one group, over the ranks that were added up."""
 
     group: str
@@ -89,9 +89,9 @@ class Counted:
         return None if found is None else min(found, float(self.longest_ns))
 
 
-def from_counter(rank: int, group: str, size: int, counter: Counter) -> Counted:
+def from_counter(rank: int, group: str, size: int, counter: Counter) -> OpTally:
     """What one rank has counted, of one dtype."""
-    return Counted(
+    return OpTally(
         group=group,
         kind=label_of_kind(counter.kind) or f"kind {counter.kind}",
         size=size,
@@ -108,23 +108,23 @@ def from_counter(rank: int, group: str, size: int, counter: Counter) -> Counted:
     )
 
 
-def add_up(parts: Iterable[Counted]) -> list[Counted]:
+def add_up(parts: Iterable[OpTally]) -> list[OpTally]:
     """Those of the same kind and group together, the ones that took longest first."""
-    sums: dict[tuple[str, str], list[Counted]] = {}
+    sums: dict[tuple[str, str], list[OpTally]] = {}
     for part in parts:
         sums.setdefault((part.group, part.kind), []).append(part)
     found = [_sum(one) for one in sums.values()]
     return sorted(found, key=lambda one: (-one.duration_ns, one.group, one.kind))
 
 
-def _sum(parts: Sequence[Counted]) -> Counted:
+def _sum(parts: Sequence[OpTally]) -> OpTally:
     first = parts[0]
     if len(parts) == 1:
         return first
     is_message = first.kind in ("send", "recv")
     waits = _add_waits(parts)
     counts = [part.count for part in parts]
-    return Counted(
+    return OpTally(
         group=first.group,
         kind=first.kind,
         size=max(part.size for part in parts),
@@ -142,7 +142,7 @@ def _sum(parts: Sequence[Counted]) -> Counted:
     )
 
 
-def _add_waits(parts: Sequence[Counted]) -> dict[int, tuple[int, int]]:
+def _add_waits(parts: Sequence[OpTally]) -> dict[int, tuple[int, int]]:
     waits: dict[int, tuple[int, int]] = {}
     for part in parts:
         for rank, (ended, wait_ns) in part.waits.items():

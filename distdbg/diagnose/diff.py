@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.op_fields import View
+from distdbg.diagnose.op_fields import SessionView
 from distdbg.diagnose.ops import NONE, OTHER_KIND, OpRef
 from distdbg.diagnose.query import select
 from distdbg.diagnose.session import RankLog
-from distdbg.diagnose.summary import Sums, sum_up
+from distdbg.diagnose.summary import OpSums, sum_up
 from distdbg.diagnose.wording import say_site
 
 #: A median that moved by less than this is the same.
@@ -27,7 +27,7 @@ _KEYS: Final = ("group", "kind", "size", "site")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ComparedCall:
     """What ops have in common to be compared."""
 
     group: str
@@ -49,7 +49,7 @@ class Times:
 class Change:
     """One call, before and after; None: that run does not have it."""
 
-    call: Call
+    call: ComparedCall
     before: Times | None
     after: Times | None
 
@@ -92,7 +92,7 @@ class Difference:
         return any(parts)
 
 
-def compare(before: View, after: View, *, threshold: float = 0.2) -> Difference:
+def compare(before: SessionView, after: SessionView, *, threshold: float = 0.2) -> Difference:
     """`threshold`: by which share of itself a median has to move."""
     first, last = _by_call(before), _by_call(after)
     is_whole = not (_has_lost(before) or _has_lost(after))
@@ -121,11 +121,11 @@ def compare(before: View, after: View, *, threshold: float = 0.2) -> Difference:
 # ------------------------------------------------------------------------------------------- times
 
 
-def _by_call(view: View) -> dict[Call, Times]:
-    found: dict[Call, Sums] = {}
+def _by_call(view: SessionView) -> dict[ComparedCall, Times]:
+    found: dict[ComparedCall, OpSums] = {}
     for sums in sum_up(view, select(view, lambda view, op: True), _KEYS):
         group, kind, nbytes, site = sums.key
-        call = Call(
+        call = ComparedCall(
             group=str(group or ""), kind=str(kind), nbytes=int(nbytes or 0), site=_short(site)
         )
         if call in found:
@@ -164,7 +164,7 @@ def _count(times: Times | None) -> int:
 # ------------------------------------------------------------------------------------------- order
 
 
-def _orders(before: View, after: View) -> Iterator[OrderChange]:
+def _orders(before: SessionView, after: SessionView) -> Iterator[OrderChange]:
     places: dict[tuple[int, str, str], list[int]] = {}
     for rank, log in before.session.ranks.items():
         other = after.session.ranks.get(rank)
@@ -178,7 +178,7 @@ def _orders(before: View, after: View) -> Iterator[OrderChange]:
 
 
 def _first_difference(
-    before: View, log: RankLog, after: View, other: RankLog
+    before: SessionView, log: RankLog, after: SessionView, other: RankLog
 ) -> tuple[int, str, str] | None:
     # Where a ring has come round, both begin with the first number that is in both.
     first = max(_first_number(log), _first_number(other))
@@ -193,10 +193,10 @@ def _first_difference(
 
 
 def _are_alike(
-    before: View,
+    before: SessionView,
     log: RankLog,
     mine: Sequence[int],
-    after: View,
+    after: SessionView,
     other: RankLog,
     theirs: Sequence[int],
 ) -> bool:
@@ -230,13 +230,13 @@ def _first_number(log: RankLog) -> int:
     return first
 
 
-def _what(view: View, log: RankLog, at: int) -> tuple[str, str, int]:
+def _what(view: SessionView, log: RankLog, at: int) -> tuple[str, str, int]:
     group = log.ops.group[at]
     label = "" if group == NONE else view.session.groups[group].label
     return label, view.session.kind_of(OpRef(log.rank, at)), log.ops.peer[at]
 
 
-def _say(view: View, op: OpRef) -> str:
+def _say(view: SessionView, op: OpRef) -> str:
     site = say_site(view.session.site_of(op))
     return view.session.name_of(op) + (f" at {site}" if site else "")
 
@@ -244,11 +244,11 @@ def _say(view: View, op: OpRef) -> str:
 # ------------------------------------------------------------------------------------------- notes
 
 
-def _has_lost(view: View) -> bool:
+def _has_lost(view: SessionView) -> bool:
     return any(log.lost.get("ops") or log.lost.get("gaps") for log in view.session.ranks.values())
 
 
-def _notes(before: View, after: View, *, is_whole: bool) -> Iterator[str]:
+def _notes(before: SessionView, after: SessionView, *, is_whole: bool) -> Iterator[str]:
     if not is_whole:
         yield "some records have lost their oldest ops, so counts are not compared"
     sizes = (before.session.world_size, after.session.world_size)
@@ -258,7 +258,7 @@ def _notes(before: View, after: View, *, is_whole: bool) -> Iterator[str]:
     yield from _only(after, before, "after")
 
 
-def _only(view: View, other: View, when: str) -> Iterable[str]:
+def _only(view: SessionView, other: SessionView, when: str) -> Iterable[str]:
     lacking: Sequence[int] = sorted(set(other.session.ranks) - set(view.session.ranks))
     if lacking and view.session.world_size == other.session.world_size:
         return [f"{len(lacking)} ranks of the other run have no record {when}"]

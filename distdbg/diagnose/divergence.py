@@ -27,7 +27,7 @@ from typing import Final
 from distdbg.diagnose.matching import GroupOps, RankOps
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.record.entries import Mark, SpanBegin
+from distdbg.record.entries import MarkEntry, SpanBegin
 from distdbg.record.format import Flag
 
 #: Calls of a group that are looked at, from the last back.
@@ -46,7 +46,7 @@ Value = Hashable
 """Of one call; None: not known."""
 
 
-class Sign(StrEnum):
+class CallSign(StrEnum):
     """By what two calls are told apart."""
 
     LINE = "line"
@@ -60,7 +60,7 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
+class FirstDifference:
     """What is known of where two ranks part."""
 
     rank: int
@@ -70,7 +70,7 @@ class Parting:
     """The calls that both records have."""
     seq: int = 0
     """The first that can be told apart; 0: none can."""
-    sign: Sign | None = None
+    sign: CallSign | None = None
     skipped: int = 0
     """So many of the other's calls `rank` did not make there; 0: from there on they only differ."""
     mine: Value = None
@@ -107,7 +107,7 @@ def find_parting(
     *,
     skipped: int,
     before: int | None = None,
-) -> Parting | None:
+) -> FirstDifference | None:
     """Compare `rank` with `other`, which made `skipped` calls more; None: there is nothing to compare.
 
     `before`: only calls with smaller numbers count.
@@ -130,7 +130,7 @@ def find_parting(
     others = _Calls(session.ranks[other], first, cut(theirs))
     for sign, at, skip, own, foreign in _signs(session, group, calls, others, skipped):
         own_at, foreign_at = calls.ats[at], others.ats[at]
-        return Parting(
+        return FirstDifference(
             rank=rank,
             other=other,
             first=first,
@@ -140,11 +140,11 @@ def find_parting(
             skipped=skip,
             mine=own,
             theirs=foreign,
-            is_sure=sign is not Sign.TIME,
+            is_sure=sign is not CallSign.TIME,
             op=OpRef(rank, own_at) if own_at >= 0 else None,
             other_op=OpRef(other, foreign_at) if foreign_at >= 0 else None,
         )
-    return Parting(
+    return FirstDifference(
         rank=rank,
         other=other,
         first=first,
@@ -184,7 +184,7 @@ def _what_shows_the_end(mine: _Calls, theirs: _Calls, skipped: int) -> Value:
     return None
 
 
-_Found = tuple[Sign, int, int, Value, Value]
+_Found = tuple[CallSign, int, int, Value, Value]
 
 
 def _signs(
@@ -201,7 +201,7 @@ def _signs(
     def caller(log: RankLog) -> Callable[[int], Value]:
         return lambda at: log.ops.stack[at] or None
 
-    for sign, read in ((Sign.LINE, line), (Sign.CALL, call), (Sign.CALLER, caller)):
+    for sign, read in ((CallSign.LINE, line), (CallSign.CALL, call), (CallSign.CALLER, caller)):
         own, foreign = mine.each(read(mine.log)), theirs.each(read(theirs.log))
         at, skip = _shift(own, foreign, skipped)
         if at is not None:
@@ -210,21 +210,21 @@ def _signs(
         own, foreign = _last_marks(mine, name), _last_marks(theirs, name)
         at, skip = _shift(own, foreign, skipped, is_shift_needed=True)
         if at is not None:
-            yield Sign.MARK, at, skip, (name, own[at]), (name, foreign[at])
+            yield CallSign.MARK, at, skip, (name, own[at]), (name, foreign[at])
     for index in _common_groups(mine.log, theirs.log, group):
         own, foreign = _far_on(mine, index), _far_on(theirs, index)
         at, skip = _shift(own, foreign, skipped, is_shift_needed=True)
         if at is not None:
             label = session.groups[index].label
-            yield Sign.GROUPS, at, skip, (label, own[at]), (label, foreign[at])
-    for sign, times_of in ((Sign.SPANS, _note_times), (Sign.MESSAGES, _message_times)):
+            yield CallSign.GROUPS, at, skip, (label, own[at]), (label, foreign[at])
+    for sign, times_of in ((CallSign.SPANS, _note_times), (CallSign.MESSAGES, _message_times)):
         counts = _counts(mine, times_of(mine.log)), _counts(theirs, times_of(theirs.log))
         at = _once_more(*counts, skipped)
         if at is not None:
             yield sign, at, skipped, counts[0][at], counts[1][at]
     at = _long_gap(_gaps(mine), _gaps(theirs), skipped)
     if at is not None:
-        yield Sign.TIME, at, skipped, None, None
+        yield CallSign.TIME, at, skipped, None, None
 
 
 # ------------------------------------------------------------------------------------- compared
@@ -308,7 +308,7 @@ def _long_gap(mine: Sequence[int | None], theirs: Sequence[int | None], skipped:
 def _common_marks(mine: RankLog, theirs: RankLog) -> list[str]:
     """Names of marks with values on both."""
     names = [
-        {note.name for note in log.notes if isinstance(note, Mark) and note.value is not None}
+        {note.name for note in log.notes if isinstance(note, MarkEntry) and note.value is not None}
         for log in (mine, theirs)
     ]
     return sorted(name for name in names[0] & names[1] if name)
@@ -316,7 +316,7 @@ def _common_marks(mine: RankLog, theirs: RankLog) -> list[str]:
 
 def _last_marks(calls: _Calls, name: str) -> list[Value]:
     """The value of the mark that came last before each call."""
-    marks = [n for n in calls.log.notes if isinstance(n, Mark) and n.name == name]
+    marks = [n for n in calls.log.notes if isinstance(n, MarkEntry) and n.name == name]
     times = [mark.issued_ns for mark in marks]
     issued = calls.log.ops.issued_ns
 
@@ -350,7 +350,7 @@ def _far_on(calls: _Calls, group: int) -> list[Value]:
 
 
 def _note_times(log: RankLog) -> list[int]:
-    return [note.issued_ns for note in log.notes if isinstance(note, (Mark, SpanBegin))]
+    return [note.issued_ns for note in log.notes if isinstance(note, (MarkEntry, SpanBegin))]
 
 
 def _message_times(log: RankLog) -> list[int]:

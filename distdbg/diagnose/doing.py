@@ -33,7 +33,7 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class RankActivity:
     """One rank, now or at the moment of the session."""
 
     rank: int
@@ -75,18 +75,18 @@ class Doing:
         return f" for {say_s(self.age_ns)}{self.on_cpu}" if self.age_ns else ""
 
 
-def doing_of(session: Session, rank: int) -> Doing:
+def doing_of(session: Session, rank: int) -> RankActivity:
     """What a rank does instead of calling the op that others are in."""
     log = session.ranks.get(rank)
     if log is None:
-        return Doing(rank=rank, state=None)
+        return RankActivity(rank=rank, state=None)
     seen = log.activity
     if seen is not None and seen.state.is_over:
         seen = None
     since_ns = _since_ns(session, log, seen)
     longest = longest_gap_ns(log)
     site = _site_of(seen)
-    return Doing(
+    return RankActivity(
         rank=rank,
         state=seen.state if seen is not None else None,
         text="" if seen is None else _say(seen, site),

@@ -32,7 +32,7 @@ from distdbg.record.format import Exit
 from distdbg.record.printed_stack import own_frame
 
 
-class Part(StrEnum):
+class EndRole(StrEnum):
     """What the end of a rank has to do with the failure of the job."""
 
     CAUSE = "cause"
@@ -55,28 +55,28 @@ _LOST_CONNECTION: Final = re.compile(
     re.IGNORECASE,
 )
 _PARTS: Final = {
-    "PeerLost": Part.VICTIM,
-    "RankLeft": Part.VICTIM,
-    "JobAborted": Part.VICTIM,
-    "DebuggerQuit": Part.VICTIM,  # of its user
-    "MismatchError": Part.MISMATCHED,
-    "NonFiniteError": Part.MISMATCHED,
-    "DivergedError": Part.MISMATCHED,
-    "BufferChangedError": Part.MISMATCHED,
-    "OpTimeout": Part.SUSPECT,
-    "DistNetworkError": Part.SUSPECT,
-    "DistStoreError": Part.SUSPECT,
-    "CollectiveError": Part.SUSPECT,  # its group was broken by what came before
-    "KeyboardInterrupt": Part.INTERRUPTED,
+    "PeerLost": EndRole.VICTIM,
+    "RankLeft": EndRole.VICTIM,
+    "JobAborted": EndRole.VICTIM,
+    "DebuggerQuit": EndRole.VICTIM,  # of its user
+    "MismatchError": EndRole.MISMATCHED,
+    "NonFiniteError": EndRole.MISMATCHED,
+    "DivergedError": EndRole.MISMATCHED,
+    "BufferChangedError": EndRole.MISMATCHED,
+    "OpTimeout": EndRole.SUSPECT,
+    "DistNetworkError": EndRole.SUSPECT,
+    "DistStoreError": EndRole.SUSPECT,
+    "CollectiveError": EndRole.SUSPECT,  # its group was broken by what came before
+    "KeyboardInterrupt": EndRole.INTERRUPTED,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class RankEnding:
     """One rank that is gone, or has said that it goes."""
 
     rank: int
-    part: Part
+    part: EndRole
     at_ns: int
     """When it failed, often a while before its process had ended; session's clock, NEVER."""
     how: str
@@ -98,7 +98,9 @@ class Ending:
         return tuple(rank for rank in named if rank != self.rank)
 
 
-def endings_of(session: Session, failures: Mapping[int, tuple[Failure, ...]]) -> dict[int, Ending]:
+def endings_of(
+    session: Session, failures: Mapping[int, tuple[Failure, ...]]
+) -> dict[int, RankEnding]:
     """All ranks that are gone or going, by rank."""
     found = {}
     for rank, log in sorted(session.ranks.items()):
@@ -108,7 +110,7 @@ def endings_of(session: Session, failures: Mapping[int, tuple[Failure, ...]]) ->
     return _spare_the_first(found)
 
 
-def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | None:
+def _of_rank(session: Session, log: RankLog, error: Failure | None) -> RankEnding | None:
     end, reason = log.end, log.exit_what if log.exit is Exit.RAISED else ""
     if end is None and log.exit is None:
         return None
@@ -117,9 +119,9 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
     if end is not None and not (said and own_ns != NEVER):
         own_ns = end.ended_ns if end.is_failure or own_ns == NEVER else own_ns
     is_failure = said or log.has_failed
-    return Ending(
+    return RankEnding(
         rank=log.rank,
-        part=_part(end, reason, error) if is_failure else Part.FINE,
+        part=_part(end, reason, error) if is_failure else EndRole.FINE,
         at_ns=session.time_ns(log.rank, own_ns),
         how=_how(log, reason) if is_failure else _how_well(log),
         reason=reason,
@@ -141,48 +143,50 @@ def _where(log: RankLog, *, said: bool, is_failure: bool) -> str:
     return say_site(own) or (short_site(log.exit_where) if said else "")
 
 
-def _part(end: RankEnd | None, reason: str, error: Failure | None) -> Part:
+def _part(end: RankEnd | None, reason: str, error: Failure | None) -> EndRole:
     if end is not None and end.was_asked:
-        return Part.ENDED
+        return EndRole.ENDED
     by_signal = end is not None and end.cause in ("signal", "oom")
     if by_signal and not reason:
         assert end is not None
         if end.signal == signal.SIGABRT and error is not None:
-            return _PARTS.get(error.type, Part.CAUSE)  # watchdogs abort the process after a timeout
-        return Part.INTERRUPTED if end.signal in _FROM_OUTSIDE else Part.CAUSE
+            return _PARTS.get(
+                error.type, EndRole.CAUSE
+            )  # watchdogs abort the process after a timeout
+        return EndRole.INTERRUPTED if end.signal in _FROM_OUTSIDE else EndRole.CAUSE
     name = reason.partition(":")[0].strip().rpartition(".")[2]
     if name in _PARTS:
         return _PARTS[name]
     if name == "RendezvousError" and "; missing rank" in reason:
-        return Part.SUSPECT
+        return EndRole.SUSPECT
     if reason and _LOST_CONNECTION.search(reason):
-        return Part.SUSPECT
+        return EndRole.SUSPECT
     # It caught the error of an op, did nothing more, and gave up in words or a code of its own.
-    return _PARTS.get(error.type, Part.CAUSE) if error is not None else Part.CAUSE
+    return _PARTS.get(error.type, EndRole.CAUSE) if error is not None else EndRole.CAUSE
 
 
-def swept_away(endings: Mapping[int, Ending]) -> frozenset[int]:
+def swept_away(endings: Mapping[int, RankEnding]) -> frozenset[int]:
     """Ranks that a launcher or a signal ended after another one had failed."""
     others = [
         e.at_ns
         for e in endings.values()
-        if e.part not in (Part.INTERRUPTED, Part.ENDED, Part.FINE) and e.at_ns != NEVER
+        if e.part not in (EndRole.INTERRUPTED, EndRole.ENDED, EndRole.FINE) and e.at_ns != NEVER
     ]
     first_ns = min(others, default=2**63)
     return frozenset(
         e.rank
         for e in endings.values()
-        if e.part is Part.ENDED or (e.part is Part.INTERRUPTED and e.at_ns > first_ns)
+        if e.part is EndRole.ENDED or (e.part is EndRole.INTERRUPTED and e.at_ns > first_ns)
     )
 
 
-def _spare_the_first(endings: dict[int, Ending]) -> dict[int, Ending]:
+def _spare_the_first(endings: dict[int, RankEnding]) -> dict[int, RankEnding]:
     """A rank that the launcher wanted to end may have failed by itself already, as the first."""
-    own = [e.at_ns for e in endings.values() if e.part not in (Part.ENDED, Part.FINE)]
+    own = [e.at_ns for e in endings.values() if e.part not in (EndRole.ENDED, EndRole.FINE)]
     own = [at_ns for at_ns in own if at_ns != NEVER]
     first_ns = min(own, default=None)
     for rank, ending in endings.items():
-        if ending.part is not Part.ENDED or not ending.reason or ending.at_ns == NEVER:
+        if ending.part is not EndRole.ENDED or not ending.reason or ending.at_ns == NEVER:
             continue  # crashes on the way out are common
         if first_ns is None or ending.at_ns <= first_ns:
             endings[rank] = replace(ending, part=_part(None, ending.reason, ending.error))

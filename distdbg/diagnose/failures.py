@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distdbg.diagnose.ops import NEVER, OpRef
-from distdbg.diagnose.session import Found, RankLog, Session
+from distdbg.diagnose.session import RankLog, RecordedProblem, Session
 from distdbg.record.format import Exit, Flag, Status
 
 #: What an op that left no words has raised.
@@ -129,7 +129,7 @@ def _of_op(session: Session, log: RankLog, at: int, last_good_ns: int) -> Failur
     )
 
 
-def _of_words(session: Session, rank: int, one: Found, last_good_ns: int) -> Failure:
+def _of_words(session: Session, rank: int, one: RecordedProblem, last_good_ns: int) -> Failure:
     return Failure(
         rank=rank,
         type=one.type,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from distdbg.diagnose.ops import OpRef
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What was found. The values are words of messages, JSON and metrics."""
 
     DEAD_RANK = "dead rank"
@@ -95,7 +95,7 @@ class Edge:
 class Finding:
     """One thing that is wrong, or worth knowing."""
 
-    kind: Kind
+    kind: FindingKind
     severity: Severity
     what: str
     """The first line: enough at 3 a.m., at most 120 characters where that can be had."""

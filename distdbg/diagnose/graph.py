@@ -43,7 +43,7 @@ class Waiting(Protocol[NodeIn]):
     def is_any(self) -> bool: ...
 
 
-class Wait(NamedTuple):
+class WaitFor(NamedTuple):
     """The plainest wait."""
 
     on: tuple[Hashable, ...]
@@ -51,7 +51,7 @@ class Wait(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Knots(Generic[Node]):
+class UnresolvableWaits(Generic[Node]):
     """What can never go on. Nodes are in the order of `waits` where nothing else is said."""
 
     blocked: tuple[Node, ...]
@@ -66,7 +66,7 @@ class Knots(Generic[Node]):
 
 def find_knots(
     waits: Mapping[Node, Sequence[Waiting[Node]]], gone: Collection[Node] = ()
-) -> Knots[Node]:
+) -> UnresolvableWaits[Node]:
     """Find who can never go on, and the smallest sets that are the reason."""
     graph = _Graph(waits, gone)
     blocked = graph.closed(range(len(graph.nodes)), counts_gone=True)
@@ -74,7 +74,7 @@ def find_knots(
     cores = sorted(_find_cores(graph, knotted), key=lambda core: min(core[0]))
     followers = _victims(graph, knotted, [core for core, _ in cores])
     name = graph.nodes
-    return Knots(
+    return UnresolvableWaits(
         blocked=tuple(name[i] for i in sorted(blocked)),
         knotted=tuple(name[i] for i in sorted(knotted)),
         cores=tuple(tuple(name[i] for i in core) for core, _ in cores),

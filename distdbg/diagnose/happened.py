@@ -31,7 +31,7 @@ Route = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MessageOrder:
     """The clocks of sends, the ends of receives, and which message each receive took."""
 
     sent: dict[OpRef, Clock]
@@ -49,7 +49,7 @@ class Order:
         return self.sent[send][self.places[recv.rank]] >= self.ended[recv]
 
 
-def order_of(session: Session) -> Order | None:
+def order_of(session: Session) -> MessageOrder | None:
     """The order of all messages."""
     count = sum(len(log.ops) for log in session.ranks.values())
     if any(log.lost for log in session.ranks.values()) or count * len(session.ranks) > _MOST_WORK:
@@ -93,7 +93,7 @@ class _Maker:
         #: By group, kind of an aside (else 0) and seq: the clocks with which ranks came.
         self._came: dict[tuple[int, int, int], dict[int, Clock]] = defaultdict(dict)
         self._posted: dict[OpRef, Clock] = {}
-        self.order = Order({}, {}, taken, places, routes)
+        self.order = MessageOrder({}, {}, taken, places, routes)
 
     def run(self) -> bool:
         """Go through all that happened; False: a message was taken before it was sent."""

@@ -34,11 +34,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.endings import Ending, Part, endings_of
+from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
-from distdbg.diagnose.session import Progress, RankLog, Session, WorkWait
+from distdbg.diagnose.session import GroupProgress, RankLog, Session, WorkWait
 from distdbg.diagnose.stops import killed_at_once, stop_of
 from distdbg.record.format import Flag, Status
 
@@ -74,7 +74,7 @@ def last_moment(session: Session) -> Session:
     at_ns, status = min(cuts)
     words = "the job was killed" if session.was_killed else ""
     if killed_ns is not None and killed_ns <= at_ns:
-        endings = {r: replace(e, part=Part.INTERRUPTED) for r, e in endings.items()}
+        endings = {r: replace(e, part=EndRole.INTERRUPTED) for r, e in endings.items()}
         words = "all ranks were killed by SIGKILL"
     elif stop is not None and stop.at_ns <= at_ns + DEATH_NS:
         words = stop.words
@@ -131,7 +131,7 @@ def _cuts(
 def _told_of_one_leaver(
     session: Session,
     failures: Mapping[int, tuple[Failure, ...]],
-    endings: Mapping[int, Ending],
+    endings: Mapping[int, RankEnding],
     at_ns: int,
 ) -> dict[int, int]:
     """The moments of ranks that have others than `at_ns`, when the first was told that somebody had left.
@@ -150,7 +150,7 @@ def _told_of_one_leaver(
     moments = {
         rank: max(ending.at_ns + 1, at_ns)
         for rank, ending in endings.items()
-        if ending.part is Part.FINE
+        if ending.part is EndRole.FINE
         and ending.at_ns != NEVER
         and not _has_op_since(session, rank, at_ns)
     }
@@ -167,9 +167,9 @@ def _has_op_since(session: Session, rank: int, at_ns: int) -> bool:
     return bool(issued_ns) and session.time_ns(rank, issued_ns[-1]) > at_ns
 
 
-def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
+def _asked(endings: dict[int, RankEnding]) -> Iterable[tuple[int, int]]:
     for ending in endings.values():
-        if ending.part in (Part.ENDED, Part.INTERRUPTED) and ending.at_ns != NEVER:
+        if ending.part in (EndRole.ENDED, EndRole.INTERRUPTED) and ending.at_ns != NEVER:
             yield ending.at_ns, Status.ABORTED
 
 
@@ -178,7 +178,7 @@ def _as_of(
     log: RankLog,
     at_ns: int,
     status: int,
-    ending: Ending | None,
+    ending: RankEnding | None,
 ) -> RankLog:
     own_ns = at_ns - log.offset_ns
     slack_ns = log.clock_error_ns or 0
@@ -216,10 +216,10 @@ def _as_of(
     return replace(log, **facts)  # type: ignore[arg-type]
 
 
-def _had_gone(ending: Ending, at_ns: int, was_there: bool) -> bool:
+def _had_gone(ending: RankEnding, at_ns: int, was_there: bool) -> bool:
     if ending.at_ns == NEVER:
         return not was_there
-    if ending.part is Part.CAUSE:
+    if ending.part is EndRole.CAUSE:
         return ending.at_ns <= at_ns + DEATH_NS
     return ending.at_ns < at_ns and not was_there
 
@@ -262,7 +262,7 @@ def _head(ops: Ops, kept: int) -> Ops:
 
 def _progress(
     log: RankLog, kept: int, opened: list[int], own_ns: int, status: int
-) -> dict[int, Progress]:
+) -> dict[int, GroupProgress]:
     ops = log.ops
     # Who destroys a group tells the others first, and writes it down then.
     closed_until_ns = own_ns + DEATH_NS if status == Status.PEER_LOST else own_ns

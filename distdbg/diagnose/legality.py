@@ -30,7 +30,7 @@ _ROOTED: Final = frozenset(("broadcast", "reduce", "gather", "scatter"))
 _ONE_ARRAY: Final = frozenset(("all_reduce", "broadcast", "reduce"))
 
 
-class Pair(NamedTuple):
+class SplitMismatch(NamedTuple):
     """Two ranks of an all_to_all that do not agree."""
 
     sender: int
@@ -80,7 +80,9 @@ def _count(shapes: Listing[Shape]) -> int | None:
     return sum(prod(shape) for shape in shapes.items)
 
 
-def split_pairs(forms: Mapping[int, Form], members: Sequence[int], most: int = 64) -> list[Pair]:
+def split_pairs(
+    forms: Mapping[int, Form], members: Sequence[int], most: int = 64
+) -> list[SplitMismatch]:
     """The pairs of an all_to_all whose sizes do not meet; `forms` by rank, of those that are known."""
     size = len(members)
     sends = {rank: _parts(form.input_splits, form.inputs, size) for rank, form in forms.items()}
@@ -93,7 +95,7 @@ def split_pairs(forms: Mapping[int, Form], members: Sequence[int], most: int = 6
         for j, receiver in enumerate(members):
             wanted = expects.get(receiver)
             if wanted is not None and given[j] != wanted[i]:
-                pairs.append(Pair(sender, receiver, given[j], wanted[i]))
+                pairs.append(SplitMismatch(sender, receiver, given[j], wanted[i]))
                 if len(pairs) == most:
                     return pairs
     return pairs

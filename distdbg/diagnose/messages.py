@@ -34,7 +34,7 @@ def is_halted(log: RankLog) -> bool:
     return seen is not None and seen.state.is_stuck and seen.is_patient is not False
 
 
-class Messages:
+class MessageMatcher:
     """The messages in flight, to see which of them have found each other."""
 
     def __init__(self, session: Session) -> None:

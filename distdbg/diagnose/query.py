@@ -22,12 +22,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-from distdbg.diagnose.op_fields import FIELDS, Field, Unit, Value, View
+from distdbg.diagnose.op_fields import FIELDS, FieldUnit, OpField, SessionView, Value
 from distdbg.diagnose.ops import OpRef
 from distdbg.errors import UsageError
 from distdbg.record.rank_list import read_ranks
 
-Test = Callable[[View, OpRef], bool]
+Test = Callable[[SessionView, OpRef], bool]
 
 _BLANK: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -65,7 +65,7 @@ def names_in(text: str) -> dict[str, list[str]]:
     return parser.names
 
 
-def select(view: View, test: Test) -> Iterator[OpRef]:
+def select(view: SessionView, test: Test) -> Iterator[OpRef]:
     """The ops that fit, by rank and in the order of their issue."""
     for rank, log in view.session.ranks.items():
         for at in range(len(log.ops)):
@@ -127,7 +127,7 @@ class _Parser:
             return self._in_list(field)
         found = _OPERATOR.match(self._text, self._at)
         if found is None:
-            if field.unit is Unit.FLAG:
+            if field.unit is FieldUnit.FLAG:
                 return lambda view, op: field.read(view, op) is True
             self._fail(f"expected = != < <= > >= ~ or 'in' after {field.name}")
         start = self._at
@@ -143,7 +143,7 @@ class _Parser:
             return lambda view, op: not fits(field.read(view, op))
         return lambda view, op: fits(field.read(view, op))
 
-    def _field(self) -> Field:
+    def _field(self) -> OpField:
         found = _WORD.match(self._text, self._at)
         if found is None:
             self._fail("expected a field")
@@ -155,7 +155,7 @@ class _Parser:
         self._move(found.end())
         return field
 
-    def _in_list(self, field: Field) -> Test:
+    def _in_list(self, field: OpField) -> Test:
         if not self._take("("):
             self._fail("expected '(' after 'in'")
         tests = []
@@ -167,51 +167,51 @@ class _Parser:
             if not self._take(","):
                 self._fail("expected ',' or ')'")
 
-        def test(view: View, op: OpRef) -> bool:
+        def test(view: SessionView, op: OpRef) -> bool:
             value = field.read(view, op)
             return any(fits(value) for fits in tests)
 
         return test
 
-    def _pattern(self, field: Field, word: str, at: int) -> Test:
-        if field.unit is not Unit.TEXT:
+    def _pattern(self, field: OpField, word: str, at: int) -> Test:
+        if field.unit is not FieldUnit.TEXT:
             self._fail(f"{field.name} is a {field.unit.value}; ~ is for texts", at)
         try:
             pattern = re.compile(word)
         except (re.error, RecursionError, OverflowError) as error:
             self._fail(f"not a regular expression: {error}", at)
 
-        def test(view: View, op: OpRef) -> bool:
+        def test(view: SessionView, op: OpRef) -> bool:
             value = field.read(view, op)
             return value is not None and pattern.search(str(value)) is not None
 
         return test
 
-    def _order(self, field: Field, sign: str, word: str, at: int, start: int) -> Test:
-        if field.unit in (Unit.TEXT, Unit.FLAG):
+    def _order(self, field: OpField, sign: str, word: str, at: int, start: int) -> Test:
+        if field.unit in (FieldUnit.TEXT, FieldUnit.FLAG):
             self._fail(f"{field.name} is a {field.unit.value}; it has no order", start)
         limit = self._number(field, word, at)
         compare = _ORDERS[sign]
 
-        def test(view: View, op: OpRef) -> bool:
+        def test(view: SessionView, op: OpRef) -> bool:
             value = field.read(view, op)
             return isinstance(value, int) and compare(value, limit)
 
         return test
 
-    def _equals(self, field: Field, word: str, at: int) -> Callable[[Value], bool]:
-        if field.unit is Unit.FLAG:
+    def _equals(self, field: OpField, word: str, at: int) -> Callable[[Value], bool]:
+        if field.unit is FieldUnit.FLAG:
             if word.lower() not in _YES:
                 self._fail(f"{field.name} is yes or no, not {word!r}", at)
             wanted = _YES[word.lower()]
             return lambda value: value is wanted
-        if field.unit is Unit.RANK:
+        if field.unit is FieldUnit.RANK:
             try:
                 ranks = frozenset(read_ranks(word))
             except ValueError:
                 self._fail(f"{word!r} is no list of ranks such as 0-3,7", at)
             return lambda value: value in ranks
-        if field.unit is not Unit.TEXT:
+        if field.unit is not FieldUnit.TEXT:
             number = self._number(field, word, at)
             return lambda value: value == number
         if field.name in self.names:
@@ -221,16 +221,16 @@ class _Parser:
             return lambda value: isinstance(value, str) and _is_site(value, word)
         return lambda value: value == word
 
-    def _number(self, field: Field, word: str, at: int) -> int:
+    def _number(self, field: OpField, word: str, at: int) -> int:
         found = _NUMBER.fullmatch(word)
         if found is None:
             self._fail(f"{field.name} is a {field.unit.value}, not {word!r}", at)
         number, unit = found[1], found[2]
-        if field.unit is Unit.NS:
+        if field.unit is FieldUnit.NS:
             if unit not in _TIMES:
                 self._fail(f"a time has a unit: {', '.join(_TIMES)}", at)
             factor = _TIMES[unit]
-        elif field.unit is Unit.NBYTES:
+        elif field.unit is FieldUnit.NBYTES:
             if unit.lower() not in _SIZES:
                 self._fail("the units of a size are B, KiB, MiB, GiB, TiB, kB, MB, GB, TB", at)
             factor = _SIZES[unit.lower()]

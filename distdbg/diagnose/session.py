@@ -6,7 +6,7 @@
 
 Missing ranks, rings that wrapped around and clocks that differ are normal. What could not be read is in
 `lacks`. This file reads no files: `load` does, and tests write sessions by hand
-(`distdbg.testing.session_builder`).
+(`tests.support.session_builder`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, Context, Event, Frame
+from distdbg.record.entries import KIND_LABELS, ContextEntry, Event, RecordedFrame
 from distdbg.record.format import Aside, Exit, Flag, Status
 from distdbg.record.forms import Form
 from distdbg.record.rank_state import RankState
@@ -25,7 +25,7 @@ from distdbg.record.rank_state import RankState
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Finding
 
-Stack = tuple[Frame, ...]
+Stack = tuple[RecordedFrame, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class GroupProgress:
     """How far one rank has come on one group."""
 
     issued_seq: int
@@ -67,7 +67,7 @@ class WorkWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RecordedProblem:
     """What a rank wrote into its record: an error of an op, or what a check noticed."""
 
     type: str
@@ -119,14 +119,14 @@ class RankLog:
     """When it was last seen to do anything."""
     level: int = 0
     ops: Ops = field(default_factory=Ops)
-    progress: dict[int, Progress] = field(default_factory=dict)
+    progress: dict[int, GroupProgress] = field(default_factory=dict)
     """By index into `Session.groups`; has the groups that the rank is a member of."""
     work_waits: tuple[WorkWait, ...] = ()
     notes: tuple[Event, ...] = ()
     """Marks and spans, in order."""
-    contexts: tuple[Context, ...] = ()
+    contexts: tuple[ContextEntry, ...] = ()
     """When its threads entered or left spans of the program's own traces, in order."""
-    found: tuple[Found, ...] = ()
+    found: tuple[RecordedProblem, ...] = ()
     exit: Exit | None = None
     """How far it says that it came."""
     exit_ns: int = NEVER
@@ -261,7 +261,7 @@ class Session:
             return Aside(kind).label
         return self.forms[ops.form[op.at]].kind or "an op"
 
-    def site_of(self, op: OpRef) -> Frame | None:
+    def site_of(self, op: OpRef) -> RecordedFrame | None:
         """Where it was called."""
         stack = self.stacks[self.ranks[op.rank].ops.stack[op.at]]
         return stack[0] if stack else None

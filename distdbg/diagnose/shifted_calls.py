@@ -21,7 +21,7 @@ Compare = Callable[[int, int], tuple[bool, bool] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class CallShift:
     """From some seq on a rank is so many calls off."""
 
     skipped: int
@@ -30,11 +30,11 @@ class Slip:
     """How many calls fit since."""
 
 
-def find_slip(compare: Compare, seq: int) -> Slip | None:
+def find_slip(compare: Compare, seq: int) -> CallShift | None:
     """Look from the first call that differs; `compare` gives None where one of the calls is not known."""
     if _count(compare, seq + 1, seq + 1) is not None:
         return None  # only that one call differs
-    best: tuple[tuple[int, int, int], Slip] | None = None
+    best: tuple[tuple[int, int, int], CallShift] | None = None
     for shift in range(1, _MOST_SHIFT + 1):
         for skipped, theirs, others in ((shift, seq, seq + shift), (-shift, seq + shift, seq)):
             found = _count(compare, theirs, others)
@@ -44,7 +44,7 @@ def find_slip(compare: Compare, seq: int) -> Slip | None:
             if fitting >= _ENOUGH or at_line == fitting:
                 score = (at_line, fitting, -shift)
                 if best is None or score > best[0]:
-                    best = score, Slip(skipped, fitting)
+                    best = score, CallShift(skipped, fitting)
     return None if best is None else best[1]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.endings import Ending, Part
+from distdbg.diagnose.endings import EndRole, RankEnding
 from distdbg.diagnose.failures import Failure
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
@@ -30,7 +30,7 @@ ONE_BLOW_NS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class OutsideStop:
     """The end of a job from outside."""
 
     words: str
@@ -40,27 +40,27 @@ class Stop:
 
 
 def stop_of(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, Ending]
-) -> Stop | None:
+    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, RankEnding]
+) -> OutsideStop | None:
     """What ended the job; None: nothing from outside did."""
     # A program that ends by os._exit leaves no end either, but it is in no op.
     if session.was_killed and any(_is_in_op(log) for log in session.ranks.values()):
-        return Stop(words="the job was killed", at_ns=session.now_ns, ranks=())
+        return OutsideStop(words="the job was killed", at_ns=session.now_ns, ranks=())
     aborts = [e for errors in failures.values() for e in errors if is_by_hand(e)]
     if aborts:
         first = min(aborts, key=lambda e: (e.at_ns, e.rank))
         ranks = tuple(sorted({e.rank for e in aborts}))
-        return Stop(words=first.what or ABORTED, at_ns=first.at_ns, ranks=ranks)
+        return OutsideStop(words=first.what or ABORTED, at_ns=first.at_ns, ranks=ranks)
     if is_stopped_from_outside(endings):
-        part = Part.INTERRUPTED
+        part = EndRole.INTERRUPTED
     elif is_all_asked(endings):
-        part = Part.ENDED
+        part = EndRole.ENDED
     else:
         return None
     ends = [e for e in endings.values() if e.part is part]
     times = [e.at_ns for e in ends if e.at_ns != NEVER]
     times += [*_interrupted_ops(session), *_broken_by_it(failures)] if times else []
-    return Stop(
+    return OutsideStop(
         words=f"the job was stopped by {_by(session.stopped_by, ends)}",
         at_ns=min(times, default=NEVER),
         ranks=tuple(sorted(e.rank for e in ends)),
@@ -71,24 +71,24 @@ def _is_in_op(log: RankLog) -> bool:
     return next(log.ops.in_flight(), None) is not None
 
 
-def is_stopped_from_outside(endings: Mapping[int, Ending]) -> bool:
+def is_stopped_from_outside(endings: Mapping[int, RankEnding]) -> bool:
     """Whether a signal that people and schedulers send came before anything else went wrong.
 
     SIGTERM at one rank of many is no stop of the job: somebody has killed that rank.
     """
-    struck = [e for e in endings.values() if e.part is Part.INTERRUPTED]
-    causes = [e.at_ns for e in endings.values() if e.part is Part.CAUSE and e.at_ns != NEVER]
+    struck = [e for e in endings.values() if e.part is EndRole.INTERRUPTED]
+    causes = [e.at_ns for e in endings.values() if e.part is EndRole.CAUSE and e.at_ns != NEVER]
     if not struck or min((e.at_ns for e in struck), default=0) > min(causes, default=2**63):
         return False
-    others = [e for e in endings.values() if e.part not in (Part.INTERRUPTED, Part.FINE)]
+    others = [e for e in endings.values() if e.part not in (EndRole.INTERRUPTED, EndRole.FINE)]
     is_keyboard = any("KeyboardInterrupt" in e.reason or "SIGINT" in e.how for e in struck)
     return is_keyboard or len(struck) > 1 or not others
 
 
-def is_all_asked(endings: Mapping[int, Ending]) -> bool:
+def is_all_asked(endings: Mapping[int, RankEnding]) -> bool:
     """Whether the launcher ended ranks and none had failed: it was asked to."""
     parts = {e.part for e in endings.values()}
-    return Part.ENDED in parts and parts <= {Part.ENDED, Part.FINE}
+    return EndRole.ENDED in parts and parts <= {EndRole.ENDED, EndRole.FINE}
 
 
 def is_by_hand(error: Failure) -> bool:
@@ -98,9 +98,9 @@ def is_by_hand(error: Failure) -> bool:
     return error.type == "JobAborted" and not error.named and not error.what.startswith(_BY_AGENT)
 
 
-def killed_at_once(session: Session, endings: Mapping[int, Ending]) -> int | None:
+def killed_at_once(session: Session, endings: Mapping[int, RankEnding]) -> int | None:
     """When all ranks that ran were killed by SIGKILL in one blow: Slurm's kill; None: they were not."""
-    running = [e for e in endings.values() if e.part is not Part.FINE]
+    running = [e for e in endings.values() if e.part is not EndRole.FINE]
     if len(running) < 2 or len(endings) < len(session.ranks):
         return None
     for one in running:
@@ -131,7 +131,7 @@ def _broken_by_it(failures: Mapping[int, tuple[Failure, ...]]) -> list[int]:
     return [e.at_ns for e in errors if _WAS_INTERRUPTED in e.what and e.at_ns != NEVER]
 
 
-def _by(user: str, ends: list[Ending]) -> str:
+def _by(user: str, ends: list[RankEnding]) -> str:
     if user:
         return f"{user} (distdbg stop)"
     if any("KeyboardInterrupt" in one.reason for one in ends):

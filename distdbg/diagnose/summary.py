@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.diagnose.bandwidth import bus_factor
-from distdbg.diagnose.op_fields import FIELDS, Value, View, group_size, size
+from distdbg.diagnose.op_fields import FIELDS, SessionView, Value, group_size, size
 from distdbg.diagnose.ops import NEVER, OpRef, Ops
 from distdbg.errors import UsageError
 
@@ -27,7 +27,7 @@ _MOST_NS: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
-class Sums:
+class OpSums:
     """The ops that have one key."""
 
     key: tuple[Value, ...]
@@ -52,7 +52,7 @@ class Sums:
         last = len(self.durations_ns) - 1
         return self.durations_ns[min(last, int(share * len(self.durations_ns)))]
 
-    def add(self, other: Sums) -> None:
+    def add(self, other: OpSums) -> None:
         """Take in another row."""
         self.count += other.count
         self.ended += other.ended
@@ -89,10 +89,10 @@ def read_keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-def sum_up(view: View, ops: Iterable[OpRef], keys: Sequence[str]) -> list[Sums]:
+def sum_up(view: SessionView, ops: Iterable[OpRef], keys: Sequence[str]) -> list[OpSums]:
     """One row per combination of values, those that took longest first."""
     read = [FIELDS["nbytes" if key == "size" else key].read for key in keys]
-    rows: dict[tuple[Value, ...], Sums] = {}
+    rows: dict[tuple[Value, ...], OpSums] = {}
     #: Millions of ops are of few sorts: all that a key can ask for is looked up once for each.
     sorts: dict[tuple[int, ...], _Sort] = {}
     for op in ops:
@@ -101,7 +101,7 @@ def sum_up(view: View, ops: Iterable[OpRef], keys: Sequence[str]) -> list[Sums]:
         sort = sorts.get(mark)
         if sort is None:
             key = tuple(one(view, op) for one in read)
-            row = rows.setdefault(key, Sums(key))
+            row = rows.setdefault(key, OpSums(key))
             sort = sorts[mark] = _Sort(row, size(view, op), _factor(view, op))
         sort.add(columns, op.at)
     return sorted(rows.values(), key=lambda row: (-row.total_ns, -row.count, _sortable(row.key)))
@@ -122,7 +122,7 @@ def _mark(columns: Ops, op: OpRef) -> tuple[int, ...]:
     )
 
 
-def _factor(view: View, op: OpRef) -> float | None:
+def _factor(view: SessionView, op: OpRef) -> float | None:
     """None for what has no bandwidth: what failed has not moved its bytes."""
     if view.session.ranks[op.rank].ops.status[op.at]:
         return None
@@ -133,7 +133,7 @@ def _factor(view: View, op: OpRef) -> float | None:
 class _Sort:
     """Ops of one rank that differ in their times alone."""
 
-    row: Sums
+    row: OpSums
     nbytes: int
     factor: float | None
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Flag
 
 #: So often at least the lines have met as they do: fewer are no rule.
 _FEWEST = 2
 
-_Lines = tuple[Frame | None, Frame | None]
+_Lines = tuple[RecordedFrame | None, RecordedFrame | None]
 
 
 def taken_by_same_tag(session: Session, recv: OpRef) -> tuple[OpRef, OpRef] | None:

@@ -11,14 +11,14 @@ from typing import Final
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.unmatched import Pair
+from distdbg.diagnose.unmatched import UnmatchedPair
 from distdbg.record.format import Flag
 
 #: Fewer other ranks are no majority.
 _FEWEST: Final = 2
 
 
-def odd_tag_of(session: Session, pair: Pair) -> int | None:
+def odd_tag_of(session: Session, pair: UnmatchedPair) -> int | None:
     """The rank whose tag is another one than that of all others at its line; None where that is not known."""
     tags = {op: session.ranks[op.rank].ops.tag[op.at] for op in (pair.send, pair.recv)}
     odd = [

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.unmatched import Pair
+from distdbg.diagnose.unmatched import UnmatchedPair
 from distdbg.diagnose.wording import site_of
 from distdbg.errors import format_ranks
 from distdbg.record.format import Flag
@@ -22,14 +22,14 @@ _FEWEST: Final = 2
 _MOST_TAGS: Final = 8
 
 
-class Relay(NamedTuple):
+class RelayedWords(NamedTuple):
     """What a finding says of it."""
 
     fact: str
     advice: str
 
 
-def wrong_relay(session: Session, pair: Pair) -> Relay | None:
+def wrong_relay(session: Session, pair: UnmatchedPair) -> RelayedWords | None:
     """Of a send whose tag is not that of the recv that waits; None where its rank has no such habit."""
     rank, ops = pair.send.rank, session.ranks[pair.send.rank].ops
     if session.ranks[rank].lost.get("ops"):
@@ -52,7 +52,7 @@ def wrong_relay(session: Session, pair: Pair) -> Relay | None:
     if len(sent) <= _FEWEST or last != wanted or wanted in sent:
         return None
     tag = ops.tag[pair.send.at]
-    return Relay(
+    return RelayedWords(
         f"rank {rank} had received tag {wanted}, and never sent it: it received {_tags(received)} and "
         f"sent {_tags(sent)}",
         f"see how rank {rank} makes the tag at {site_of(session, pair.send)}: "

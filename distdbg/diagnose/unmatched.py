@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Final
 
 from distdbg.diagnose.finding import Edge
-from distdbg.diagnose.messages import Messages, is_halted
+from distdbg.diagnose.messages import MessageMatcher, is_halted
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import site_of
@@ -35,7 +35,7 @@ _MOST_PAIRS: Final = 64
 _MOST_EACH: Final = 32
 
 
-class Differ(StrEnum):
+class PairDifference(StrEnum):
     """In what the two halves of a pair differ."""
 
     TAG = "tag"
@@ -45,12 +45,12 @@ class Differ(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class UnmatchedPair:
     """A send that nobody takes, and a recv that waits."""
 
     send: OpRef
     recv: OpRef
-    differ: Differ
+    differ: PairDifference
     is_likely: bool
     """Whether it is the cause: who would have to come for the send or the recv as it is does not."""
     text: str
@@ -58,7 +58,7 @@ class Pair:
     """The same for a first line: what has to be there, and what follows if there is room."""
 
 
-def find_pairs(session: Session) -> list[Pair]:
+def find_pairs(session: Session) -> list[UnmatchedPair]:
     """All pairs, the surest kind of each recv only, by receiver."""
     sends, recvs = unmatched_halves(session)
     if not sends or not recvs:
@@ -67,15 +67,15 @@ def find_pairs(session: Session) -> list[Pair]:
     for send in sends:
         by_sender[send.rank].append(send)
         by_target[_peer(session, send)].append(send)
-    found: list[Pair] = []
+    found: list[UnmatchedPair] = []
     for recv in recvs:
         near = [*by_sender[_peer(session, recv)][:_MOST_EACH], *by_target[recv.rank][:_MOST_EACH]]
-        kinds: dict[Differ, list[OpRef]] = defaultdict(list)
+        kinds: dict[PairDifference, list[OpRef]] = defaultdict(list)
         for send in dict.fromkeys(near):
             differ = _differ(session, send, recv)
             if differ is not None:
                 kinds[differ].append(send)
-        best = next((kind for kind in Differ if kinds.get(kind)), None)
+        best = next((kind for kind in PairDifference if kinds.get(kind)), None)
         if best is not None:
             found += [_pair(session, send, recv, best) for send in kinds[best]]
         if len(found) >= _MOST_PAIRS:
@@ -113,7 +113,7 @@ def say_taken(
 
 def unmatched_halves(session: Session) -> tuple[list[OpRef], list[OpRef]]:
     """The sends and the recvs in flight that no other rank has met."""
-    messages = Messages(session)
+    messages = MessageMatcher(session)
     sends: list[OpRef] = []
     recvs: list[OpRef] = []
     for rank, log in session.ranks.items():
@@ -129,28 +129,28 @@ def unmatched_halves(session: Session) -> tuple[list[OpRef], list[OpRef]]:
     return sends, recvs
 
 
-def _differ(session: Session, send: OpRef, recv: OpRef) -> Differ | None:
+def _differ(session: Session, send: OpRef, recv: OpRef) -> PairDifference | None:
     mine, theirs = session.ranks[send.rank].ops, session.ranks[recv.rank].ops
     same_tag = mine.tag[send.at] == theirs.tag[recv.at]
     same_group = mine.group[send.at] == theirs.group[recv.at]
     target, source = _peer(session, send), _peer(session, recv)
     if target == recv.rank and source in (send.rank, NONE):
         if same_group:
-            return None if same_tag else Differ.TAG
-        return Differ.GROUP if same_tag else None
+            return None if same_tag else PairDifference.TAG
+        return PairDifference.GROUP if same_tag else None
     if not (same_tag and same_group):
         return None
     if source == send.rank:
-        return Differ.DST
-    return Differ.SOURCE if target == recv.rank and source != NONE else None
+        return PairDifference.DST
+    return PairDifference.SOURCE if target == recv.rank and source != NONE else None
 
 
-def _pair(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> Pair:
-    is_likely = differ in (Differ.TAG, Differ.GROUP)
-    if differ is Differ.DST:
+def _pair(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) -> UnmatchedPair:
+    is_likely = differ in (PairDifference.TAG, PairDifference.GROUP)
+    if differ is PairDifference.DST:
         target = _peer(session, send)
         is_likely = is_past_messages(session, target) and not _has_taken(session, target, send)
-    return Pair(
+    return UnmatchedPair(
         send=send,
         recv=recv,
         differ=differ,
@@ -160,12 +160,12 @@ def _pair(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> Pair:
     )
 
 
-def _cause(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> tuple[str, ...]:
+def _cause(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) -> tuple[str, ...]:
     tags = [session.ranks[op.rank].ops.tag[op.at] for op in (send, recv)]
     sent, waited = f" (tag {tags[0]})" if tags[0] else "", "its message"
-    if differ is Differ.TAG:
+    if differ is PairDifference.TAG:
         sent, waited = f" (tag {tags[0]})", f"tag {tags[1]}"
-    elif differ is Differ.GROUP:
+    elif differ is PairDifference.GROUP:
         labels = [group.label if (group := session.group_of(op)) else "?" for op in (send, recv)]
         sent, waited = f" on group '{labels[0]}'", f"it on group '{labels[1]}'"
     return (
@@ -214,12 +214,12 @@ def _has_taken(session: Session, rank: int, send: OpRef) -> bool:
     )
 
 
-def _text(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> str:
+def _text(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) -> str:
     mine, theirs = session.ranks[send.rank].ops, session.ranks[recv.rank].ops
     tags = mine.tag[send.at], theirs.tag[recv.at]
     shown = [f" (tag {tag})" if any(tags) else "" for tag in tags]
     groups = ["", ""]
-    if differ is Differ.GROUP:
+    if differ is PairDifference.GROUP:
         names = [session.group_of(op) for op in (send, recv)]
         groups = [f" on group '{group.label}'" if group else "" for group in names]
     source = _peer(session, recv)

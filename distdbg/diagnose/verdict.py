@@ -45,7 +45,7 @@ from distdbg.diagnose.find import (
     suspicion,
     thread_error,
 )
-from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
@@ -82,41 +82,49 @@ WAIT_FINDERS: Final[tuple[Finder, ...]] = (
     stall.find,
 )
 
-_HANGS: Final = frozenset((Kind.DEADLOCK, Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
-_ENDS: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED))
-_LEFT: Final = frozenset((Kind.LEAKED_WORK, Kind.LEAKED_GROUP))
+_HANGS: Final = frozenset(
+    (FindingKind.DEADLOCK, FindingKind.MISSING_RANK, FindingKind.STUCK_RANK, FindingKind.STALL)
+)
+_ENDS: Final = frozenset((FindingKind.FAILED_OP, FindingKind.STOPPED))
+_LEFT: Final = frozenset((FindingKind.LEAKED_WORK, FindingKind.LEAKED_GROUP))
 #: What a finding of one kind can be the cause of.
-_EXPLAINS: Final[Mapping[Kind, frozenset[Kind]]] = {
-    Kind.MISMATCH: _HANGS | _ENDS | _LEFT,
-    Kind.DEAD_RANK: _HANGS | _ENDS | _LEFT,
-    Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
-    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL, Kind.DEAD_RANK)) | _ENDS | _LEFT,
-    Kind.NAN_SOURCE: _ENDS,
-    Kind.DIVERGED: _ENDS,
-    Kind.MISSING_RANK: frozenset((Kind.STALL, Kind.DEAD_RANK)) | _ENDS | _LEFT,
-    Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)) | _LEFT,
-    Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED, Kind.FAILED_OP)),
-    Kind.STALL: frozenset(),
+_EXPLAINS: Final[Mapping[FindingKind, frozenset[FindingKind]]] = {
+    FindingKind.MISMATCH: _HANGS | _ENDS | _LEFT,
+    FindingKind.DEAD_RANK: _HANGS | _ENDS | _LEFT,
+    FindingKind.DEADLOCK: frozenset((FindingKind.MISSING_RANK, FindingKind.STALL)) | _ENDS | _LEFT,
+    FindingKind.STUCK_RANK: frozenset(
+        (FindingKind.MISSING_RANK, FindingKind.STALL, FindingKind.DEAD_RANK)
+    )
+    | _ENDS
+    | _LEFT,
+    FindingKind.NAN_SOURCE: _ENDS,
+    FindingKind.DIVERGED: _ENDS,
+    FindingKind.MISSING_RANK: frozenset((FindingKind.STALL, FindingKind.DEAD_RANK)) | _ENDS | _LEFT,
+    FindingKind.STOPPED: frozenset((FindingKind.STALL, FindingKind.FAILED_OP)) | _LEFT,
+    FindingKind.FAILED_OP: frozenset(
+        (FindingKind.STALL, FindingKind.STOPPED, FindingKind.FAILED_OP)
+    ),
+    FindingKind.STALL: frozenset(),
 }
 #: The more direct a cause, the earlier; what is not here comes after them.
 _ORDER: Final = (
-    Kind.MISMATCH,
-    Kind.DEAD_RANK,
-    Kind.DEADLOCK,
-    Kind.STUCK_RANK,
-    Kind.MISSING_RANK,
-    Kind.NAN_SOURCE,
-    Kind.DIVERGED,
-    Kind.STOPPED,
-    Kind.FAILED_OP,
-    Kind.STALL,
+    FindingKind.MISMATCH,
+    FindingKind.DEAD_RANK,
+    FindingKind.DEADLOCK,
+    FindingKind.STUCK_RANK,
+    FindingKind.MISSING_RANK,
+    FindingKind.NAN_SOURCE,
+    FindingKind.DIVERGED,
+    FindingKind.STOPPED,
+    FindingKind.FAILED_OP,
+    FindingKind.STALL,
 )
 #: Causes come before mere consequences whatever their times.
-_LATE: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED, Kind.STALL))
+_LATE: Final = frozenset((FindingKind.FAILED_OP, FindingKind.STOPPED, FindingKind.STALL))
 #: Warnings of these kinds, and notes, are of what is over: the ranks have gone on.
 _OVER: Final = frozenset(
-    (Kind.FAILED_OP, Kind.NAN_SOURCE, Kind.DIVERGED, Kind.SUSPICION, Kind.LEAKED_WORK, Kind.LEAKED_GROUP,
-     Kind.BUFFER_RACE, Kind.MESSAGE_RACE)
+    (FindingKind.FAILED_OP, FindingKind.NAN_SOURCE, FindingKind.DIVERGED, FindingKind.SUSPICION, FindingKind.LEAKED_WORK, FindingKind.LEAKED_GROUP,
+     FindingKind.BUFFER_RACE, FindingKind.MESSAGE_RACE)
 )  # fmt: skip
 _SEVERITIES: Final = tuple(Severity)
 
@@ -171,7 +179,7 @@ def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Findin
     """What logs state of something that was found as well is more evidence of it."""
     whole = list(found)
     for one in said:
-        if one.kind is Kind.DEADLOCK and _is_found(one, found):
+        if one.kind is FindingKind.DEADLOCK and _is_found(one, found):
             continue
         same = (one.kind, set(one.ranks))
         at = next((i for i, f in enumerate(found) if (f.kind, set(f.ranks)) == same), None)
@@ -185,7 +193,8 @@ def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Findin
 def _is_found(proof: Finding, found: Sequence[Finding]) -> bool:
     """Whether a deadlock that was proven before is one of these: the records show it as well."""
     return any(
-        one.kind is Kind.DEADLOCK and not set(proof.ranks).isdisjoint((*one.ranks, *one.victims))
+        one.kind is FindingKind.DEADLOCK
+        and not set(proof.ranks).isdisjoint((*one.ranks, *one.victims))
         for one in found
     )
 
@@ -213,7 +222,7 @@ def _put_below(session: Session, found: Sequence[Finding], until_ns: int) -> lis
 def _soften_stops(session: Session, tops: Sequence[Finding]) -> list[Finding]:
     """A job that was ended while nothing was wrong has no fault: that it was ended is a note."""
     said = {finding.what for finding in session.said}
-    stops = [f for f in tops if f.kind is Kind.STOPPED and f.what not in said]
+    stops = [f for f in tops if f.kind is FindingKind.STOPPED and f.what not in said]
     rest = [f for f in tops if f not in stops]
     has_errors = any(f.severity is Severity.ERROR for f in rest)
     softened = [_softened(stop, has_errors) for stop in stops]
@@ -223,9 +232,11 @@ def _soften_stops(session: Session, tops: Sequence[Finding]) -> list[Finding]:
 
 def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
     """The stop with what it interrupted; waits that were not long enough to call them a hang are notes."""
-    waits = [f for f in stop.follows if f.kind is Kind.STALL]
+    waits = [f for f in stop.follows if f.kind is FindingKind.STALL]
     # What failed since is how it ended; what ranks waited for was before.
-    below = [replace(f, severity=Severity.NOTE) for f in stop.follows if f.kind is not Kind.STALL]
+    below = [
+        replace(f, severity=Severity.NOTE) for f in stop.follows if f.kind is not FindingKind.STALL
+    ]
     stop = replace(stop, severity=Severity.NOTE, follows=tuple(below))
     if has_errors:
         return [stop, *waits]
@@ -249,17 +260,17 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
 def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -> bool:
     if other.kind not in _EXPLAINS.get(cause.kind, frozenset()):
         return False
-    if other.kind is Kind.DEAD_RANK and not _is_end_of_all(session, cause, other):
+    if other.kind is FindingKind.DEAD_RANK and not _is_end_of_all(session, cause, other):
         return False
     if cause.severity is Severity.NOTE and other.severity is not Severity.NOTE:
         return False
-    if cause.kind is Kind.STOPPED:
+    if cause.kind is FindingKind.STOPPED:
         is_common = True
     elif cause.kind is other.kind:  # two errors: the second names a rank that had the first
         is_common = not set(other.ranks).isdisjoint(cause.victims)
     else:
         blamed = other.ranks or other.victims
-        if other.kind is Kind.FAILED_OP:  # its rank is to blame, or waited in it
+        if other.kind is FindingKind.FAILED_OP:  # its rank is to blame, or waited in it
             blamed = (*other.ranks, *other.victims)
         is_common = not {*cause.ranks, *cause.victims}.isdisjoint(blamed)
     if not is_common:
@@ -270,7 +281,7 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
     if other.kind in _HANGS:  # a wait begins before what makes it last
         return until_ns == NEVER or cause.at_ns <= until_ns + DEATH_NS + error_ns
     # Others feel a death before it is written down, and are told of a leaver before it writes it down.
-    is_end = cause.kind in (Kind.DEAD_RANK, Kind.MISSING_RANK)
+    is_end = cause.kind in (FindingKind.DEAD_RANK, FindingKind.MISSING_RANK)
     if is_end and set(cause.ranks) & set(other.ranks):
         error_ns += DEATH_NS
     return other.at_ns is None or cause.at_ns <= other.at_ns + error_ns
@@ -295,8 +306,8 @@ def _in_order(session: Session, found: Sequence[Finding]) -> list[Finding]:
     """By severity and directness, then time; those too close for the clocks by kind."""
     error_ns = _clock_error_ns(session, *found)
     is_waiting = any(finding.kind in _HANGS for finding in found)
-    failed = [f.at_ns for f in found if f.kind is Kind.FAILED_OP and f.at_ns is not None]
-    stopped = [f.at_ns for f in found if f.kind is Kind.STOPPED and f.at_ns is not None]
+    failed = [f.at_ns for f in found if f.kind is FindingKind.FAILED_OP and f.at_ns is not None]
+    stopped = [f.at_ns for f in found if f.kind is FindingKind.STOPPED and f.at_ns is not None]
     # A person may end what an op had failed in before.
     is_late = bool(failed and stopped) and min(failed) + error_ns < min(stopped)
     keys = {id(finding): _key(finding, is_waiting, is_late) for finding in found}
@@ -322,8 +333,8 @@ def _key(
     if is_waiting and _is_over(finding):
         weight += len(_SEVERITIES)  # it explains nothing that ranks wait in now
     place = _place(finding.kind)
-    if finding.kind is Kind.STOPPED and is_stop_late:
-        place = _place(Kind.FAILED_OP) + 1
+    if finding.kind is FindingKind.STOPPED and is_stop_late:
+        place = _place(FindingKind.FAILED_OP) + 1
     return (
         weight,
         place if finding.kind in _LATE or finding.kind not in _ORDER else 0,
@@ -349,8 +360,8 @@ def _is_near(first: Finding, other: Finding, error_ns: int) -> bool:
     return other.at_ns - first.at_ns <= error_ns
 
 
-def _place(kind: Kind) -> int:
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER) + list(Kind).index(kind)
+def _place(kind: FindingKind) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER) + list(FindingKind).index(kind)
 
 
 # --------------------------------------------------------------------------------------- words
@@ -361,7 +372,7 @@ def _root(tops: Sequence[Finding]) -> Finding | None:
         (
             f
             for f in tops
-            if f.severity is not Severity.NOTE or f.kind in (Kind.STALL, Kind.STOPPED)
+            if f.severity is not Severity.NOTE or f.kind in (FindingKind.STALL, FindingKind.STOPPED)
         ),
         None,
     )
@@ -415,7 +426,7 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
     if root is None:
         return tuple(dict.fromkeys(lacks))
     logs = [session.ranks[rank] for rank in root.ranks if rank in session.ranks]
-    if root.kind is Kind.MISSING_RANK:
+    if root.kind is FindingKind.MISSING_RANK:
         blind = [
             log.rank
             for log in logs
@@ -424,7 +435,11 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
         if blind:
             lacks.append(f"no agent saw what {say_ranks(blind)} did after the last op")
     # Which groups are made is decided by all ranks alike: there is no wrong side.
-    if root.kind is Kind.MISMATCH and not root.ranks and not root.what.startswith("new_group"):
+    if (
+        root.kind is FindingKind.MISMATCH
+        and not root.ranks
+        and not root.what.startswith("new_group")
+    ):
         lacks.append("no side of the mismatch has a majority: the calls do not show which is wrong")
     cut = [log.rank for log in logs if log.lost.get("gaps")]
     if cut:

@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.matching import Matched
-from distdbg.diagnose.messages import Messages, is_halted
+from distdbg.diagnose.messages import MessageMatcher, is_halted
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, WorkWait
 from distdbg.diagnose.wording import known_ns, say_site
@@ -70,7 +70,7 @@ def find_waits(session: Session, matched: Matched) -> dict[int, tuple[Edge, ...]
 class _Finder:
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._messages = Messages(session)
+        self._messages = MessageMatcher(session)
         self._progress: dict[int, _Arrivals] = {}
         self._asides: dict[int, dict[tuple[int, int], int]] = {}
         self._any: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -10,7 +10,7 @@ from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 
 #: Of a first line.
 MOST_LINE: Final = 120
@@ -32,7 +32,7 @@ def verb(ranks: Sequence[int], singular: str, plural: str) -> str:
     return singular if len(ranks) == 1 else plural
 
 
-def say_site(frame: Frame | None) -> str:
+def say_site(frame: RecordedFrame | None) -> str:
     """'train.py:88 (step)', without the folders; ''."""
     if frame is None:
         return ""

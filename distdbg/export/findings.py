@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
-from distdbg.export.reading import Start
+from distdbg.export.reading import RunStart
 from distdbg.record.folders import VERDICT_NAME
 
 #: About 150 MiB.
@@ -24,7 +24,7 @@ MOST_OPS: Final = 250_000
 _MOST_NBYTES: Final = 1 << 26
 
 
-def find_findings(start: Start, *, most_ops: int = MOST_OPS) -> list[Finding]:
+def find_findings(start: RunStart, *, most_ops: int = MOST_OPS) -> list[Finding]:
     """Root cause first; those that follow from another come behind it."""
     if start.count_at_most() <= most_ops:
         found: Sequence[Finding] = ()
@@ -67,7 +67,7 @@ def _read(items: Sequence[Any]) -> Iterator[Finding]:
             continue
         with suppress(ValueError, TypeError):  # of a later version, or written by somebody else
             yield Finding(
-                kind=Kind(str(item.get("kind"))),
+                kind=FindingKind(str(item.get("kind"))),
                 severity=Severity(str(item.get("severity"))),
                 what=str(item.get("what", "")),
                 ranks=_ranks(item, "ranks"),

@@ -24,7 +24,7 @@ from typing import Final
 
 from distdbg.diagnose.load.clocks import ClockOffset, find_offsets
 from distdbg.diagnose.load.rank_file import read_rank
-from distdbg.diagnose.load.run_folder import Place, find_places, is_run, load_runs
+from distdbg.diagnose.load.run_folder import RunPath, find_places, is_run, load_runs
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import choose_end, read_all_ends
 from distdbg.diagnose.ops import NEVER
@@ -32,7 +32,7 @@ from distdbg.diagnose.session import RankLog, Session
 from distdbg.errors import RecordError, UsageError, format_ranks
 from distdbg.export.window import cut_to_window
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import Header, State
+from distdbg.record.entries import RecordHeader, StateEntry
 from distdbg.record.folders import is_live
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
@@ -53,7 +53,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class RunSelection:
     """What of a run is wanted; all of it, if not told."""
 
     ranks: frozenset[int] | None = None
@@ -68,7 +68,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Counted:
+class ReadCounts:
     """What was read so far."""
 
     ranks: int = 0
@@ -83,20 +83,20 @@ class _File:
     """One record, and what its first words say."""
 
     path: Path
-    header: Header
-    state: State
+    header: RecordHeader
+    state: StateEntry
     ring_count: int
     is_live: bool
 
 
-class Start:
+class RunStart:
     """One start of a job. `read` may be called again: it reads anew."""
 
     def __init__(
         self,
         session: Session,
-        chosen: Chosen,
-        run: Opened,
+        chosen: RunSelection,
+        run: OpenedRun,
         *,
         files: Mapping[int, _File] | None = None,
         ends: Mapping[int, list[RankEnd]] | None = None,
@@ -258,16 +258,16 @@ class Start:
         return log
 
 
-class Opened:
+class OpenedRun:
     """A run that is read rank by rank."""
 
     def __init__(
-        self, paths: Sequence[Path], chosen: Chosen, on_progress: OnProgress | None = None
+        self, paths: Sequence[Path], chosen: RunSelection, on_progress: OnProgress | None = None
     ) -> None:
         self.paths = tuple(paths)
         self.chosen = chosen
-        self.starts: tuple[Start, ...] = ()
-        self.counted = Counted()
+        self.starts: tuple[RunStart, ...] = ()
+        self.counted = ReadCounts()
         self.on_progress: OnProgress = on_progress or _ignore
 
     @property
@@ -298,16 +298,16 @@ class Opened:
 
 def open_run(
     paths: Sequence[Path],
-    chosen: Chosen | None = None,
+    chosen: RunSelection | None = None,
     *,
     on_progress: OnProgress | None = None,
-) -> Opened:
+) -> OpenedRun:
     """Look at what is there, and read the first words of each record.
 
     RecordError when nothing can be read, UsageError for a path, a start or ranks that are not there.
     """
-    chosen = chosen or Chosen()
-    run = Opened(paths, chosen, on_progress)
+    chosen = chosen or RunSelection()
+    run = OpenedRun(paths, chosen, on_progress)
     if all(is_run(path) for path in paths):
         run.starts = tuple(_open_starts(run, paths, chosen))
     else:
@@ -316,7 +316,7 @@ def open_run(
         sessions = open_paths(paths)
         if chosen.attempt is not None:
             sessions = [s for s in sessions if s.attempt == chosen.attempt]
-        run.starts = tuple(Start(session, chosen, run) for session in sessions)
+        run.starts = tuple(RunStart(session, chosen, run) for session in sessions)
     if not run.starts:
         what = f"this run has no start number {chosen.attempt}"
         raise UsageError(what) if chosen.attempt is not None else _holds_nothing(run.source, [])
@@ -325,8 +325,8 @@ def open_run(
     return run
 
 
-def _open_starts(run: Opened, paths: Sequence[Path], chosen: Chosen) -> Iterator[Start]:
-    places: dict[int, list[Place]] = {}
+def _open_starts(run: OpenedRun, paths: Sequence[Path], chosen: RunSelection) -> Iterator[RunStart]:
+    places: dict[int, list[RunPath]] = {}
     for path in paths:
         for place in find_places(path):
             places.setdefault(place.attempt, []).append(place)
@@ -351,7 +351,7 @@ def _open_starts(run: Opened, paths: Sequence[Path], chosen: Chosen) -> Iterator
             session.world_size = max(file.header.world_size for file in files.values())
             session.is_live = any(file.is_live for file in files.values())
         is_any = True
-        yield Start(session, chosen, run, files=files, ends=ends, folders=folders)
+        yield RunStart(session, chosen, run, files=files, ends=ends, folders=folders)
     if not is_any and chosen.attempt is None:
         raise _holds_nothing(run.source, lacks)
 

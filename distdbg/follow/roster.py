@@ -23,9 +23,9 @@ from distdbg.follow.processes import (
 )
 from distdbg.follow.status import RankStatus
 from distdbg.follow.stuck import describe_block
-from distdbg.follow.tail import Standing, Tail
-from distdbg.follow.watched_rank import Seat, show_site
-from distdbg.launch.ended import Ended
+from distdbg.follow.tail import RecordTail, Standing
+from distdbg.follow.watched_rank import WatchedRank, show_site
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.memory import OomWatch
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Pulse
@@ -53,7 +53,7 @@ _OVER_WHEN_IT_MOVES: Final = (
     RankState.DEBUGGED,
 )
 
-_Ended = Callable[[Seat], None]
+_Ended = Callable[[WatchedRank], None]
 
 
 class Roster:
@@ -77,11 +77,11 @@ class Roster:
         self.folder = folder
         self.host = host
         self.attempt = attempt
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, WatchedRank] = {}
         self.ends: list[RankEnd] = []
         self._is_told = is_told
         self._watch, self._unwatch = watch, unwatch
-        self._tail = Tail(folder, host)
+        self._tail = RecordTail(folder, host)
         self._boot_id = read_boot_id()
         self._scanned_ns = -_SCAN_NS
         self._oom = None if is_told else OomWatch()
@@ -126,7 +126,7 @@ class Roster:
             if seat.end is None:
                 self._look(seat, now_ns)
 
-    def unmoved(self, now_ns: int, least_ns: int) -> list[Seat]:
+    def unmoved(self, now_ns: int, least_ns: int) -> list[WatchedRank]:
         """The ranks that live and have not moved for so long."""
         return [
             seat
@@ -175,7 +175,7 @@ class Roster:
 
     # ------------------------------------------------------------------------------- ends
 
-    def on_gone(self, life: Life, now_ns: int) -> Seat | None:
+    def on_gone(self, life: Life, now_ns: int) -> WatchedRank | None:
         """A process that is watched has ended; None when it was none of these."""
         seat = next((s for s in self.seats.values() if s.life is life), None)
         self._unwatch(life)
@@ -192,7 +192,7 @@ class Roster:
             self._end(seat, end, is_final=not self._is_told)
         return seat
 
-    def on_told(self, end: RankEnd) -> Seat | None:
+    def on_told(self, end: RankEnd) -> WatchedRank | None:
         """The launcher says how a rank ended: it knows best."""
         seat = self.seats.get(end.rank)
         if seat is None or (seat.pid and seat.pid != end.pid):
@@ -212,12 +212,12 @@ class Roster:
 
     # ------------------------------------------------------------------------------- one rank
 
-    def _seat(self, rank: int, pid: int, started: int, now_ns: int) -> Seat:
+    def _seat(self, rank: int, pid: int, started: int, now_ns: int) -> WatchedRank:
         old = self.seats.get(rank)
         if old is not None and old.life is not None:
             self._unwatch(old.life)
             old.life.close()
-        seat = Seat(
+        seat = WatchedRank(
             rank=rank,
             host=self.host,
             pid=pid,
@@ -256,7 +256,7 @@ class Roster:
             seat.pulse = record.pulse()
         self._say_end(seat, now_ns)
 
-    def _look(self, seat: Seat, now_ns: int) -> bool:
+    def _look(self, seat: WatchedRank, now_ns: int) -> bool:
         record = seat.record
         if record is None:
             return False
@@ -290,7 +290,7 @@ class Roster:
             return False
         return self._look_closer(seat, now_ns)
 
-    def _sit(self, seat: Seat, now_ns: int) -> bool:
+    def _sit(self, seat: WatchedRank, now_ns: int) -> bool:
         """It is at the prompt of a debugger: its record says why, or the page that it holds the clock."""
         if seat.standing is None or (seat.standing.prompt is None and not seat.is_exact):
             self._stand(seat, now_ns, exactly=True)
@@ -302,7 +302,7 @@ class Roster:
         seat.since_ns = prompt.issued_ns
         return is_new
 
-    def _is_beat(self, seat: Seat, pulse: Pulse) -> bool:
+    def _is_beat(self, seat: WatchedRank, pulse: Pulse) -> bool:
         """Whether the rank was merely seen in native code, waiting for the op that it waited for before."""
         if seat.pulse is None or seat.pulse._replace(heartbeat_ns=pulse.heartbeat_ns) != pulse:
             return False
@@ -317,7 +317,7 @@ class Roster:
         seat.pulse = pulse
         return True
 
-    def _look_closer(self, seat: Seat, now_ns: int) -> bool:
+    def _look_closer(self, seat: WatchedRank, now_ns: int) -> bool:
         if seat.standing is not None and seat.standing.prompt is not None:
             return self._sit(seat, now_ns)
         if now_ns - seat.stat_ns >= _STAT_NS:
@@ -353,7 +353,7 @@ class Roster:
             return seat.change(RankState.WAITING, now_ns)
         return False
 
-    def _refresh(self, seat: Seat, now_ns: int) -> None:
+    def _refresh(self, seat: WatchedRank, now_ns: int) -> None:
         if seat.end is not None or seat.record is None:
             return
         if now_ns - seat.stat_ns >= _FRESH_NS:
@@ -361,7 +361,7 @@ class Roster:
         if seat.standing is None and now_ns - seat.looked_ns >= _FRESH_NS:
             self._stand(seat, now_ns)
 
-    def _stand(self, seat: Seat, now_ns: int, *, exactly: bool = False) -> None:
+    def _stand(self, seat: WatchedRank, now_ns: int, *, exactly: bool = False) -> None:
         seat.looked_ns = now_ns
         if seat.record is None:
             return
@@ -381,7 +381,7 @@ class Roster:
             if far.closed_ns is None
         )
 
-    def _read_stat(self, seat: Seat, now_ns: int) -> None:
+    def _read_stat(self, seat: WatchedRank, now_ns: int) -> None:
         seat.stat_ns = now_ns
         if seat.life is None:
             return
@@ -391,7 +391,7 @@ class Roster:
 
     # ------------------------------------------------------------------------------- how it ends
 
-    def _leave(self, seat: Seat, now_ns: int) -> bool:
+    def _leave(self, seat: WatchedRank, now_ns: int) -> bool:
         assert seat.record is not None
         try:
             how, words = seat.record.state_words()
@@ -408,7 +408,7 @@ class Roster:
     def _was_for_memory(self, end: RankEnd, now_ns: int) -> bool:
         if self._oom is None:
             return False
-        ended = Ended(
+        ended = EndedChild(
             name=str(end.rank),
             pid=end.pid,
             status=end.signal if end.signal is not None else (end.exit_code or 0) << 8,
@@ -419,7 +419,7 @@ class Roster:
         )
         return bool(self._oom.find_victims([ended], now_ns))
 
-    def _end(self, seat: Seat, end: RankEnd, *, is_final: bool) -> None:
+    def _end(self, seat: WatchedRank, end: RankEnd, *, is_final: bool) -> None:
         seat.end = end
         self._say_end(seat, end.ended_ns)
         if is_final:
@@ -427,7 +427,7 @@ class Roster:
             with suppress(OSError):  # the folder is gone, or full: it is known here all the same
                 write_end(self.folder, end)
 
-    def _say_end(self, seat: Seat, now_ns: int) -> None:
+    def _say_end(self, seat: WatchedRank, now_ns: int) -> None:
         end = seat.end
         assert end is not None
         said = at_prompt = ""
@@ -450,7 +450,7 @@ class Roster:
                 seat.standing = seat.record.standing()
 
 
-def _describe(seat: Seat, outcome: Outcome, now_ns: int) -> RankEnd:
+def _describe(seat: WatchedRank, outcome: Outcome, now_ns: int) -> RankEnd:
     cause: str
     if outcome.signal is not None:
         cause = "signal"

@@ -72,7 +72,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class StuckJudgement:
     """What the looks say."""
 
     state: RankState
@@ -84,32 +84,32 @@ class Judgement:
     """It burns on one line, and py-spy has seen no owner of the GIL, which it does not always."""
 
 
-def judge(first: Look, second: Look, own_package: str) -> Judgement:
+def judge(first: Look, second: Look, own_package: str) -> StuckJudgement:
     """What a rank does that has made no progress between the looks; `own_package`: distdbg's folder."""
     main = _main(second)
     site_frame = find_site(main.frames, own_package) if main else None
     site = str(site_frame) if site_frame else ""
     if first.letter == second.letter == "D":
-        return Judgement(RankState.BLOCKED_IO, describe_block(second.thread), site)
+        return StuckJudgement(RankState.BLOCKED_IO, describe_block(second.thread), site)
     if main is not None and _is_ours(main, own_package):
-        return Judgement(RankState.WAITING, site=site)
+        return StuckJudgement(RankState.WAITING, site=site)
     burn = _burn(first, second)
     # On a host with more to do than cores a rank that burns gets little; but it always wants more.
     is_busy = burn >= _BURNS or (first.letter == second.letter == "R" and burn > _IDLE)
     if _is_collecting(second):
-        return Judgement(RankState.RUNNING, "collects garbage", site, is_busy)
+        return StuckJudgement(RankState.RUNNING, "collects garbage", site, is_busy)
     held = _hold(first, second, is_busy)
     if held is not None:
         holder = _holder(second) or main
         frame = find_site(holder.frames, own_package) if holder else None
         is_at_work = burn > _IDLE or "R" in (first.letter, second.letter)
-        return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site, is_at_work)
+        return StuckJudgement(RankState.HOLDS_GIL, held, str(frame) if frame else site, is_at_work)
     if is_busy:
         unseen = _is_holder_unseen(first, second)
         if _python_moves(first, second):
             why = "computes, and calls no op"
-            return Judgement(RankState.BUSY, why, site, is_busy, unseen)
-        return Judgement(RankState.RUNNING, "on CPU, in C code", site, is_busy, unseen)
+            return StuckJudgement(RankState.BUSY, why, site, is_busy, unseen)
+        return StuckJudgement(RankState.RUNNING, "on CPU, in C code", site, is_busy, unseen)
     if burn <= _IDLE and first.letter == second.letter == "S":
         why = _sleep(first, second)
         if why.startswith(IN_LOCK):
@@ -126,8 +126,8 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
             why = CHILD_END + second.awaited_child
         if second.dead_child:
             why += DEAD_CHILD + second.dead_child
-        return Judgement(RankState.ASLEEP, why, site)
-    return Judgement(RankState.RUNNING, "at work in its own code", site)
+        return StuckJudgement(RankState.ASLEEP, why, site)
+    return StuckJudgement(RankState.RUNNING, "at work in its own code", site)
 
 
 def describe_block(thread: MainThread | None) -> str:

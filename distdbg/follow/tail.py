@@ -15,15 +15,15 @@ from distdbg.errors import RecordError
 from distdbg.record.entries import (
     Counter,
     Event,
-    Finding,
-    Frame,
+    FindingEntry,
     Group,
-    Header,
-    Op,
-    Progress,
+    OpEntry,
+    ProgressEntry,
     Pulse,
-    State,
-    WorkWait,
+    RecordedFrame,
+    RecordHeader,
+    StateEntry,
+    WorkWaitEntry,
 )
 from distdbg.record.folders import SUFFIX
 from distdbg.record.format import EventType, Flag, Status
@@ -41,20 +41,20 @@ _LATEST = (16, 1024)
 class Standing:
     """Where a rank stands in its program, as far as its record says."""
 
-    op: Op | None
+    op: OpEntry | None
     """The op it waits in; else one that runs beside it; else the one that it issued last."""
     is_in: bool
     """Whether `op` has not ended."""
-    groups: tuple[tuple[Group, Progress], ...]
-    in_flight: tuple[Op, ...] = ()
+    groups: tuple[tuple[Group, ProgressEntry], ...]
+    in_flight: tuple[OpEntry, ...] = ()
     """All that have not ended."""
-    waits: tuple[WorkWait, ...] = ()
+    waits: tuple[WorkWaitEntry, ...] = ()
     """Of all threads that wait for an op which they had begun earlier."""
-    wait: WorkWait | None = None
+    wait: WorkWaitEntry | None = None
     """Of a thread that waits for `op`, which it had begun earlier."""
 
     @property
-    def prompt(self) -> Op | None:
+    def prompt(self) -> OpEntry | None:
         """What it is at the prompt of a debugger for; None: it is at none."""
         return next((op for op in reversed(self.in_flight) if op.is_prompt), None)
 
@@ -72,7 +72,7 @@ class Standing:
         return [op.number for op in self.in_flight if not op.is_async or op.number in awaited]
 
     @property
-    def site(self) -> Frame | None:
+    def site(self) -> RecordedFrame | None:
         """The line of the program that it is at, or was: of the wait, if there is one."""
         if self.wait is not None and self.wait.site is not None:
             return self.wait.site
@@ -102,11 +102,11 @@ class TailedRecord:
         self.inode = inode
         self._record = RecordFile(path, salvage=True)
         self._standing: tuple[Pulse, Standing] | None = None
-        self._last_op: Op | None = None
+        self._last_op: OpEntry | None = None
         self._past = Past()
 
     @property
-    def header(self) -> Header:
+    def header(self) -> RecordHeader:
         return self._record.header
 
     def pulse(self) -> Pulse:
@@ -120,27 +120,27 @@ class TailedRecord:
             self._standing = pulse, self._find_standing()
         return self._standing[1]
 
-    def glance(self) -> Op | None:
+    def glance(self) -> OpEntry | None:
         """The op issued last, by few reads."""
         last = self._record.pulse().last_number
         for number in range(last, max(0, last - _MOST_NOTES), -1):
             event = self._record.event(number)
-            if isinstance(event, Op):
+            if isinstance(event, OpEntry):
                 self._last_op = event
                 break
         return self._last_op
 
-    def in_flight(self) -> list[Op]:
+    def in_flight(self) -> list[OpEntry]:
         """All ops that have not ended, the oldest first."""
         _, numbers = self._record.survey()
         events = (self._record.event(number) for number in numbers)
-        return [event for event in events if isinstance(event, Op) and event.ended_ns is None]
+        return [event for event in events if isinstance(event, OpEntry) and event.ended_ns is None]
 
-    def waits(self) -> tuple[WorkWait, ...]:
+    def waits(self) -> tuple[WorkWaitEntry, ...]:
         """The threads of the rank that wait for an op that they had begun earlier."""
         return self._record.work_waits()
 
-    def groups(self) -> tuple[tuple[Group, Progress], ...]:
+    def groups(self) -> tuple[tuple[Group, ProgressEntry], ...]:
         """Those that are there, also closed ones."""
         return tuple(self._record.groups())
 
@@ -182,7 +182,7 @@ class TailedRecord:
         """Of the check."""
         return self._record.state().level
 
-    def state(self) -> State:
+    def state(self) -> StateEntry:
         """The words that change."""
         return self._record.state()
 
@@ -198,10 +198,10 @@ class TailedRecord:
         """The marks, spans, findings and contexts that came after number `after`, the newest `most`."""
         return self._record.notes(after, most)
 
-    def findings(self, after: int, most: int) -> list[Finding]:
+    def findings(self, after: int, most: int) -> list[FindingEntry]:
         """The errors and findings among them, whose words `texts` gives, with their times."""
         notes = self._record.notes(after, most, EventType.FINDING)
-        return [note for note in notes if isinstance(note, Finding)]
+        return [note for note in notes if isinstance(note, FindingEntry)]
 
     def last_good_ns(self) -> int | None:
         """When the newest op was issued that went well; None: none of those issued last did."""
@@ -243,7 +243,7 @@ class TailedRecord:
     def is_in(self, number: int) -> bool:
         """Whether the op of this number has not ended."""
         op = self._record.event(number)
-        return isinstance(op, Op) and op.ended_ns is None
+        return isinstance(op, OpEntry) and op.ended_ns is None
 
     def close(self) -> None:
         self._record.close()
@@ -261,7 +261,7 @@ class TailedRecord:
         return Standing(self.glance(), False, groups)
 
 
-class Tail:
+class RecordTail:
     """The records in one folder that the ranks of one host write."""
 
     def __init__(self, folder: Path, host: str) -> None:

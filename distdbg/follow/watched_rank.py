@@ -13,7 +13,7 @@ from distdbg.follow.stacks import RankStacks, find_site
 from distdbg.follow.status import RankStatus
 from distdbg.follow.tail import Standing, TailedRecord
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import Frame, Op, Pulse
+from distdbg.record.entries import OpEntry, Pulse, RecordedFrame
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.view.op_names import with_comm
@@ -37,7 +37,7 @@ _ON_CPU = {RankState.BUSY, RankState.HOLDS_GIL}
 
 
 @dataclass(slots=True)
-class Seat:
+class WatchedRank:
     """What is known of one rank; times are monotonic nanoseconds of this host."""
 
     rank: int
@@ -160,12 +160,12 @@ class Seat:
         return ""
 
 
-def _called(op: Op) -> str:
+def _called(op: OpEntry) -> str:
     """With the words that the program, or what called it for the program, has for it."""
     return with_comm(name_op(op), "" if op.is_prompt else op.comm)
 
 
-def name_op(op: Op) -> str:
+def name_op(op: OpEntry) -> str:
     """'all_reduce #1042 on group 'dp'', 'recv #1 from rank 2 (tag 5) on group 'world''."""
     if op.is_prompt:
         return "the debugger"
@@ -173,7 +173,7 @@ def name_op(op: Op) -> str:
     return f"{op.name} #{op.seq}{_peer(op) if op.is_message else ''}{group}"
 
 
-def _peer(op: Op) -> str:
+def _peer(op: OpEntry) -> str:
     names = ranks_of(op.group.ranks) if op.group else ()
     if op.peer is None:
         whom = "any rank"
@@ -192,6 +192,6 @@ def ranks_of(text: str) -> tuple[int, ...]:
         return ()
 
 
-def show_site(frame: Frame) -> str:
+def show_site(frame: RecordedFrame) -> str:
     """'train.py:88 (step)'."""
     return str(frame._replace(file=os.path.basename(frame.file)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.functional.arguments import GroupLike, OpLike, array_of, dim_of, group_of, reduce_op_of
-from distdbg.functional.op import Op, carry_out
+from distdbg.functional.op import FunctionalOp, carry_out
 from distdbg.ops.call import WORDS_SHIFT, Variant
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
@@ -42,7 +42,7 @@ def all_reduce(
         return (weigh(what, reduce_op, all_reduce(grad, group=pg), pg.size()),)
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.all_reduce(array, reduce_op, output=out)],
@@ -76,7 +76,7 @@ def reduce(
         return (weigh(what, reduce_op, broadcast(grad, group=pg, group_src=root), pg.size()),)
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.reduce(pg.size(), pg.rank(), array, root, reduce_op, output=out)],
@@ -104,7 +104,7 @@ def broadcast(
     root = to_group_rank(pg, what, "src", src, group_src)
     out = copy_of(array) if pg.rank() == root else empty_like(array, array.shape)
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.broadcast(pg.size(), out, root)],
@@ -143,7 +143,7 @@ def all_gather(
         call.agreed = {"gather_dim": dim}
         call.add_extra(dim << WORDS_SHIFT)
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[call],
@@ -182,7 +182,7 @@ def reduce_scatter(
         return (weigh(what, reduce_op, all_gather(grad, dim, pg), size),)
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.reduce_scatter_single(size, out, source, reduce_op, None, what)],
@@ -240,7 +240,7 @@ def _exchange(
 
     call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts, name=what)
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[call],
@@ -284,7 +284,7 @@ def permute(
     call.agreed = {"dst": order, "shape": list(array.shape) or [1]}
     call.add_extra(Variant.PERMUTE)
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[call],

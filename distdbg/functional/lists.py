@@ -17,7 +17,7 @@ from distdbg.functional.arguments import (
     reduce_op_of,
 )
 from distdbg.functional.collectives import weigh
-from distdbg.functional.op import Op, carry_out
+from distdbg.functional.op import FunctionalOp, carry_out
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array, check_one_dtype
@@ -34,7 +34,7 @@ def all_gather_list(
     pg, array = group_of(what, group), array_of(what, tensor)
     outs = tuple(empty_like(array, array.shape) for _ in range(pg.size()))
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)],
@@ -73,7 +73,7 @@ def reduce_scatter_list(
         return tuple(weigh(what, reduce_op, each, size) for each in grads)
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)],
@@ -100,7 +100,7 @@ def all_to_all_list(
     check_alike(what, arrays)
     outs = tuple(empty_like(array, array.shape) for array in arrays)
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)],
@@ -129,7 +129,7 @@ def gather(
     size, rank = pg.size(), pg.rank()
     outs = [empty_like(array, array.shape) for _ in range(size)] if rank == root else None
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.gather(size, rank, array, outs, root)],
@@ -179,7 +179,7 @@ def scatter(
         return tuple(gather(grad, group=pg, group_dst=root)[: len(arrays)])
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[calls.scatter(size, rank, out, arrays if rank == root else None, root)],
@@ -214,7 +214,7 @@ def all_reduce_coalesced(
         return tuple(weigh(what, reduce_op, each, pg.size()) for each in summed)
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[
@@ -251,7 +251,7 @@ def all_gather_into_tensor_coalesced(
         return made
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[
@@ -305,7 +305,7 @@ def reduce_scatter_tensor_coalesced(
         return tuple(weigh(what, reduce_op, each, size) for each in joined)
 
     return carry_out(
-        Op(
+        FunctionalOp(
             name=what,
             group=pg,
             calls=[

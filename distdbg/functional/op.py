@@ -26,7 +26,7 @@ _NO_TIMEOUT: Final = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
+class FunctionalOp:
     """One functional op that is about to begin."""
 
     name: str
@@ -90,7 +90,7 @@ def wait_tensor(tensor: Any) -> Any:
     return tensor.wait() if isinstance(tensor, Result) else tensor
 
 
-def carry_out(op: Op, async_op: bool, timeout: Timeout) -> Any:
+def carry_out(op: FunctionalOp, async_op: bool, timeout: Timeout) -> Any:
     """Run the op and return its array or arrays; a Result with `async_op`."""
     group = op.group
     if group.collector is not None:
@@ -112,7 +112,7 @@ def carry_out(op: Op, async_op: bool, timeout: Timeout) -> Any:
     return finish()
 
 
-def _finish_of(op: Op) -> Callable[[], Any]:
+def _finish_of(op: FunctionalOp) -> Callable[[], Any]:
     if not wants_gradient(op.inputs):
         return op.finish
     tensors = [is_tensor(each) for each in op.inputs]

@@ -25,7 +25,7 @@ _MOST_RANKS: Final = 64
 _MOST_NUMBER: Final = 1 << 62
 
 
-class Told(NamedTuple):
+class HostAccountState(NamedTuple):
     """The last account of one host."""
 
     node: int
@@ -66,10 +66,10 @@ class Accounts:
     """The accounts that one node knows of, and which of them have still to go up."""
 
     is_root: bool = False
-    _told: dict[int, Told] = field(default_factory=dict)
+    _told: dict[int, HostAccountState] = field(default_factory=dict)
     _due: dict[int, None] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[HostAccountState]:
         return iter(self._told.values())
 
     @property
@@ -81,7 +81,7 @@ class Accounts:
         nbytes = len(json.dumps(account))
         if nbytes > MOST_ACCOUNT_NBYTES:
             raise ValueError(f"an account holds at most {MOST_ACCOUNT_NBYTES:,} bytes")
-        self._put(Told(node, vouch, made_ns, account, nbytes))
+        self._put(HostAccountState(node, vouch, made_ns, account, nbytes))
 
     def forget(self) -> None:
         """Another parent: it has nothing."""
@@ -115,7 +115,7 @@ class Accounts:
                     raise ValueError("not an account")
         return bool(batch)
 
-    def _put(self, told: Told) -> None:
+    def _put(self, told: HostAccountState) -> None:
         self._told[told.node] = told
         if not self.is_root:
             self._due[told.node] = None

@@ -29,7 +29,7 @@ from operator import add, sub
 from typing import Any, Final
 
 Row = tuple[Any, ...]
-Schema = tuple["Column", ...]
+Schema = tuple["RowColumn", ...]
 
 #: As long as a time has just been.
 SNAP_NS: Final = 500_000_000
@@ -41,7 +41,7 @@ MOST_NUMBERS: Final = 64
 _MOST_NUMBER: Final = 1 << 62
 
 
-class Column(Enum):
+class RowColumn(Enum):
     """What the cells of a column are."""
 
     NUMBER = "number"
@@ -52,11 +52,11 @@ class Column(Enum):
 
 #: What a cell is before its first value. Not values of the enum: Python 3.11.2 makes an object of an
 #: empty tuple there.
-BLANK: Final[Mapping[Column, Any]] = {
-    Column.NUMBER: 0,
-    Column.TEXT: "",
-    Column.TIME: None,
-    Column.NUMBERS: (),
+BLANK: Final[Mapping[RowColumn, Any]] = {
+    RowColumn.NUMBER: 0,
+    RowColumn.TEXT: "",
+    RowColumn.TIME: None,
+    RowColumn.NUMBERS: (),
 }
 
 
@@ -87,11 +87,11 @@ def encode(
         cells, old = told[index], olds[index]
         if cells == old:
             columns.append([])
-            if column is Column.NUMBERS:
+            if column is RowColumn.NUMBERS:
                 columns += ([] for _ in range(max(map(len, cells))))
-        elif column is Column.NUMBER:
+        elif column is RowColumn.NUMBER:
             columns.append(_pack([new - base for new, base in zip(cells, old, strict=True)]))
-        elif column is Column.TEXT:
+        elif column is RowColumn.TEXT:
             columns.append(
                 _pack(
                     [
@@ -100,7 +100,7 @@ def encode(
                     ]
                 )
             )
-        elif column is Column.TIME:
+        elif column is RowColumn.TIME:
             codes, times = _encode_times(keys, cells, old, now_ns, exact)
             snapped = snapped or 1 in codes
             columns.append(_pack(codes))
@@ -129,15 +129,15 @@ def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int)
     for index, column in enumerate(schema):
         values = _unpack(next(rest, None), count)
         old = olds[index]
-        if column is Column.NUMBERS:
+        if column is RowColumn.NUMBERS:
             cells.append(_decode_numbers(values or [0] * count, old, rest))
         elif values is None:
-            if column is Column.TIME and None in old:
+            if column is RowColumn.TIME and None in old:
                 raise BadBatch("a time before the first one")
             cells.append(old)
-        elif column is Column.NUMBER:
+        elif column is RowColumn.NUMBER:
             cells.append([base + value for base, value in zip(old, values, strict=True)])
-        elif column is Column.TEXT:
+        elif column is RowColumn.TEXT:
             if min(values) < 0 or max(values) > len(texts):
                 raise BadBatch("a text is missing")
             choice = [None, *texts]
@@ -157,7 +157,7 @@ def is_told(schema: Schema, row: Row, base: Row | None, now_ns: int) -> bool:
         return True
     for column, new, old in zip(schema, row, base, strict=True):
         if new != old and (
-            column is not Column.TIME
+            column is not RowColumn.TIME
             or abs(new - old) > (SNAP_NS if now_ns - new < SNAP_NS else UNIT_NS)
         ):
             return False

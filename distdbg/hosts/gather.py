@@ -15,8 +15,8 @@ from distdbg.hosts.status_rows import (
     HOST_SCHEMA,
     LOST,
     RANK_SCHEMA,
-    HostRow,
-    RankRow,
+    HostStatusRow,
+    RankStatusRow,
     is_news,
     is_slight,
 )
@@ -27,11 +27,11 @@ OWN: Final = -1
 
 
 @dataclass(slots=True)
-class Told:
+class GatheredPart:
     """What came over one link."""
 
-    hosts: dict[int, HostRow] = field(default_factory=dict)
-    ranks: dict[int, RankRow] = field(default_factory=dict)
+    hosts: dict[int, HostStatusRow] = field(default_factory=dict)
+    ranks: dict[int, RankStatusRow] = field(default_factory=dict)
     ranks_of: dict[int, set[int]] = field(default_factory=dict)
     claimed: dict[int, int] = field(default_factory=dict)
     """Node -> when it was last claimed anew, as a number that grows."""
@@ -42,18 +42,18 @@ class Gathering:
 
     def __init__(self, *, is_root: bool = False) -> None:
         self._is_root = is_root  # nothing has to go up
-        self.hosts: dict[int, HostRow] = {}
-        self.ranks: dict[int, RankRow] = {}
+        self.hosts: dict[int, HostStatusRow] = {}
+        self.ranks: dict[int, RankStatusRow] = {}
         self.host_updates = Updates(HOST_SCHEMA)
         self.rank_updates = Updates(RANK_SCHEMA)
-        self.links: dict[int, Told] = {OWN: Told()}
+        self.links: dict[int, GatheredPart] = {OWN: GatheredPart()}
         self._believed: dict[int, int] = {}
         self._claims = 0
         self.version = 0
         """Grows when a host came, went or did what it was ordered."""
 
     def add_link(self, link: int) -> None:
-        self.links[link] = Told()
+        self.links[link] = GatheredPart()
 
     def drop_link(self, link: int, now_ns: int) -> None:
         """What only it told of is lost from now on."""
@@ -67,7 +67,7 @@ class Gathering:
         host = self.hosts.get(node)
         return None if host is None or host.is_lost else self._believed.get(node)
 
-    def take_hosts(self, link: int, hosts: Mapping[int, HostRow], now_ns: int) -> None:
+    def take_hosts(self, link: int, hosts: Mapping[int, HostStatusRow], now_ns: int) -> None:
         """Hosts as this link tells of them."""
         told = self.links[link]
         for node, host in hosts.items():
@@ -82,7 +82,7 @@ class Gathering:
                 told.claimed[node] = self._claims
             self._choose(node, now_ns)
 
-    def take_ranks(self, link: int, ranks: Mapping[int, RankRow]) -> None:
+    def take_ranks(self, link: int, ranks: Mapping[int, RankStatusRow]) -> None:
         """Ranks as this link tells of them."""
         told = self.links[link]
         for rank in ranks.keys() - told.ranks.keys():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.status_rows import LOST, HostRow, RankRow, to_status
+from distdbg.hosts.status_rows import LOST, HostStatusRow, RankStatusRow, to_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class JobView:
     """All that is known at one moment; the rows of a lost host are as old as that."""
 
     hosts: tuple[HostView, ...]
@@ -39,7 +39,9 @@ class View:
         return tuple(host for host in self.hosts if host.is_lost)
 
 
-def make_view(hosts: Mapping[int, HostRow], ranks: Mapping[int, RankRow], now_ns: int) -> View:
+def make_view(
+    hosts: Mapping[int, HostStatusRow], ranks: Mapping[int, RankStatusRow], now_ns: int
+) -> JobView:
     """The rows as a person wants them, by node and by rank."""
     ranks_of: dict[int, list[int]] = {}
     statuses = []
@@ -51,7 +53,7 @@ def make_view(hosts: Mapping[int, HostRow], ranks: Mapping[int, RankRow], now_ns
             statuses.append(to_status(rank, row, host.host if host else "?", now_ns))
         except ValueError:
             continue  # of an agent that knows more states than this one
-    return View(
+    return JobView(
         hosts=tuple(
             HostView(
                 node=node,

@@ -19,9 +19,9 @@ from distdbg.hosts.handshake import Handshake
 from distdbg.hosts.links import NEEDS_TLS, Link, LinkLost, connect, hurry, listen, secure
 from distdbg.hosts.messages import BadMessage
 from distdbg.hosts.node import Node
-from distdbg.hosts.parent_choice import Ascent
+from distdbg.hosts.parent_choice import ParentChoice
 from distdbg.hosts.pipe_ends import PipeEnd, PipeEnds, PipeMail
-from distdbg.hosts.pipes import Key
+from distdbg.hosts.pipes import PipeKey
 from distdbg.hosts.shape import ancestors
 from distdbg.secure.guard import open_guard
 
@@ -39,7 +39,7 @@ _MOST_COMPLAINTS: Final = 32
 _CLOSE_S: Final = 2.0
 
 
-class Shared(Protocol):
+class LoopState(Protocol):
     """What this thread shares with the agent's loop (place.py)."""
 
     @property
@@ -63,7 +63,9 @@ class Shared(Protocol):
 class Loop:
     """The thread with the sockets."""
 
-    def __init__(self, tree: Shared, token: bytes, meeting: str, fan_in: int, nodes: int) -> None:
+    def __init__(
+        self, tree: LoopState, token: bytes, meeting: str, fan_in: int, nodes: int
+    ) -> None:
         self._tree = tree
         self._node = tree.node
         self._lock = tree.lock
@@ -72,7 +74,7 @@ class Loop:
         self._meeting = meeting
         self._fan_in = fan_in
         self._links: dict[int, Link] = {}
-        self._ascent = Ascent(self._node.node, tree.clock_ns(), fan_in, nodes)
+        self._ascent = ParentChoice(self._node.node, tree.clock_ns(), fan_in, nodes)
         self._climbing: tuple[int, int] | None = None  # link and ancestor
         self._above: tuple[int, int] | None = None  # the same, when it is attached
         self._address = ""
@@ -80,7 +82,7 @@ class Loop:
         self._next_link = 1
         self._complaints: set[str] = set()
         self._mail: list[str | dict[int, Address]] = []  # from the thread "find"; append is atomic
-        self._joins: list[tuple[Key, socket.socket | None, bytes, bytes]] = []  # the same
+        self._joins: list[tuple[PipeKey, socket.socket | None, bytes, bytes]] = []  # the same
         self._is_closed = False
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector = selectors.DefaultSelector()
@@ -119,7 +121,7 @@ class Loop:
         self.wake()
 
     def post_join(
-        self, key: Key, sock: socket.socket | None, unwritten: bytes, unsent: bytes
+        self, key: PipeKey, sock: socket.socket | None, unwritten: bytes, unsent: bytes
     ) -> None:
         self._joins.append((key, sock, unwritten, unsent))
         self.wake()

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.accounts import Accounts, Told, Vouch
+from distdbg.hosts.accounts import Accounts, HostAccountState, Vouch
 from distdbg.hosts.clock import HERE, Exchanges, Offset
 from distdbg.hosts.gather import OWN, Gathering
 from distdbg.hosts.messages import (
@@ -30,18 +30,18 @@ from distdbg.hosts.messages import (
     unpack_message,
 )
 from distdbg.hosts.orders import Do, Order, OrderLog
-from distdbg.hosts.pipes import NoWay, Pipes, Target
-from distdbg.hosts.remembered import Ask, Child
+from distdbg.hosts.pipes import NoWay, Pipes, PipeTarget
+from distdbg.hosts.remembered import Child, UnnumberedOrder
 from distdbg.hosts.status_rows import (
     HOST_SCHEMA,
     LEFT,
     RANK_SCHEMA,
-    HostRow,
-    RankRow,
+    HostStatusRow,
+    RankStatusRow,
     read_rows,
     to_row,
 )
-from distdbg.hosts.tail_sampling import Keeps
+from distdbg.hosts.tail_sampling import KeptOps
 from distdbg.hosts.updates import LEAST_PERIOD_NS, Pace
 
 _S: Final = 1_000_000_000
@@ -71,11 +71,11 @@ class Node:
         self.accounts = Accounts(is_root=node == 0)
         self.pipes = Pipes(node, host, self._find_way)
         self.vouch = Vouch()
-        self.keeps = Keeps()
+        self.keeps = KeptOps()
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, UnnumberedOrder] = {}
         self._ticket = 0
         self._counts: list[Any] = []
         self._counts_ns = 0
@@ -165,12 +165,12 @@ class Node:
         told = self.rows.links[link]
         for what, value in words.items():
             if what == "hosts":
-                hosts = read_rows(HOST_SCHEMA, HostRow, value, told.hosts, now_ns)
+                hosts = read_rows(HOST_SCHEMA, HostStatusRow, value, told.hosts, now_ns)
                 before = self.rows.version
                 self.rows.take_hosts(link, hosts, now_ns)
                 self.touched += self.rows.version != before
             elif what == "ranks":
-                ranks = read_rows(RANK_SCHEMA, RankRow, value, told.ranks, now_ns)
+                ranks = read_rows(RANK_SCHEMA, RankStatusRow, value, told.ranks, now_ns)
                 self.rows.take_ranks(link, ranks)
             elif what == "accounts":
                 self.touched += self.accounts.take(value, now_ns)
@@ -210,7 +210,7 @@ class Node:
         """The rows of this host, as they are now."""
         self.report_rows({s.rank: to_row(s, self.node, now_ns) for s in statuses}, now_ns)
 
-    def report_rows(self, rows: dict[int, RankRow], now_ns: int) -> None:
+    def report_rows(self, rows: dict[int, RankStatusRow], now_ns: int) -> None:
         """`report` of rows that are made already."""
         if not self._has_row:
             self._put_own(now_ns)
@@ -231,7 +231,7 @@ class Node:
         self._hear_vouch(self.vouch.next(ranks))
         return self.vouch.number
 
-    def told_accounts(self) -> list[Told]:
+    def told_accounts(self) -> list[HostAccountState]:
         """Of the hosts that are in touch, but for this one."""
         hosts = self.rows.hosts
         return [
@@ -253,7 +253,7 @@ class Node:
         if self.is_root:
             self._ask(order, now_ns)
         elif len(self._asks) < _MOST_WAITING:
-            self._asks[ticket] = Ask(order, now_ns, now_ns)
+            self._asks[ticket] = UnnumberedOrder(order, now_ns, now_ns)
         return ticket
 
     def orders(self) -> list[Order]:
@@ -450,7 +450,7 @@ class Node:
                 child.counts = self._counts
                 self._say(link, {"counts": self._counts})
 
-    def _find_way(self, target: Target) -> int:
+    def _find_way(self, target: PipeTarget) -> int:
         """The link to it, OWN for this host; upwards, unless it is known to be below. NoWay."""
         node: int | None = None
         if target.rank is not None:
@@ -475,7 +475,7 @@ class Node:
     def _put_own(self, now_ns: int, *, done: int | None = None, is_lost: int = 0) -> None:
         self._has_row = True
         own = self.rows.links[OWN].hosts.get(self.node)
-        row = HostRow(
+        row = HostStatusRow(
             host=self.host,
             epoch=self._epoch,
             is_lost=is_lost,

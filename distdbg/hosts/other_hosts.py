@@ -17,7 +17,7 @@ LEASE_NS: Final = 12 * _S
 _MOST_HOSTS: Final = 64
 
 
-class OtherHosts:
+class HostsInDebugger:
     """Which hosts have ranks in a debugger, as the root says it and as all others hear it."""
 
     def __init__(self, own: str) -> None:

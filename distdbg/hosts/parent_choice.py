@@ -28,7 +28,7 @@ _LONGEST_PENALTY_NS: Final = 30 * _S
 _ROOT_PENALTY_NS: Final = 2 * _S
 
 
-class Ascent:
+class ParentChoice:
     """Which ancestor to try, and when."""
 
     def __init__(self, node: int, now_ns: int, fan_in: int = FAN_IN, nodes: int = 1) -> None:

@@ -20,11 +20,11 @@ from typing import Final
 
 from distdbg.hosts.pipes import (
     MOST_DATA_NBYTES,
-    Accepted,
-    Arrived,
-    Ended,
-    Key,
-    Opened,
+    PipeAccepted,
+    PipeData,
+    PipeEnded,
+    PipeKey,
+    PipeOpened,
     Pipes,
 )
 
@@ -33,29 +33,29 @@ _LAST_NS: Final = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class PipeAnswer:
     """What became of a pipe that was begun here; why not, or ''."""
 
-    key: Key
+    key: PipeKey
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class PipedClient:
     """A client on another host, whose bytes come through the tree."""
 
     socket: socket.socket
     by: str
 
 
-PipeMail = Answered | Came
+PipeMail = PipeAnswer | PipedClient
 
 
 @dataclass(slots=True, eq=False)
 class PipeEnd:
     """One end."""
 
-    key: Key
+    key: PipeKey
     socket: socket.socket | None = None
     """None: the client is about to be given."""
     out: bytearray = field(default_factory=bytearray)
@@ -85,7 +85,7 @@ class PipeEnds:
         self._lock = lock
         self._selector = selector
         self._post = post
-        self._ends: dict[Key, PipeEnd] = {}
+        self._ends: dict[PipeKey, PipeEnd] = {}
 
     def turn(self, now_ns: int) -> None:
         """Do what has come over the links."""
@@ -93,14 +93,14 @@ class PipeEnds:
             news = self._pipes.take_news()
         for one in news:
             match one:
-                case Opened(key, by):
+                case PipeOpened(key, by):
                     self._open(key, by)
-                case Accepted(key):
+                case PipeAccepted(key):
                     self._ends[key] = PipeEnd(key)
-                    self._post(Answered(key, ""))
-                case Arrived(key, data):
+                    self._post(PipeAnswer(key, ""))
+                case PipeData(key, data):
                     self._arrive(key, data)
-                case Ended(key, why):
+                case PipeEnded(key, why):
                     self._end(key, why, now_ns)
         for end in list(self._ends.values()):
             if end.last_ns and now_ns > end.last_ns:
@@ -108,7 +108,7 @@ class PipeEnds:
             else:
                 self._move(end)
 
-    def join(self, key: Key, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
+    def join(self, key: PipeKey, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
         """The client of a pipe that was accepted: what it has still to get first, and what it said."""
         end = self._ends.get(key)
         if end is None or end.socket is not None:
@@ -119,7 +119,7 @@ class PipeEnds:
         end.foreign = len(unwritten)
         end.unsent = unsent
 
-    def give_up(self, key: Key) -> None:
+    def give_up(self, key: PipeKey) -> None:
         """Nobody will join it."""
         with self._lock:
             self._pipes.end(key)
@@ -147,25 +147,25 @@ class PipeEnds:
 
     # Parts --------------------------------------------------------------------------------------
 
-    def _open(self, key: Key, by: str) -> None:
+    def _open(self, key: PipeKey, by: str) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
         self._ends[key] = PipeEnd(key, ours)
-        self._post(Came(theirs, by))
+        self._post(PipedClient(theirs, by))
         with self._lock:
             self._pipes.accept(key)
 
-    def _arrive(self, key: Key, data: bytes) -> None:
+    def _arrive(self, key: PipeKey, data: bytes) -> None:
         end = self._ends.get(key)
         if end is not None and not end.last_ns:
             end.out += data
             end.at_line_start = data.endswith(b"\n")
 
-    def _end(self, key: Key, why: str, now_ns: int) -> None:
+    def _end(self, key: PipeKey, why: str, now_ns: int) -> None:
         end = self._ends.get(key)
         if end is None:
-            self._post(Answered(key, why or "it was closed"))
+            self._post(PipeAnswer(key, why or "it was closed"))
             return
         end.last_ns = now_ns + _LAST_NS
         if why and key.origin == self._node:

@@ -40,7 +40,7 @@ _HEAD_NBYTES: Final = 10
 _MOST_NUMBER: Final = 1 << 32
 
 
-class Key(NamedTuple):
+class PipeKey(NamedTuple):
     """Which pipe: the node where it begins, and that node's number for it."""
 
     origin: int
@@ -52,7 +52,7 @@ class NoWay(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PipeTarget:
     """Whom a pipe leads to: the agent of this host, or of the host of this rank."""
 
     host: str = ""
@@ -65,7 +65,7 @@ class Target:
         return {"host": self.host} if self.rank is None else {"rank": self.rank}
 
     @classmethod
-    def from_json(cls, words: dict[str, Any]) -> Target:
+    def from_json(cls, words: dict[str, Any]) -> PipeTarget:
         """ValueError for what is none."""
         match words:
             case {"rank": int() as rank} if 0 <= rank < 1 << 31 and type(rank) is int:
@@ -76,39 +76,39 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class PipeOpened:
     """Somebody has opened a pipe to this host; to be answered by `accept` or `end`."""
 
-    key: Key
+    key: PipeKey
     by: str
     """The host it comes from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class PipeAccepted:
     """The other end is there."""
 
-    key: Key
+    key: PipeKey
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class PipeData:
     """Bytes from the other end; `take` them when they have gone on."""
 
-    key: Key
+    key: PipeKey
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class PipeEnded:
     """The pipe is no more, for what nobody here has done."""
 
-    key: Key
+    key: PipeKey
     why: str
     """'': the other end was closed."""
 
 
-News = Opened | Accepted | Arrived | Ended
+News = PipeOpened | PipeAccepted | PipeData | PipeEnded
 
 
 @dataclass(slots=True)
@@ -126,12 +126,12 @@ class _Way:
 class Pipes:
     """All pipes of one node."""
 
-    def __init__(self, node: int, host: str, find: Callable[[Target], int]) -> None:
+    def __init__(self, node: int, host: str, find: Callable[[PipeTarget], int]) -> None:
         """find: the link that leads there, or HERE; NoWay."""
         self._node = node
         self._host = host
         self._find = find
-        self._ways: dict[Key, _Way] = {}
+        self._ways: dict[PipeKey, _Way] = {}
         self._number = 0
         self._news: list[News] = []
         self._out: list[tuple[int, bytes]] = []
@@ -139,12 +139,12 @@ class Pipes:
     def __len__(self) -> int:
         return len(self._ways)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: PipeKey) -> bool:
         return key in self._ways
 
     # This host's ends ---------------------------------------------------------------------------
 
-    def open(self, target: Target) -> Key | None:
+    def open(self, target: PipeTarget) -> PipeKey | None:
         """Begin a pipe; `Accepted` or `Ended` follows. None: it would lead here. NoWay."""
         link = self._find(target)
         if link == HERE:
@@ -152,27 +152,27 @@ class Pipes:
         if len(self._ways) >= MOST_PIPES:
             raise NoWay(f"this agent has {MOST_PIPES} pipes already")
         self._number = (self._number + 1) % _MOST_NUMBER
-        key = Key(self._node, self._number)
+        key = PipeKey(self._node, self._number)
         self._ways[key] = _Way(HERE, link)
         words = {**target.to_json(), "from": self._host}
         self._say(link, b"O", key, json.dumps(words).encode())
         return key
 
-    def accept(self, key: Key) -> None:
+    def accept(self, key: PipeKey) -> None:
         """This host's end is there; nothing when it has ended by now."""
         way = self._ways.get(key)
         if way is not None and way.forward == HERE:
             way.is_accepted = True
             self._say(way.back, b"A", key)
 
-    def room(self, key: Key) -> int:
+    def room(self, key: PipeKey) -> int:
         """How many bytes may be sent now."""
         way = self._ways.get(key)
         if way is None or not way.is_accepted:
             return 0
         return WINDOW_NBYTES - (way.on_way_forward if way.back == HERE else way.on_way_back)
 
-    def send(self, key: Key, data: bytes) -> None:
+    def send(self, key: PipeKey, data: bytes) -> None:
         """Send what there is room for; no more than that may be given."""
         way = self._ways.get(key)
         for at in range(0, len(data) if way is not None else 0, MOST_DATA_NBYTES):
@@ -185,7 +185,7 @@ class Pipes:
                 way.on_way_back += len(piece)
                 self._say(way.back, b"D", key, piece)
 
-    def take(self, key: Key, nbytes: int) -> None:
+    def take(self, key: PipeKey, nbytes: int) -> None:
         """So many of the bytes that have arrived have gone on."""
         way = self._ways.get(key)
         if way is None or nbytes == 0:
@@ -197,7 +197,7 @@ class Pipes:
             way.on_way_forward -= nbytes
             self._say(way.back, b"C", key, nbytes.to_bytes(4, "little"))
 
-    def end(self, key: Key, why: str = "") -> None:
+    def end(self, key: PipeKey, why: str = "") -> None:
         """End it from here; what was sent before still arrives."""
         way = self._ways.pop(key, None)
         if way is not None:
@@ -231,7 +231,7 @@ class Pipes:
         """BadMessage when the link is to be cut."""
         if len(frame) < _HEAD_NBYTES:
             raise BadMessage("a frame of a pipe is too short")
-        key = Key(
+        key = PipeKey(
             int.from_bytes(frame[2:6], "little"), int.from_bytes(frame[6:_HEAD_NBYTES], "little")
         )
         what, said = frame[1:2], frame[_HEAD_NBYTES:]
@@ -255,16 +255,16 @@ class Pipes:
                 del self._ways[key]
                 to = way.forward if is_forward else way.back
                 if to == HERE:
-                    self._news.append(Ended(key, said.decode("utf-8", "replace")[:MOST_WHY]))
+                    self._news.append(PipeEnded(key, said.decode("utf-8", "replace")[:MOST_WHY]))
                 else:
                     self._say(to, b"E", key, said)
             case _:
                 raise BadMessage("a frame of a pipe is of an unknown kind")
 
-    def _on_open(self, link: int, key: Key, said: bytes) -> None:
+    def _on_open(self, link: int, key: PipeKey, said: bytes) -> None:
         try:
             words = json.loads(said)
-            target = Target.from_json(words)
+            target = PipeTarget.from_json(words)
             by = words.get("from")
             if not isinstance(by, str) or len(by) > 255:
                 raise ValueError("a pipe comes from nowhere")
@@ -283,21 +283,21 @@ class Pipes:
             return
         self._ways[key] = _Way(link, to)
         if to == HERE:
-            self._news.append(Opened(key, by))
+            self._news.append(PipeOpened(key, by))
         else:
             self._say(to, b"O", key, said)
 
-    def _on_accept(self, key: Key, way: _Way, is_forward: bool) -> None:
+    def _on_accept(self, key: PipeKey, way: _Way, is_forward: bool) -> None:
         if is_forward or way.is_accepted:
             self._break(key, (way.back, way.forward), "its other end does not speak as one")
             return
         way.is_accepted = True
         if way.back == HERE:
-            self._news.append(Accepted(key))
+            self._news.append(PipeAccepted(key))
         else:
             self._say(way.back, b"A", key)
 
-    def _on_data(self, key: Key, way: _Way, said: bytes, is_forward: bool) -> None:
+    def _on_data(self, key: PipeKey, way: _Way, said: bytes, is_forward: bool) -> None:
         if is_forward:
             way.on_way_forward += len(said)
             nbytes, to = way.on_way_forward, way.forward
@@ -307,11 +307,11 @@ class Pipes:
         if nbytes > WINDOW_NBYTES or not said or not way.is_accepted:
             self._break(key, (way.back, way.forward), "its other end sends more than it may")
         elif to == HERE:
-            self._news.append(Arrived(key, said))
+            self._news.append(PipeData(key, said))
         else:
             self._say(to, b"D", key, said)
 
-    def _on_credit(self, key: Key, way: _Way, said: bytes, is_forward: bool) -> None:
+    def _on_credit(self, key: PipeKey, way: _Way, said: bytes, is_forward: bool) -> None:
         nbytes = int.from_bytes(said[:4], "little")
         if is_forward:
             way.on_way_back -= nbytes
@@ -324,15 +324,15 @@ class Pipes:
         elif to != HERE:
             self._say(to, b"C", key, nbytes.to_bytes(4, "little"))
 
-    def _break(self, key: Key, to: tuple[int, ...], why: str) -> None:
+    def _break(self, key: PipeKey, to: tuple[int, ...], why: str) -> None:
         del self._ways[key]
         for link in to:
             if link == HERE:
-                self._news.append(Ended(key, why))
+                self._news.append(PipeEnded(key, why))
             else:
                 self._say(link, b"E", key, _words(why))
 
-    def _say(self, link: int, what: bytes, key: Key, said: bytes = b"") -> None:
+    def _say(self, link: int, what: bytes, key: PipeKey, said: bytes = b"") -> None:
         head = key.origin.to_bytes(4, "little") + key.number.to_bytes(4, "little")
         self._out.append((link, _MARK + what + head + said))
 

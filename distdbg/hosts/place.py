@@ -19,17 +19,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distdbg.hosts.accounts import Told, Vouch
+from distdbg.hosts.accounts import HostAccountState, Vouch
 from distdbg.hosts.finding import own_address, store_folder, store_opener
-from distdbg.hosts.job_view import View, make_view
+from distdbg.hosts.job_view import JobView, make_view
 from distdbg.hosts.loop import Loop
 from distdbg.hosts.node import Node
 from distdbg.hosts.orders import Do, Order
-from distdbg.hosts.pipe_ends import Came, PipeMail
-from distdbg.hosts.pipes import Key, NoWay, Target
+from distdbg.hosts.pipe_ends import PipedClient, PipeMail
+from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
 from distdbg.hosts.shape import FAN_IN
 from distdbg.hosts.status_rows import LOST, is_in
-from distdbg.hosts.tail_sampling import Keep
+from distdbg.hosts.tail_sampling import KeptOp
 
 if TYPE_CHECKING:
     from distdbg.follow.status import RankStatus
@@ -119,7 +119,7 @@ class Tree:
         with self.lock:
             return self.node.vouch
 
-    def accounts(self) -> list[Told]:
+    def accounts(self) -> list[HostAccountState]:
         """At the root: what the other hosts that are in touch have told last."""
         with self.lock:
             return self.node.told_accounts()
@@ -152,18 +152,18 @@ class Tree:
         with self.lock:
             return self.node.acknowledged(ticket)
 
-    def keep(self, keeps: Iterable[Keep]) -> None:
+    def keep(self, keeps: Iterable[KeptOp]) -> None:
         """Have all other hosts keep the spans of these ops."""
         with self.lock:
             self.node.keeps.keep(keeps)
         self._wake()
 
-    def kept(self) -> list[Keep]:
+    def kept(self) -> list[KeptOp]:
         """Those that others have told of since this was asked last."""
         with self.lock:
             return self.node.keeps.take_news()
 
-    def open_pipe(self, target: Target) -> Key | None:
+    def open_pipe(self, target: PipeTarget) -> PipeKey | None:
         """Begin a pipe to another host's agent; `pipe_mail` says what became of it. NoWay.
 
         None: it is this host's.
@@ -175,7 +175,7 @@ class Tree:
         self._wake()
         return key
 
-    def join_pipe(self, key: Key, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
+    def join_pipe(self, key: PipeKey, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
         """Give a client to a pipe that was accepted; its socket is the tree's from now on.
 
         unwritten: what it has still to get before; unsent: what it has said already.
@@ -185,7 +185,7 @@ class Tree:
         else:
             self._loop.post_join(key, sock, unwritten, unsent)
 
-    def end_pipe(self, key: Key) -> None:
+    def end_pipe(self, key: PipeKey) -> None:
         """Nobody will join it."""
         if self._loop is not None:
             self._loop.post_join(key, None, b"", b"")
@@ -202,7 +202,7 @@ class Tree:
         self._pipe_mail.append(mail)
         os.eventfd_write(self._told, 1)
 
-    def view(self) -> View:
+    def view(self) -> JobView:
         """At the root, all of the job; elsewhere, what is below."""
         with self.lock:
             hosts, ranks = dict(self.node.rows.hosts), dict(self.node.rows.ranks)
@@ -232,7 +232,7 @@ class Tree:
             self._loop.close()
             self._loop = None
         for mail in self.pipe_mail():
-            if isinstance(mail, Came):
+            if isinstance(mail, PipedClient):
                 mail.socket.close()
         if self._told >= 0:
             os.close(self._told)

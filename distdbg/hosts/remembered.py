@@ -19,7 +19,7 @@ class Child:
 
 
 @dataclass(slots=True)
-class Ask:
+class UnnumberedOrder:
     """An order that the root has not numbered yet."""
 
     order: Order

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.columns import MOST_NUMBERS, MOST_TEXT, Column, Schema, decode
+from distdbg.hosts.columns import MOST_NUMBERS, MOST_TEXT, RowColumn, Schema, decode
 from distdbg.record.rank_state import RankState
 
 _STATES: Final = tuple(RankState)
@@ -32,7 +32,7 @@ LOST: Final = 1
 LEFT: Final = 2
 
 
-class RankRow(NamedTuple):
+class RankStatusRow(NamedTuple):
     """A rank; the fields in the order of RANK_SCHEMA."""
 
     node: int
@@ -55,7 +55,7 @@ class RankRow(NamedTuple):
     """MiB."""
 
 
-class HostRow(NamedTuple):
+class HostStatusRow(NamedTuple):
     """A host, which is a node of the tree; the fields in the order of HOST_SCHEMA."""
 
     host: str
@@ -70,25 +70,25 @@ class HostRow(NamedTuple):
 
 
 RANK_SCHEMA: Final[Schema] = (
-    Column.NUMBER, Column.NUMBER, Column.NUMBER, Column.NUMBER, Column.TIME, Column.TEXT, Column.TEXT,
-    Column.NUMBER, Column.TEXT, Column.NUMBER, Column.TIME, Column.TEXT, Column.NUMBERS, Column.NUMBER,
-    Column.NUMBER,
+    RowColumn.NUMBER, RowColumn.NUMBER, RowColumn.NUMBER, RowColumn.NUMBER, RowColumn.TIME, RowColumn.TEXT, RowColumn.TEXT,
+    RowColumn.NUMBER, RowColumn.TEXT, RowColumn.NUMBER, RowColumn.TIME, RowColumn.TEXT, RowColumn.NUMBERS, RowColumn.NUMBER,
+    RowColumn.NUMBER,
 )  # fmt: skip
 HOST_SCHEMA: Final[Schema] = (
-    Column.TEXT,
-    Column.NUMBER,
-    Column.NUMBER,
-    Column.TIME,
-    Column.NUMBER,
+    RowColumn.TEXT,
+    RowColumn.NUMBER,
+    RowColumn.NUMBER,
+    RowColumn.TIME,
+    RowColumn.NUMBER,
 )
 
 
-def is_in(row: RankRow, state: RankState) -> bool:
+def is_in(row: RankStatusRow, state: RankState) -> bool:
     """Whether a rank is in this state."""
     return row.state == _CODES[state]
 
 
-def to_row(status: RankStatus, node: int, now_ns: int) -> RankRow:
+def to_row(status: RankStatus, node: int, now_ns: int) -> RankStatusRow:
     """What goes up of a status that was made now. Long words are cut, CPU time and memory rounded."""
     found = _NUMBER.search(status.op)
     op = status.op
@@ -99,7 +99,7 @@ def to_row(status: RankStatus, node: int, now_ns: int) -> RankRow:
     if len(names) > MOST_TEXT:  # as many groups as have room
         names = names[:MOST_TEXT].rpartition(_SEPARATOR)[0]
         seqs = seqs[: names.count(_SEPARATOR) + 1 if names else 0]
-    return RankRow(
+    return RankStatusRow(
         node=node,
         attempt=status.attempt,
         pid=status.pid,
@@ -118,7 +118,7 @@ def to_row(status: RankStatus, node: int, now_ns: int) -> RankRow:
     )
 
 
-def to_status(rank: int, row: RankRow, host: str, now_ns: int) -> RankStatus:
+def to_status(rank: int, row: RankStatusRow, host: str, now_ns: int) -> RankStatus:
     """The status now. ValueError when the row came from a version that knows other states."""
     if not 0 <= row.state < len(_STATES):
         raise ValueError(f"rank {rank} is in a state of another version: {row.state}")
@@ -141,14 +141,14 @@ def to_status(rank: int, row: RankRow, host: str, now_ns: int) -> RankStatus:
     )
 
 
-def is_news(new: RankRow, old: RankRow | None) -> bool:
+def is_news(new: RankStatusRow, old: RankStatusRow | None) -> bool:
     """Whether a person waits for it: a death, a rank that got stuck, sits in a debugger or moves again."""
     if old is None:
         return new.state in _NEWS
     return new.state != old.state and (new.state in _NEWS or old.state in _NEWS)
 
 
-def is_slight(new: RankRow, old: RankRow) -> bool:
+def is_slight(new: RankStatusRow, old: RankStatusRow) -> bool:
     """Whether nothing changed but times, CPU time and memory."""
     return (
         new.op_number == old.op_number

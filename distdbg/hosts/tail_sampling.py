@@ -22,7 +22,7 @@ _MOST_LETTERS: Final = 512
 _WHYS: Final = frozenset({"slow", "failed", "found"})
 
 
-class Keep(NamedTuple):
+class KeptOp(NamedTuple):
     """One op: a collective by the name of its group and its number there, else '' and its trace."""
 
     group: str
@@ -30,13 +30,13 @@ class Keep(NamedTuple):
     why: str
 
 
-class Keeps:
+class KeptOps:
     """What one node knows of them, what its links have still to be told, and its own host."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], Keep] = OrderedDict()
-        self._due: dict[int, deque[Keep]] = {}
-        self._news: deque[Keep] = deque(maxlen=_MOST_DUE)
+        self._known: OrderedDict[tuple[str, int], KeptOp] = OrderedDict()
+        self._due: dict[int, deque[KeptOp]] = {}
+        self._news: deque[KeptOp] = deque(maxlen=_MOST_DUE)
         self._next_ns = 0
 
     def add_link(self, link: int) -> None:
@@ -47,7 +47,7 @@ class Keeps:
     def drop_link(self, link: int) -> None:
         self._due.pop(link, None)
 
-    def keep(self, keeps: Iterable[Keep]) -> None:
+    def keep(self, keeps: Iterable[KeptOp]) -> None:
         """Of this host: tell all others."""
         for one in keeps:
             self._add(one, None)
@@ -61,13 +61,13 @@ class Keeps:
                 case [str() as group, int() as number, str() as why] if (
                     why in _WHYS and len(group) <= _MOST_LETTERS and 0 <= number < 1 << 128
                 ):
-                    one = Keep(group, number, why)
+                    one = KeptOp(group, number, why)
                     if self._add(one, link):
                         self._news.append(one)
                 case _:
                     raise ValueError("not an op to be kept")
 
-    def take_news(self) -> list[Keep]:
+    def take_news(self) -> list[KeptOp]:
         """What others have told since this was asked last."""
         news = list(self._news)
         self._news.clear()
@@ -88,7 +88,7 @@ class Keeps:
             if due
         ]
 
-    def _add(self, one: Keep, source: int | None) -> bool:
+    def _add(self, one: KeptOp, source: int | None) -> bool:
         """Whether it is new here."""
         key = one.group, one.number
         if key in self._known:

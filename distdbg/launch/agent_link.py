@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distdbg.errors import DistError
-from distdbg.launch.ended import Ended
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.warden import Warden
 from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket
@@ -102,7 +102,7 @@ class AgentLink:
         except OSError:
             self._hang_up()
 
-    def on_end(self, ended: Ended) -> None:
+    def on_end(self, ended: EndedChild) -> None:
         """A child of the warden that is no rank has ended."""
         if ended.name != AGENT:
             return

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdbg.launch.ended import Ended, to_rank_end
+from distdbg.launch.ended import EndedChild, to_rank_end
 from distdbg.launch.memory import OomWatch
 from distdbg.launch.warden import Warden
 from distdbg.record.ends import RankEnd, write_end
@@ -35,7 +35,7 @@ class RankStart:
     cpus: frozenset[int] | None
 
 
-class Attempt:
+class LaunchAttempt:
     """The ranks of one start."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Attempt:
         host: str,
         folder: Path,
         on_end: Callable[[RankEnd], None],
-        on_other: Callable[[Ended], None],
+        on_other: Callable[[EndedChild], None],
     ) -> None:
         """`on_other` is told of the warden's children that are not ranks."""
         self.pids: dict[int, int] = {}
@@ -144,7 +144,7 @@ def _name(rank: int) -> str:
     return f"rank{rank}"
 
 
-def _rank_of(ended: Ended) -> int:
+def _rank_of(ended: EndedChild) -> int:
     """-1 for what is no rank."""
     number = ended.name.removeprefix("rank")
     return int(number) if number != ended.name and number.isdecimal() else -1

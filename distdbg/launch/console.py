@@ -40,7 +40,7 @@ _SIGNALS: Final = (
 Attributes = list[Any]
 
 
-class Console:
+class LauncherTerminal:
     """One terminal. For the launcher's main thread alone."""
 
     def __init__(

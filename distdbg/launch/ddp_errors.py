@@ -14,7 +14,7 @@ from typing import Final
 from distdbg.launch.diagnosis import DDP_ERRORS, Diagnosis
 from distdbg.launch.report_details import cut_reason, fold, own_line, say_who
 from distdbg.launch.report_end import end_facts
-from distdbg.launch.report_layout import Later
+from distdbg.launch.report_layout import LaterLine
 from distdbg.launch.root_cause import RootCause
 
 #: In the words of the findings.
@@ -44,6 +44,6 @@ def ddp_error(found: RootCause, shown: Diagnosis, aftermath: str) -> Iterator[st
     yield cut_reason(f"{say_who(found.first)} {first.how}".partition(". ")[0])
     yield from own_line(first)
     if first.error_file:
-        yield Later(f"error file: {first.error_file}")
+        yield LaterLine(f"error file: {first.error_file}")
     yield from fold("failed as well", found.others)
     yield from fold("failed because of it", found.victims, is_brief=True)

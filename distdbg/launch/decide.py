@@ -26,11 +26,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from distdbg.launch.rendezvous.notes import Note
+from distdbg.launch.rendezvous.notes import LauncherNote
 from distdbg.launch.rendezvous.round import Closing
 
 
-class Action(enum.Enum):
+class LauncherAction(enum.Enum):
     """What to do."""
 
     GO_ON = "go on"
@@ -54,7 +54,7 @@ class Situation:
     failure: str | None = None
     """What failed first here, in one line."""
     restarts_left: int = 0
-    notes: Mapping[str, Note] = field(default_factory=dict)
+    notes: Mapping[str, LauncherNote] = field(default_factory=dict)
     """Of the launchers whose ranks have ended, by name."""
     waiting_count: int = 0
     next_has_begun: bool = False
@@ -71,41 +71,41 @@ class Situation:
 class Decision:
     """What to do, why in half a sentence, and what it costs."""
 
-    action: Action
+    action: LauncherAction
     reason: str = ""
     uses_restart: bool = False
 
 
-_GO_ON = Decision(action=Action.GO_ON)
+_GO_ON = Decision(action=LauncherAction.GO_ON)
 
 
 def decide(now: Situation) -> Decision:
     """Say what to do next."""
     if now.signal is not None:
-        return Decision(action=Action.LEAVE, reason=f"{now.signal} was received")
+        return Decision(action=LauncherAction.LEAVE, reason=f"{now.signal} was received")
     if (failure := _find_failure(now)) is not None:
         return _after_failure(now, failure)
     if now.closing is not None:
         return _after_closing(now, now.closing)
     unfinished = [name for name in now.nodes if not _is_done(now, name)]
     if not unfinished:
-        return Decision(action=Action.END_WELL, reason="all ranks succeeded")
+        return Decision(action=LauncherAction.END_WELL, reason="all ranks succeeded")
     if now.name in now.lost:
         return _without(now, "the other launchers considered this one dead")
     gone = [name for name in unfinished if name in now.lost or _is_leaving(now, name)]
     gone_words = _say_gone(now, gone)
     if now.next_has_begun:
         reason = gone_words if gone else "another launcher has begun the next round"
-        return Decision(action=Action.RESTART, reason=reason)
+        return Decision(action=LauncherAction.RESTART, reason=reason)
     if gone:
         return _without(now, gone_words)
     if now.waiting_count > 0 and len(unfinished) == len(now.nodes):
         verb = "waits" if now.waiting_count == 1 else "wait"
         who = f"{now.waiting_count} {_count('launcher', now.waiting_count)}"
-        return Decision(action=Action.RESTART, reason=f"{who} {verb} to join")
+        return Decision(action=LauncherAction.RESTART, reason=f"{who} {verb} to join")
     if now.running == 0 and now.has_waited_enough:
         return Decision(
-            action=Action.LEAVE_WELL,
+            action=LauncherAction.LEAVE_WELL,
             reason=f"the ranks here succeeded; not waiting any longer for {', '.join(unfinished[:8])}",
         )
     return _GO_ON
@@ -124,21 +124,21 @@ def _find_failure(now: Situation) -> str | None:
 
 def _after_failure(now: Situation, failure: str) -> Decision:
     if now.restarts_left > 0 and now.closing is None:
-        return Decision(action=Action.RESTART, reason=failure, uses_restart=True)
-    return Decision(action=Action.END_FAILED, reason=failure)
+        return Decision(action=LauncherAction.RESTART, reason=failure, uses_restart=True)
+    return Decision(action=LauncherAction.END_FAILED, reason=failure)
 
 
 def _after_closing(now: Situation, closing: Closing) -> Decision:
     """Closed as well means that all are done: notes and launchers may be gone with the store by now."""
     if not closing.is_well:
-        return Decision(action=Action.END_FAILED, reason=closing.reason)
+        return Decision(action=LauncherAction.END_FAILED, reason=closing.reason)
     if now.running == 0:
-        return Decision(action=Action.END_WELL, reason=closing.reason)
+        return Decision(action=LauncherAction.END_WELL, reason=closing.reason)
     return _GO_ON
 
 
 def _without(now: Situation, reason: str) -> Decision:
-    action = Action.RESTART if now.can_replace else Action.END_FAILED
+    action = LauncherAction.RESTART if now.can_replace else LauncherAction.END_FAILED
     return Decision(action=action, reason=reason)
 
 

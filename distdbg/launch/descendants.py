@@ -24,7 +24,7 @@ _PASS_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessRow:
     """One line of the table."""
 
     pid: int
@@ -35,7 +35,7 @@ class Process:
     """It has ended and waits for its parent to ask how."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """What a sweep did."""
 
     killed: tuple[int, ...]
@@ -52,7 +52,7 @@ def adopt_orphans(is_wanted: bool = True) -> bool:
     return bool(was.value)
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int) -> ProcessRow | None:
     """One process; None when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -62,24 +62,24 @@ def read_process(pid: int) -> Process | None:
         return None
     # A leader that ended while its threads go on looks dead and is not: fields[17] counts threads.
     is_over = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
-    return Process(pid, int(fields[1]), int(fields[19]), is_over)
+    return ProcessRow(pid, int(fields[1]), int(fields[19]), is_over)
 
 
-def read_processes() -> dict[int, Process]:
+def read_processes() -> dict[int, ProcessRow]:
     """All processes that this one can see, by pid."""
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {process.pid: process for process in found if process is not None}
 
 
 def find_descendants(
-    root: int, table: Mapping[int, Process], spare: Iterable[int] = ()
-) -> list[Process]:
+    root: int, table: Mapping[int, ProcessRow], spare: Iterable[int] = ()
+) -> list[ProcessRow]:
     """What is below `root`, parents before children; not the `spare` ones, nor what is below them."""
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[ProcessRow]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
     spared = set(spare)
-    found: list[Process] = []
+    found: list[ProcessRow] = []
     waiting = [root]
     while waiting:
         below = [p for p in children.pop(waiting.pop(), ()) if p.pid not in spared]
@@ -90,7 +90,7 @@ def find_descendants(
 
 def kill_descendants(
     deadline_ns: int, *, spare: Iterable[int] = (), reap: Callable[[], object] | None = None
-) -> Swept:
+) -> SweepResult:
     """SIGKILL everything below this process until nothing is left, or the deadline has passed.
 
     `reap` is called between looks to wait for children that have ended; without it those are waited
@@ -107,11 +107,11 @@ def kill_descendants(
             _reap([process.pid for process in below if process.is_over and process.parent == own])
         alive = [process for process in below if not process.is_over]
         if not alive or time.monotonic_ns() >= deadline_ns:
-            return Swept(tuple(killed), tuple(process.pid for process in alive))
+            return SweepResult(tuple(killed), tuple(process.pid for process in alive))
         killed.extend(pid for pid in _kill(alive) if pid not in killed)
 
 
-def _kill(processes: list[Process]) -> list[int]:
+def _kill(processes: list[ProcessRow]) -> list[int]:
     """Kill and wait a moment; returns the pids that could be signalled."""
     killed: list[int] = []
     descriptors: list[int] = []

@@ -9,7 +9,7 @@ from distdbg.record.ends import Cause, RankEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedChild:
     """One child of the warden that is gone."""
 
     name: str
@@ -37,7 +37,7 @@ class Ended:
 
 
 def to_rank_end(
-    ended: Ended,
+    ended: EndedChild,
     *,
     rank: int,
     host: str,

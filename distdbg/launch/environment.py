@@ -34,7 +34,7 @@ _LOCAL_RANK = "${local_rank}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class RanksStart:
     """One start of the ranks of this host."""
 
     nodes: tuple[NodeFacts, ...]
@@ -81,7 +81,7 @@ def find_place(nodes: tuple[NodeFacts, ...], node_rank: int, local_rank: int) ->
 
 def rank_environment(
     options: RunOptions,
-    start: Start,
+    start: RanksStart,
     local_rank: int,
     *,
     environ: Mapping[str, str],

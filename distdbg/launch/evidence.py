@@ -14,7 +14,7 @@ from typing import Final
 from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.crash_file import read_crash
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
@@ -28,7 +28,7 @@ _CONSEQUENCES: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "Debugge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class LostRankEvidence:
     """All that is known of one rank that is gone."""
 
     end: RankEnd
@@ -38,7 +38,7 @@ class Evidence:
     stderr_file: str = ""
     """Where its stderr was kept, if it was."""
     stderr_tail: tuple[str, ...] = ()
-    crash: tuple[Frame, ...] = ()
+    crash: tuple[RecordedFrame, ...] = ()
     """Where it crashed in native code, with the callers: the innermost first; () where nobody knows."""
 
     @property
@@ -106,7 +106,7 @@ def gather(
     attempt_folder: Path,
     error_file: Callable[[int], Path | None],
     stderr_file: Callable[[int], Path | None] = lambda rank: None,
-) -> list[Evidence]:
+) -> list[LostRankEvidence]:
     """Read what there is about the ranks that ended; the two callables tell the files of a rank."""
     return [
         _gather_one(end, attempt_folder, error_file(end.rank), stderr_file(end.rank))
@@ -116,12 +116,12 @@ def gather(
 
 def _gather_one(
     end: RankEnd, folder: Path, error_path: Path | None, stderr_path: Path | None
-) -> Evidence:
+) -> LostRankEvidence:
     error = read_error_file(error_path) if error_path is not None else None
     tail = _tail(stderr_path) if stderr_path is not None and end.is_failure else ()
     crashed = end.cause == "signal" and not end.was_asked
     printed = (read_crash(folder, end.rank) or "\n".join(tail)) if crashed else ""
-    return Evidence(
+    return LostRankEvidence(
         end=end,
         error=error if end.is_failure else None,
         error_file=str(error_path) if error is not None else "",

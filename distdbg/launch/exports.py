@@ -37,7 +37,7 @@ _TOKEN_FILE, _USERS, _OTLP = "DISTDBG_METRICS_TOKEN_FILE", "DISTDBG_METRICS_USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exports:
+class ExportOptions:
     """What is asked for; nothing is the default."""
 
     listen: tuple[str, int] | None = None
@@ -86,11 +86,11 @@ def read_exports(
     folder: str | None = None,
     push: str | None = None,
     otlp: str | None = None,
-) -> Exports:
+) -> ExportOptions:
     """What the variables say; a flag that is given wins. UsageError or ConfigError names what is wrong."""
     users = config.read_str(_USERS, environ)
     token_file = config.read_setting(_TOKEN_FILE, environ)
-    exports = Exports(
+    exports = ExportOptions(
         listen=_read_listen(port, address, config.read_setting(_METRICS, environ)),
         folder=_read_path(folder or config.read_setting(_FILE, environ)),
         push=_read_push(push or config.read_setting(_PUSH, environ)),
@@ -122,7 +122,7 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def check_here(exports: Exports) -> None:
+def check_here(exports: ExportOptions) -> None:
     """Whether this host can do it: what is known to fail is said before a rank is started. ConfigError."""
     if exports.listen is not None:
         if exports.token_file is not None:

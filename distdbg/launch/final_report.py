@@ -19,17 +19,17 @@ from distdbg.launch.last_seen import gave_up_ns, read_last_seen
 from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
-from distdbg.launch.rank_activity import Doing, what_ranks_do
-from distdbg.launch.report import Outcome, cause_of, exit_code, report
+from distdbg.launch.rank_activity import HostActivity, what_ranks_do
+from distdbg.launch.report import JobOutcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
-from distdbg.launch.root_cause import Part, RootCause, find_root_cause
+from distdbg.launch.root_cause import LossRole, RootCause, find_root_cause
 from distdbg.launch.running import Running
 from distdbg.record.ends import TIMERS, UNKNOWN_SENDER
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
 
-class Telling:
+class FinalReport:
     """Of one launcher; `restarts` is how many are used up."""
 
     def __init__(self, options: RunOptions, here: OwnHost) -> None:
@@ -76,8 +76,8 @@ class Telling:
         reason: str,
         restarts: int,
         code: int,
-        before: Doing | None = None,
-    ) -> Outcome:
+        before: HostActivity | None = None,
+    ) -> JobOutcome:
         """What is known of a start whose ranks are gone.
 
         `before`: what they did when a signal came that ended the launcher; None: none did.
@@ -87,12 +87,12 @@ class Telling:
         found = find_root_cause(evidence)
         ends = [one.end for one in evidence]
         struck = None if is_stopping else struck_at_once(ends, len(running.attempt.pids))
-        doing = Doing()
+        doing = HostActivity()
         if is_stopping or struck is not None:
             doing = before or what_ranks_do(running.folder, running.attempt.pids)
         was_waiting = bool(doing.hang or doing.waited)
         verdict = running.read_verdict(self._here.name)
-        return Outcome(
+        return JobOutcome(
             evidence=evidence,
             run_folder=str(self._here.run_folder or ""),
             attempt=restarts,
@@ -111,7 +111,7 @@ class Telling:
             code=code,
         )
 
-    def report(self, outcome: Outcome) -> int:
+    def report(self, outcome: JobOutcome) -> int:
         """The launcher's last words; returns the exit code."""
         outcome = replace(
             outcome,
@@ -141,7 +141,9 @@ class Telling:
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
-        is_told = is_of_ddp or (found is not None and found.part in (Part.LEAVER, Part.SUSPECT))
+        is_told = is_of_ddp or (
+            found is not None and found.part in (LossRole.LEAVER, LossRole.SUSPECT)
+        )
         # Where it came last says what grew.
         is_large = found is not None and share_of(found) is not None
         # The source says where a timer is set, and where the program sends signals itself.

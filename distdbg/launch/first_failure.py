@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from distdbg.launch.evidence import Evidence
-from distdbg.launch.rendezvous.notes import Note
-from distdbg.launch.rendezvous.round import Round
+from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.rendezvous.notes import LauncherNote
+from distdbg.launch.rendezvous.round import LauncherRound
 from distdbg.launch.root_cause import find_root_cause
 
 SETTLE_S: Final = 0.25
@@ -24,7 +24,7 @@ ROOT_CAUSE_S: Final = 1.0
 
 
 def name_failure(
-    evidence: Sequence[Evidence],
+    evidence: Sequence[LostRankEvidence],
     *,
     since_s: float,
     has_running: bool,
@@ -56,7 +56,7 @@ def name_failure(
 
 
 def find_ended_well(
-    round_: Round, notes: Mapping[str, Note], left: Collection[int]
+    round_: LauncherRound, notes: Mapping[str, LauncherNote], left: Collection[int]
 ) -> frozenset[int]:
     """The ranks of which a launcher said so: one by one in `left`, or all of its host."""
     ranks = set(left)
@@ -67,7 +67,7 @@ def find_ended_well(
     return frozenset(ranks)
 
 
-def hosts_of_others(round_: Round) -> dict[int, str]:
+def hosts_of_others(round_: LauncherRound) -> dict[int, str]:
     """Where the ranks run that are not this launcher's."""
     return {
         rank: node.host

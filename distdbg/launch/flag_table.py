@@ -14,7 +14,7 @@ FlagValue = str | int | float | bool | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class CommandFlag:
     """One row of the table."""
 
     name: str
@@ -50,20 +50,20 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FlagSection:
     """Flags that belong together."""
 
     title: str
-    flags: tuple[Flag, ...]
+    flags: tuple[CommandFlag, ...]
 
 
 _OURS = ("DISTDBG_",)
 
-SECTIONS: tuple[Section, ...] = (
-    Section(
+SECTIONS: tuple[FlagSection, ...] = (
+    FlagSection(
         "hosts and ranks",
         (
-            Flag(
+            CommandFlag(
                 "--nnodes",
                 "text",
                 "1:1",
@@ -71,7 +71,7 @@ SECTIONS: tuple[Section, ...] = (
                 "most",
                 "MIN:MAX",
             ),
-            Flag(
+            CommandFlag(
                 "--nproc-per-node",
                 "text",
                 "1",
@@ -82,10 +82,10 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    FlagSection(
         "rendezvous: how the launchers find each other",
         (
-            Flag(
+            CommandFlag(
                 "--rdzv-backend",
                 "text",
                 "static",
@@ -93,16 +93,18 @@ SECTIONS: tuple[Section, ...] = (
                 "leave; others as registered",
                 "NAME",
             ),
-            Flag("--rdzv-endpoint", "text", "", "where the launchers meet", "HOST:PORT"),
-            Flag("--rdzv-id", "text", "none", "the name of the job, the same on all hosts", "NAME"),
-            Flag(
+            CommandFlag("--rdzv-endpoint", "text", "", "where the launchers meet", "HOST:PORT"),
+            CommandFlag(
+                "--rdzv-id", "text", "none", "the name of the job, the same on all hosts", "NAME"
+            ),
+            CommandFlag(
                 "--rdzv-conf",
                 "text",
                 "",
                 "settings of the rendezvous backend, such as timeout=900",
                 "KEY=VALUE,...",
             ),
-            Flag(
+            CommandFlag(
                 "--standalone",
                 "switch",
                 False,
@@ -111,17 +113,17 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    FlagSection(
         "what is run, and how",
         (
-            Flag(
+            CommandFlag(
                 "--max-restarts",
                 "int",
                 0,
                 "how many times all ranks are restarted after a failure",
                 "N",
             ),
-            Flag(
+            CommandFlag(
                 "--monitor-interval",
                 "float",
                 0.1,
@@ -129,37 +131,41 @@ SECTIONS: tuple[Section, ...] = (
                 "once",
                 "SECONDS",
             ),
-            Flag(
+            CommandFlag(
                 "--start-method",
                 "text",
                 "spawn",
                 "accepted for compatibility with torchrun: every rank is a process of its own",
                 choices=("spawn", "fork", "forkserver"),
             ),
-            Flag("--event-log-handler", "text", "null", "where events go: null or console", "NAME"),
-            Flag("--role", "text", "default", "the role of this launcher's ranks", "NAME"),
-            Flag(
+            CommandFlag(
+                "--event-log-handler", "text", "null", "where events go: null or console", "NAME"
+            ),
+            CommandFlag("--role", "text", "default", "the role of this launcher's ranks", "NAME"),
+            CommandFlag(
                 "--module",
                 "switch",
                 False,
                 "the script is the name of a module, as for python -m",
                 short="-m",
             ),
-            Flag("--no-python", "switch", False, "the script is a program, run without python"),
-            Flag(
+            CommandFlag(
+                "--no-python", "switch", False, "the script is a program, run without python"
+            ),
+            CommandFlag(
                 "--run-path",
                 "switch",
                 False,
                 "run the script by runpy.run_path; wins over --no-python and --module",
             ),
-            Flag(
+            CommandFlag(
                 "--log-dir",
                 "text",
                 None,
                 "the folder for the output of the ranks, instead of one in the run's folder",
                 "FOLDER",
             ),
-            Flag(
+            CommandFlag(
                 "--redirects",
                 "text",
                 "0",
@@ -168,7 +174,7 @@ SECTIONS: tuple[Section, ...] = (
                 "STD",
                 short="-r",
             ),
-            Flag(
+            CommandFlag(
                 "--tee",
                 "text",
                 "0",
@@ -176,14 +182,14 @@ SECTIONS: tuple[Section, ...] = (
                 "STD",
                 short="-t",
             ),
-            Flag(
+            CommandFlag(
                 "--local-ranks-filter",
                 "text",
                 "",
                 "show only the output of these local ranks; files hold all",
                 "N,N,...",
             ),
-            Flag(
+            CommandFlag(
                 "--duplicate-stdout-filters",
                 "list",
                 (),
@@ -191,7 +197,7 @@ SECTIONS: tuple[Section, ...] = (
                 "commas stand for one",
                 "TEXT,...",
             ),
-            Flag(
+            CommandFlag(
                 "--duplicate-stderr-filters",
                 "list",
                 (),
@@ -200,25 +206,27 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    FlagSection(
         "a fixed set of hosts",
         (
-            Flag("--node-rank", "int", 0, "the number of this host, from 0; static only", "N"),
-            Flag(
+            CommandFlag(
+                "--node-rank", "int", 0, "the number of this host, from 0; static only", "N"
+            ),
+            CommandFlag(
                 "--master-addr",
                 "text",
                 "127.0.0.1",
                 "the address of host 0; static only, without --rdzv-endpoint",
                 "HOST",
             ),
-            Flag(
+            CommandFlag(
                 "--master-port",
                 "int",
                 None,
                 "the port on host 0; 29500 when there are several hosts, a free one otherwise",
                 "PORT",
             ),
-            Flag(
+            CommandFlag(
                 "--local-addr",
                 "text",
                 None,
@@ -227,10 +235,10 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    FlagSection(
         "more about the ranks",
         (
-            Flag(
+            CommandFlag(
                 "--logs-specs",
                 "text",
                 None,
@@ -238,7 +246,7 @@ SECTIONS: tuple[Section, ...] = (
                 "NAME",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--numa-binding",
                 "text",
                 None,
@@ -246,21 +254,21 @@ SECTIONS: tuple[Section, ...] = (
                 choices=("node", "socket", "exclusive", "core-complex"),
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--signals-to-handle",
                 "text",
                 "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
                 "signals that stop the job gracefully",
                 "SIGNAL,...",
             ),
-            Flag(
+            CommandFlag(
                 "--shutdown-timeout",
                 "int",
                 None,
                 "seconds between SIGTERM and SIGKILL; 30, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
                 "SECONDS",
             ),
-            Flag(
+            CommandFlag(
                 "--virtual-local-rank",
                 "switch",
                 False,
@@ -268,10 +276,10 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    FlagSection(
         "not in torchrun",
         (
-            Flag(
+            CommandFlag(
                 "--run-dir",
                 "text",
                 None,
@@ -279,14 +287,14 @@ SECTIONS: tuple[Section, ...] = (
                 "FOLDER",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--no-agent",
                 "switch",
                 False,
                 "start no agent; DISTDBG_AGENT=0 does the same",
                 prefixes=(),
             ),
-            Flag(
+            CommandFlag(
                 "--on-deadlock",
                 "text",
                 None,
@@ -295,7 +303,7 @@ SECTIONS: tuple[Section, ...] = (
                 choices=("abort", "report"),
                 prefixes=(),
             ),
-            Flag(
+            CommandFlag(
                 "--timeout",
                 "float",
                 None,
@@ -304,7 +312,7 @@ SECTIONS: tuple[Section, ...] = (
                 "SECONDS",
                 prefixes=(),
             ),
-            Flag(
+            CommandFlag(
                 "--torch",
                 "switch",
                 True,
@@ -312,14 +320,14 @@ SECTIONS: tuple[Section, ...] = (
                 "--no-torch leaves them alone",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--debuggable",
                 "switch",
                 False,
                 "let distdbg attach stop ranks that run: anyone who may attach can run any code in them",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--debug-on-error",
                 "switch",
                 False,
@@ -327,7 +335,7 @@ SECTIONS: tuple[Section, ...] = (
                 "the others wait",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--metrics-port",
                 "int",
                 None,
@@ -336,7 +344,7 @@ SECTIONS: tuple[Section, ...] = (
                 "PORT",
                 prefixes=(),
             ),
-            Flag(
+            CommandFlag(
                 "--metrics-address",
                 "text",
                 None,
@@ -345,7 +353,7 @@ SECTIONS: tuple[Section, ...] = (
                 "HOST:PORT",
                 prefixes=(),
             ),
-            Flag(
+            CommandFlag(
                 "--metrics-file",
                 "text",
                 None,
@@ -353,7 +361,7 @@ SECTIONS: tuple[Section, ...] = (
                 "FOLDER",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--metrics-push",
                 "text",
                 None,
@@ -361,7 +369,7 @@ SECTIONS: tuple[Section, ...] = (
                 "URL",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--otlp",
                 "text",
                 None,
@@ -370,7 +378,7 @@ SECTIONS: tuple[Section, ...] = (
                 "SIGNAL,...",
                 prefixes=_OURS,
             ),
-            Flag(
+            CommandFlag(
                 "--agent-listen",
                 "text",
                 None,
@@ -382,10 +390,10 @@ SECTIONS: tuple[Section, ...] = (
     ),
 )
 
-FLAGS: tuple[Flag, ...] = tuple(flag for section in SECTIONS for flag in section.flags)
+FLAGS: tuple[CommandFlag, ...] = tuple(flag for section in SECTIONS for flag in section.flags)
 
 #: Only in the older form, `python -m distdbg.launch`.
-USE_ENV = Flag(
+USE_ENV = CommandFlag(
     "--use-env",
     "switch",
     False,

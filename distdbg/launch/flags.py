@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from distdbg.errors import ConfigError, UsageError
-from distdbg.launch.flag_table import FLAGS, SECTIONS, USE_ENV, Flag, FlagKind, FlagValue
+from distdbg.launch.flag_table import FLAGS, SECTIONS, USE_ENV, CommandFlag, FlagKind, FlagValue
 
 _TRUE_WORDS = frozenset({"true", "yes", "on"})
 _FALSE_WORDS = frozenset({"false", "no", "off"})
@@ -99,7 +99,7 @@ def make_parser(*, prog: str = "distdbg run", is_old_form: bool = False) -> Pars
     return parser
 
 
-def read_default(flag: Flag, environ: Mapping[str, str]) -> FlagValue:
+def read_default(flag: CommandFlag, environ: Mapping[str, str]) -> FlagValue:
     """Return the value of the first variable of the flag that is set, else that of the table."""
     for name in flag.variables:
         text = environ.get(name, "").strip()
@@ -115,7 +115,7 @@ def read_default(flag: Flag, environ: Mapping[str, str]) -> FlagValue:
     return flag.default
 
 
-def convert(flag: Flag, text: str) -> FlagValue:
+def convert(flag: CommandFlag, text: str) -> FlagValue:
     """Return the value that a text means; ValueError says what would fit."""
     try:
         value: FlagValue = _PARSERS[flag.kind](text)
@@ -126,7 +126,7 @@ def convert(flag: Flag, text: str) -> FlagValue:
     return value
 
 
-def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
+def _add(group: argparse._ArgumentGroup, flag: CommandFlag) -> None:
     about = flag.about.replace("%", "%%")
     if flag.kind == "switch":
         group.add_argument(*flag.names, dest=flag.dest, action="store_true", help=about)
@@ -146,7 +146,7 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
     )
 
 
-def _convert_argument(flag: Flag, text: str) -> FlagValue:
+def _convert_argument(flag: CommandFlag, text: str) -> FlagValue:
     try:
         return convert(flag, text)
     except ValueError as error:

@@ -8,7 +8,7 @@ import signal
 from typing import Final
 
 from distdbg.errors import format_ranks
-from distdbg.launch.root_cause import Part, RootCause
+from distdbg.launch.root_cause import LossRole, RootCause
 from distdbg.record.ends import BY_SYS_EXIT, MORE_MEMORY
 from distdbg.record.format import Exit
 from distdbg.record.memory_share import MemoryShare, its_share
@@ -43,7 +43,7 @@ def hint_of(found: RootCause) -> str:
     error, end = first.error, first.end
     if error is not None and error.hint:
         return error.hint
-    if found.part is Part.LEAVER:
+    if found.part is LossRole.LEAVER:
         hints = (one.error.hint for one in found.victims if one.error is not None)
         return next(filter(None, hints), "")
     if first.reason.startswith("MemoryError"):
@@ -76,7 +76,7 @@ def hint_of(found: RootCause) -> str:
         return share.advice(end.rank)
     if end.hint and (end.cause == "oom" or not first.reason):
         return end.hint
-    if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
+    if not first.reason and end.cause == "exited" and found.part is LossRole.CAUSE:
         if first.record is not None and first.record.exit_site:
             return f"see why {first.record.exit_site} ends the process"
         if first.record is not None and first.record.how is Exit.RETURNED:

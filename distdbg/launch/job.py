@@ -14,27 +14,27 @@ from dataclasses import replace
 from distdbg.command import say
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
 from distdbg.launch.agent_link import AGENT
-from distdbg.launch.attempt import Attempt
-from distdbg.launch.console import LOOK_S, Console
-from distdbg.launch.decide import Action, Decision, Situation, decide
+from distdbg.launch.attempt import LaunchAttempt
+from distdbg.launch.console import LOOK_S, LauncherTerminal
+from distdbg.launch.decide import Decision, LauncherAction, Situation, decide
 from distdbg.launch.events import EventLog
-from distdbg.launch.final_report import Telling
+from distdbg.launch.final_report import FinalReport
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.ports import HeldPort
 from distdbg.launch.rank_activity import what_ranks_do
-from distdbg.launch.rendezvous.notes import Note, Notes
+from distdbg.launch.rendezvous.notes import LauncherNote, Notes
 from distdbg.launch.rendezvous.registry import make_rendezvous
 from distdbg.launch.rendezvous.round import (
     Closing,
+    LauncherRound,
     NodeFacts,
     Rendezvous,
     RendezvousInterrupted,
-    Round,
 )
-from distdbg.launch.rendezvous.settings import Settings
+from distdbg.launch.rendezvous.settings import RendezvousSettings
 from distdbg.launch.rendezvous_settings import C10D, STATIC
-from distdbg.launch.report import Outcome, exit_code
+from distdbg.launch.report import JobOutcome, exit_code
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
@@ -53,12 +53,12 @@ _AGENT_S = 1.0
 #: How often an agent that is gone is started again.
 _MOST_AGENTS = 3
 #: What a failure leads to.
-_ENDING = (Action.RESTART, Action.END_FAILED)
+_ENDING = (LauncherAction.RESTART, LauncherAction.END_FAILED)
 #: `timeout` and some shells send a signal twice; that is one wish.
 _SAME_SIGNAL_NS = 200_000_000
 
 
-class Job:
+class LaunchedJob:
     """What one launcher keeps between two starts."""
 
     def __init__(
@@ -71,13 +71,13 @@ class Job:
         self._here = OwnHost(options, warden, stack)
         self._events = EventLog(options.event_log_handler, say, time.time_ns)
         self._restarts = 0
-        self._telling = Telling(options, self._here)
+        self._telling = FinalReport(options, self._here)
         is_ours = options.rdzv_backend in (STATIC, C10D)
         conf = options.rdzv_conf if is_ours else {}
         #: After which another launcher is known to be dead.
-        self._silence_s = Settings.read(conf).silence_s
+        self._silence_s = RendezvousSettings.read(conf).silence_s
         self._held: HeldPort | None = None
-        self._console = Console.here()
+        self._console = LauncherTerminal.here()
         self._stopped = StoppedRanks(self._here.name)
         if self._console is not None:
             stack.callback(self._console.close)
@@ -110,7 +110,7 @@ class Job:
                 except RendezvousInterrupted:
                     folder = "" if self._here.run_folder is None else str(self._here.run_folder)
                     number = self._signals.received[0]
-                    stopped = Outcome(
+                    stopped = JobOutcome(
                         interrupted=number,
                         run_folder=folder,
                         attempt=self._restarts,
@@ -126,7 +126,7 @@ class Job:
                 takes_part = True
                 running = self._start(round_)
                 decision = self._watch(rendezvous, running)
-                if decision.action is not Action.RESTART:
+                if decision.action is not LauncherAction.RESTART:
                     return self._end(rendezvous, running, decision)
                 self._stop(running, signal.SIGTERM)
                 if decision.uses_restart:
@@ -155,12 +155,12 @@ class Job:
 
     # ------------------------------------------------------------------------------------ starting
 
-    def _start(self, round_: Round) -> Running:
+    def _start(self, round_: LauncherRound) -> Running:
         start = self._agree(round_)
         self._restarts = start.restarts
         number = round_.number
         folder, outputs = self._here.prepare(start.run, number)
-        attempt = Attempt(
+        attempt = LaunchAttempt(
             self._warden, self._here.name, folder, self._tell_end, self._here.agent.on_end
         )
         running = Running(
@@ -196,7 +196,7 @@ class Job:
         self._events.tell("end", **json.loads(end.to_json()))
         self._here.agent.tell_end(end)
 
-    def _agree(self, round_: Round) -> StartFacts:
+    def _agree(self, round_: LauncherRound) -> StartFacts:
         """What node 0 says, or what this launcher says as node 0."""
         if round_.node_rank > 0:
             return StartFacts.hear(round_, _HEAR_S)
@@ -232,20 +232,20 @@ class Job:
                 running.notes.write_left(left)
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
-                running.notes.write(Note(kind="finished"))
+                running.notes.write(LauncherNote(kind="finished"))
             if (
                 running.failure is None
                 and (failure := running.find_failure(self._here.name, self._silence_s)) is not None
             ):
                 # Before the next round is asked for: others would take it for one that costs nothing.
                 running.failure = failure
-                code = exit_code(Outcome(evidence=running.evidence))
-                running.notes.write(Note(kind="failed", what=failure, exit_code=code))
+                code = exit_code(JobOutcome(evidence=running.evidence))
+                running.notes.write(LauncherNote(kind="failed", what=failure, exit_code=code))
             self._here.keep_agent(running)
             decision = decide(self._situation(rendezvous, running))
-            if decision.action is Action.RESTART and running.was_stopped(self._here.name):
-                return Decision(action=Action.END_FAILED, reason="the job was stopped")
-            if decision.action is not Action.GO_ON and not self._keeps(running, decision):
+            if decision.action is LauncherAction.RESTART and running.was_stopped(self._here.name):
+                return Decision(action=LauncherAction.END_FAILED, reason="the job was stopped")
+            if decision.action is not LauncherAction.GO_ON and not self._keeps(running, decision):
                 return decision
             self._lend_terminal(running)
             is_settling = running.failed_at is not None and not running.is_kept
@@ -342,22 +342,22 @@ class Job:
             give_back(running.folder / record_name(rank))
 
     def _end(self, rendezvous: Rendezvous, running: Running, decision: Decision) -> int:
-        if decision.action is Action.END_FAILED:
+        if decision.action is LauncherAction.END_FAILED:
             code = _code_of_failure(rendezvous, running)
             rendezvous.close(decision.reason, exit_code=code)
-        elif decision.action is Action.LEAVE and running.was_stopped(self._here.name):
+        elif decision.action is LauncherAction.LEAVE and running.was_stopped(self._here.name):
             rendezvous.close("the job was stopped")
-        elif decision.action is Action.LEAVE and running.attempt.running:
+        elif decision.action is LauncherAction.LEAVE and running.attempt.running:
             # Before its ranks are gone: the others would look for why theirs fail.
-            running.notes.write(Note(kind="leaving", what=decision.reason))
+            running.notes.write(LauncherNote(kind="leaving", what=decision.reason))
         received = self._signals.received
         doing = what_ranks_do(running.folder, running.attempt.pids) if received else None
         self._stop(running, received[0] if received else signal.SIGTERM)
-        if decision.action is Action.END_WELL:
+        if decision.action is LauncherAction.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
             self._telling.succeeded(self._restarts)
             return 0
-        if decision.action is Action.LEAVE_WELL:
+        if decision.action is LauncherAction.LEAVE_WELL:
             self._telling.succeeded(self._restarts)
             return 0
         code = _code_of_failure(rendezvous, running)

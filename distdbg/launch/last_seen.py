@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.observations import Sighting, others_of, phrase_of, read_sightings
+from distdbg.launch.root_cause import LossRole, RootCause
+from distdbg.record.observations import Observation, others_of, phrase_of, read_sightings
 
 
 def read_last_seen(
@@ -22,7 +22,7 @@ def read_last_seen(
 
 
 def last_seen(
-    sightings: Iterable[Sighting], pids: Mapping[int, int], until_ns: int | None = None
+    sightings: Iterable[Observation], pids: Mapping[int, int], until_ns: int | None = None
 ) -> dict[int, str]:
     """The last phrase of each rank; of one that moved on later, the last until that moment. Pure."""
     found: dict[int, str] = {}
@@ -39,12 +39,14 @@ def gave_up_ns(found: RootCause | None) -> int | None:
 
     What the other one did since then is not what it was waited for.
     """
-    if found is None or found.part is not Part.SUSPECT:
+    if found is None or found.part is not LossRole.SUSPECT:
         return None
     return time.monotonic_ns() - (time.time_ns() - found.first[0].failed_wall_ns)
 
 
-def seen_now(sightings: Iterable[Sighting], rank: int, pid: int, moved_ns: int) -> Sighting | None:
+def seen_now(
+    sightings: Iterable[Observation], rank: int, pid: int, moved_ns: int
+) -> Observation | None:
     """What a rank has done since it moved last; None where nobody has seen that. Pure."""
     mine = [one for one in sightings if (one.rank, one.pid) == (rank, pid)]
     return mine[-1] if mine and mine[-1].since_ns >= moved_ns else None

@@ -8,7 +8,7 @@ from distdbg.diagnose import headline
 from distdbg.launch.diagnosis import DEAD_RANK, Diagnosis
 from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED
 from distdbg.launch.report_details import thread_error
-from distdbg.launch.root_cause import Part, RootCause
+from distdbg.launch.root_cause import LossRole, RootCause
 from distdbg.record.observations import DEAD_CHILD, OTHER_THREAD
 
 
@@ -28,7 +28,7 @@ def known_of_late(
 
 def shown_of_late(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | None:
     """What is known of where they are; None: the records are about other ranks."""
-    if diagnosis is None or found.part is not Part.SUSPECT or not diagnosis.ranks:
+    if diagnosis is None or found.part is not LossRole.SUSPECT or not diagnosis.ranks:
         return None
     if headline.of_kind(diagnosis.kind, diagnosis.what) != headline.HUNG:
         return None
@@ -64,7 +64,7 @@ def hint_of_signal(diagnosis: Diagnosis | None) -> str:
 
 def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:
     """What to do about a rank that is waited for, by what it was seen doing."""
-    if found.part is not Part.SUSPECT:
+    if found.part is not LossRole.SUSPECT:
         return ""
     if any(thread_error(found, rank) for rank in found.blamed):
         return THREAD_RAISED

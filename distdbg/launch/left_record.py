@@ -13,7 +13,7 @@ from typing import Final
 from distdbg.errors import RecordError
 from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import Finding
+from distdbg.record.entries import FindingEntry
 from distdbg.record.format import Exit
 from distdbg.record.known_marks import EXIT_CALL, THREAD_ERROR
 from distdbg.record.rank_words import Clock, describe, read_boot_id
@@ -58,8 +58,8 @@ def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
     last = record.state().last_number
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
-        words = _words(event.text) if isinstance(event, Finding) else {}
-        if isinstance(event, Finding) and words.get("type") not in _NO_ERRORS:
+        words = _words(event.text) if isinstance(event, FindingEntry) else {}
+        if isinstance(event, FindingEntry) and words.get("type") not in _NO_ERRORS:
             ranks = words.get("ranks")
             named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
             return str(words.get("type", "")), tuple(named)
@@ -71,7 +71,7 @@ def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
     last = record.state().last_number
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
-        words = _words(event.text) if isinstance(event, Finding) else {}
+        words = _words(event.text) if isinstance(event, FindingEntry) else {}
         if words.get("type") == kind:
             details = words.get("details")
             sites = [str(one) for one in details] if isinstance(details, list) else []

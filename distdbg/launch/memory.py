@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from distdbg.launch.ended import Ended
+from distdbg.launch.ended import EndedChild
 
 _WHOLE_HOST = Path("/proc/vmstat")
 _FILES = ("memory.events.local", "memory.events", "memory.oom_control")
@@ -66,7 +66,7 @@ class OomWatch:
             _update(counter, read_kills(path), now_ns)
 
     def find_victims(
-        self, ends: Iterable[Ended], now_ns: int, asked: Collection[str] = ()
+        self, ends: Iterable[EndedChild], now_ns: int, asked: Collection[str] = ()
     ) -> frozenset[str]:
         """The names of those that the kernel killed for memory; all are followed no longer.
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from distdbg import config
 from distdbg.errors import ConfigError, UsageError
 from distdbg.launch.endpoint import parse_endpoint
-from distdbg.launch.exports import Exports, read_exports
+from distdbg.launch.exports import ExportOptions, read_exports
 from distdbg.launch.nproc import count_ranks
 from distdbg.launch.numa import NumaBinding
-from distdbg.launch.output_streams import Std, parse_std
+from distdbg.launch.output_streams import StdStreams, parse_std
 from distdbg.launch.rendezvous_settings import C10D, LOCAL, STATIC, read_meeting
 
 _EVENT_HANDLERS = ("null", "console")
@@ -36,7 +36,7 @@ class ScriptForm(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class LaunchHost:
     """What has to be known about the host."""
 
     cpus: int
@@ -91,9 +91,9 @@ class RunOptions:
 
     log_dir: Path | None = None
     logs_specs: str | None = None
-    redirects: tuple[Std, ...] = (Std.NONE,)
+    redirects: tuple[StdStreams, ...] = (StdStreams.NONE,)
     """By local rank."""
-    tee: tuple[Std, ...] = (Std.NONE,)
+    tee: tuple[StdStreams, ...] = (StdStreams.NONE,)
     """By local rank; what is teed is redirected as well."""
     local_ranks_filter: frozenset[int] | None = None
     """Whose output is shown; None: all."""
@@ -110,7 +110,7 @@ class RunOptions:
     agent_listen: tuple[str, int] | None = None
     abort_on: str | None = None
     """DISTDBG_ABORT_ON of the agent; None: as it is."""
-    exports: Exports = field(default_factory=Exports)
+    exports: ExportOptions = field(default_factory=ExportOptions)
     """What the agent serves and sends to other tools."""
 
     op_timeout_s: float | None = None
@@ -130,7 +130,7 @@ _ABORT_ON: Mapping[str | None, str] = {
 
 
 def read_options(
-    flags: argparse.Namespace, environ: Mapping[str, str], machine: Machine
+    flags: argparse.Namespace, environ: Mapping[str, str], machine: LaunchHost
 ) -> RunOptions:
     """Check what `flags.parse` returned; UsageError names the first flag that does not fit."""
     min_nodes, max_nodes = _read_nnodes(flags.nnodes)
@@ -345,7 +345,7 @@ def _omp_notes(
     )
 
 
-def _export_notes(exports: Exports, has_agent: bool) -> tuple[str, ...]:
+def _export_notes(exports: ExportOptions, has_agent: bool) -> tuple[str, ...]:
     if has_agent or not exports.is_asked:
         return ()
     return (

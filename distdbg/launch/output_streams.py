@@ -11,7 +11,7 @@ _ONE = re.compile(r"[0-3]")
 _BY_RANK = re.compile(r"\d+:[0-3](,\d+:[0-3])*")
 
 
-class Std(enum.IntFlag):
+class StdStreams(enum.IntFlag):
     """Streams of a rank."""
 
     NONE = 0
@@ -20,7 +20,7 @@ class Std(enum.IntFlag):
     ALL = OUT | ERR
 
 
-def parse_std(flag: str, text: str, nproc: int) -> tuple[Std, ...]:
+def parse_std(flag: str, text: str, nproc: int) -> tuple[StdStreams, ...]:
     """Return the streams of each local rank.
 
     '3' is for all of them; '0:1,1:2' names some, the others have none. A rank that is named and not
@@ -28,15 +28,15 @@ def parse_std(flag: str, text: str, nproc: int) -> tuple[Std, ...]:
     """
     text = text.strip()
     if _ONE.fullmatch(text):
-        return (Std(int(text)),) * nproc
+        return (StdStreams(int(text)),) * nproc
     if not _BY_RANK.fullmatch(text):
         raise UsageError(
             f"{flag}={text!r} is not valid; expected 0, 1, 2 or 3, or by local rank: 0:1,1:2",
             details=["0: none, 1: stdout, 2: stderr, 3: both"],
         )
-    streams = [Std.NONE] * nproc
+    streams = [StdStreams.NONE] * nproc
     for pair in text.split(","):
         rank, _, number = pair.partition(":")
         if int(rank) < nproc:
-            streams[int(rank)] = Std(int(number))
+            streams[int(rank)] = StdStreams(int(number))
     return tuple(streams)

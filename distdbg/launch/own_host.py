@@ -17,7 +17,7 @@ from distdbg.control.page import ControlPage
 from distdbg.errors import ConfigError, RecordError
 from distdbg.launch.agent_link import AgentLink
 from distdbg.launch.attempt import RankStart
-from distdbg.launch.environment import Start, rank_command, rank_environment
+from distdbg.launch.environment import RanksStart, rank_command, rank_environment
 from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices
@@ -116,7 +116,7 @@ class OwnHost:
         outputs = running.outputs
         round_, options = running.round, self._options
         rank = round_.first_rank + local_rank
-        start = Start(
+        start = RanksStart(
             nodes=round_.nodes,
             node_rank=round_.node_rank,
             restarts=facts.restarts,

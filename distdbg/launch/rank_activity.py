@@ -22,7 +22,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
 from distdbg.record.observations import (
     UNREAD,
-    Sighting,
+    Observation,
     crashed_child_in,
     lock_holder_in,
     nobody_wakes_it,
@@ -42,7 +42,7 @@ _AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class HostActivity:
     """What the ranks of this host do at one moment."""
 
     lines: tuple[str, ...] = ()
@@ -53,24 +53,24 @@ class Doing:
     """Who waits for whom, where that is not for long."""
 
 
-def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
+def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
     """By their records, and what the agent has seen; nothing without records."""
     paths = {rank: folder / record_name(rank) for rank in pids}
     if not any(map(os.path.exists, paths.values())):
-        return Doing()
+        return HostActivity()
     try:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
         from distdbg.record.rank_words import Clock, describe, op_text, op_waited_in, read_boot_id
         from distdbg.record.reader import RecordFile
     except (OSError, ImportError):
         # No file can be opened any more, or the package was replaced while the job ran.
-        return Doing()
+        return HostActivity()
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words, places, ops = {}, {}, {}
     waited_s: dict[int, float] = {}
     limits_ns: dict[int, int] = {}
     holders: dict[int, int | None] = {}
-    seen: list[Sighting] = []
+    seen: list[Observation] = []
     with suppress(OSError):
         seen += read_sightings(folder)
     for rank, pid in pids.items():
@@ -99,7 +99,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> Doing:
     limits_ns |= {rank: 0 for rank, holder in holders.items() if holder in waited_s}
     hang = name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
     waited = "" if hang else name_waits(words, waited_s, ops, places)
-    return Doing(lines=fold(words), hang=hang, waited=waited)
+    return HostActivity(lines=fold(words), hang=hang, waited=waited)
 
 
 def name_waits(

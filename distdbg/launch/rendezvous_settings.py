@@ -28,7 +28,7 @@ _C10D_PORT = 29400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class LauncherRendezvous:
     """Where the launchers of a job meet, and what their ranks are told; see RunOptions."""
 
     backend: str
@@ -42,7 +42,7 @@ class Meeting:
     notes: tuple[str, ...] = ()
 
 
-def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> Meeting:
+def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> LauncherRendezvous:
     """Apply torchrun's rules to what `flags.parse` returned."""
     backend, endpoint = flags.rdzv_backend.strip(), flags.rdzv_endpoint.strip()
     if backend.lower() in (STATIC, C10D):
@@ -89,7 +89,7 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> M
         # Nobody else has to find this launcher, so the port is left to the ranks.
         return _stand_alone(flags.rdzv_id, host, port)
     port = port or _STATIC_PORT
-    return Meeting(
+    return LauncherRendezvous(
         backend=STATIC,
         endpoint=endpoint or _join(host, port),
         host=host,
@@ -100,8 +100,8 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> M
     )
 
 
-def _stand_alone(name: str, host: str | None = None, port: int | None = None) -> Meeting:
-    return Meeting(
+def _stand_alone(name: str, host: str | None = None, port: int | None = None) -> LauncherRendezvous:
+    return LauncherRendezvous(
         backend=C10D,
         endpoint=f"{LOCAL}:0",
         host=LOCAL,
@@ -112,7 +112,7 @@ def _stand_alone(name: str, host: str | None = None, port: int | None = None) ->
     )
 
 
-def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> Meeting:
+def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> LauncherRendezvous:
     host, port = LOCAL, _C10D_PORT
     if backend == C10D and endpoint:
         host, given = parse_endpoint("--rdzv-endpoint", endpoint, _C10D_PORT)
@@ -122,7 +122,7 @@ def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> M
         notes.append(
             "--master-addr and --master-port are ignored: only --rdzv-backend=static uses them"
         )
-    return Meeting(
+    return LauncherRendezvous(
         backend=backend,
         endpoint=endpoint or (_join(host, port) if backend == C10D else ""),
         host=host,

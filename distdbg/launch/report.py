@@ -22,7 +22,7 @@ from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.hints import OF_ITS_LINE, hint_of
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
@@ -44,8 +44,8 @@ from distdbg.launch.report_details import (
     were,
 )
 from distdbg.launch.report_end import end_facts
-from distdbg.launch.report_layout import Later, lay_out
-from distdbg.launch.root_cause import Part, RootCause, count_failed, find_root_cause
+from distdbg.launch.report_layout import LaterLine, lay_out
+from distdbg.launch.root_cause import LossRole, RootCause, count_failed, find_root_cause
 from distdbg.record.ends import signal_name
 from distdbg.record.printable import printable
 
@@ -58,10 +58,10 @@ _PROVEN: Final = frozenset((headline.MISMATCH, headline.OUT_OF_MEMORY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """What a launcher knows when its job is over."""
 
-    evidence: Sequence[Evidence] = ()
+    evidence: Sequence[LostRankEvidence] = ()
     """Of the last start of the ranks, from all hosts where they are known."""
     run_folder: str = ""
     attempt: int = 0
@@ -101,12 +101,12 @@ class Outcome:
     """What `distdbg analyze` is to be called with: the run's name, or its folder."""
 
 
-def exit_code(outcome: Outcome) -> int:
+def exit_code(outcome: JobOutcome) -> int:
     """The first failing rank's, as a shell says it: 128 + n for a signal; 0: nothing failed."""
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     found = find_root_cause(outcome.evidence)
-    if found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
+    if found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
         return outcome.code if outcome.because or found is not None else 0
     for one in (*found.first, *found.others, *found.victims, *found.ended):
         if one.end.shell_code:
@@ -114,7 +114,7 @@ def exit_code(outcome: Outcome) -> int:
     return 1
 
 
-def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = False) -> str:
+def report(outcome: JobOutcome, *, width: int | None = None, is_coloured: bool = False) -> str:
     """The lines for stderr, each with its end; '' when nothing failed.
 
     `width` and colour are those of a terminal; None: a file, where no line is broken.
@@ -127,7 +127,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     if outcome.interrupted is not None and _had_failed(outcome, found):
         lines += [*_interrupted(outcome)]
     restarts = _restarts(outcome, found, make_cause(word, lines, hint, outcome.attempt + 1))
-    later = [line for line in lines[1:] if isinstance(line, Later)]
+    later = [line for line in lines[1:] if isinstance(line, LaterLine)]
     lines = [line for line in lines if line not in later]
     if hint:  # before what is long
         lines.append(f"hint: {hint}")
@@ -145,7 +145,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
 
 
-def cause_of(outcome: Outcome) -> Cause | None:
+def cause_of(outcome: JobOutcome) -> Cause | None:
     """The same in short, of an attempt after which there is another one; None: nothing failed."""
     found = find_root_cause(outcome.evidence)
     word = _word(outcome, found)
@@ -153,7 +153,7 @@ def cause_of(outcome: Outcome) -> Cause | None:
     return make_cause(word, lines, hint, outcome.attempt + 1) if lines else None
 
 
-def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[str], str]:
+def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[list[str], str]:
     """What failed, the root cause first, and the hint; nothing where nothing has."""
     hint = ""
     if _was_stopped(outcome, found):
@@ -172,7 +172,7 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
         better = _better(outcome)
         lines = [*_by_verdict(outcome, word)]
         hint = (better.advice if better is not None else "") or outcome.verdict.hint
-    elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
+    elif found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return [], ""
         lines = [*_ended(outcome, found)]
@@ -202,7 +202,7 @@ def _lines(outcome: Outcome, found: RootCause | None, word: str) -> tuple[list[s
     return lines, hint
 
 
-def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
+def _used(outcome: JobOutcome, found: RootCause | None) -> Diagnosis | None:
     """The diagnosis that the lines are by; None: they are by how processes ended alone."""
     if found is None:
         return None
@@ -212,7 +212,7 @@ def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
         return None
     if _has_verdict(outcome, found):
         return _better(outcome)
-    if found.part is Part.ENDED or _was_elsewhere(outcome, found):
+    if found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
         return None
     return (
         _shown_waits(outcome, found)
@@ -223,7 +223,7 @@ def _used(outcome: Outcome, found: RootCause | None) -> Diagnosis | None:
     )
 
 
-def _shown_dead(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+def _shown_dead(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     """Where a rank came last that was killed without a word."""
     diagnosis, first = outcome.diagnosis, found.first[0]
     is_it = diagnosis is not None and (diagnosis.kind, diagnosis.ranks) == (
@@ -233,16 +233,16 @@ def _shown_dead(outcome: Outcome, found: RootCause) -> Diagnosis | None:
     return diagnosis if is_it and not first.reason and first.end.cause == "signal" else None
 
 
-def _shown_waits(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     """What the records show of who waited for whom: for one that left, or until they gave up."""
     diagnosis = outcome.diagnosis
     if diagnosis is None:
         return None
-    is_deadlock = found.part is Part.SUSPECT and diagnosis.kind == DEADLOCK
-    return diagnosis if found.part is Part.LEAVER or is_deadlock else None
+    is_deadlock = found.part is LossRole.SUSPECT and diagnosis.kind == DEADLOCK
+    return diagnosis if found.part is LossRole.LEAVER or is_deadlock else None
 
 
-def _shown_unseen(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     """What the records show of ranks that did not come, where no agent saw what they did instead."""
     diagnosis = shown_of_late(outcome.diagnosis, found)
     if diagnosis is None or diagnosis.kind != MISSING_RANK:
@@ -250,42 +250,42 @@ def _shown_unseen(outcome: Outcome, found: RootCause) -> Diagnosis | None:
     return None if any(rank in outcome.seen for rank in diagnosis.ranks) else diagnosis
 
 
-def _shown_mismatch(outcome: Outcome, found: RootCause) -> Diagnosis | None:
+def _shown_mismatch(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     """What the records show of a mismatch: the ranks compare one call, and not those before it."""
     diagnosis = outcome.diagnosis
     is_one = diagnosis is not None and diagnosis.kind == "mismatch"
     return diagnosis if is_one and found.first[0].error_type == "MismatchError" else None
 
 
-def _was_stopped(outcome: Outcome, found: RootCause | None) -> bool:
+def _was_stopped(outcome: JobOutcome, found: RootCause | None) -> bool:
     """Whether somebody ended the job, and nothing had failed before."""
     if outcome.interrupted is None:
         return outcome.struck is not None
     return not _had_failed(outcome, found)
 
 
-def _had_failed(outcome: Outcome, found: RootCause | None) -> bool:
+def _had_failed(outcome: JobOutcome, found: RootCause | None) -> bool:
     """Whether the job had failed for good when a signal ended the launcher: the signal came too late."""
     if found is None or _has_verdict(outcome, found):
         return found is not None
-    return found.part is Part.CAUSE and _word_of_end(found.first[0]) in _PROVEN
+    return found.part is LossRole.CAUSE and _word_of_end(found.first[0]) in _PROVEN
 
 
-def _word_of_end(one: Evidence) -> str:
+def _word_of_end(one: LostRankEvidence) -> str:
     return headline.of_end(cause=one.end.cause, signal=one.end.signal, error_type=one.error_type)
 
 
-def _word(outcome: Outcome, found: RootCause | None) -> str:
+def _word(outcome: JobOutcome, found: RootCause | None) -> str:
     if _was_stopped(outcome, found):
         return headline.HUNG if outcome.hang else headline.STOPPED
     if _has_verdict(outcome, found):
         assert outcome.verdict is not None
         return headline.of_kind(outcome.verdict.type, outcome.verdict.what)
-    if found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
+    if found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
         return headline.FAILED
     if (shown := _shown_waits(outcome, found)) is not None:
         return headline.of_kind(shown.kind, shown.what)
-    if found.part is Part.LEAVER:
+    if found.part is LossRole.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
     was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
@@ -300,21 +300,21 @@ def _is_missing(found: RootCause) -> bool:
     """Whether a rank never came to the making of the first group."""
     first = found.first[0]
     is_meeting = first.error_type == "RendezvousError" and bool(first.waits_for)
-    return is_meeting and found.part is Part.SUSPECT
+    return is_meeting and found.part is LossRole.SUSPECT
 
 
 # ------------------------------------------------------------------------------- the agents' verdict
 
 
-def _has_verdict(outcome: Outcome, found: RootCause | None) -> bool:
+def _has_verdict(outcome: JobOutcome, found: RootCause | None) -> bool:
     """Whether it says more than how processes ended: of a rank that died they say enough."""
     verdict = outcome.verdict
     if verdict is None or found is None:
         return False
-    return verdict.type != _DEAD_RANK or found.part is not Part.CAUSE
+    return verdict.type != _DEAD_RANK or found.part is not LossRole.CAUSE
 
 
-def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
+def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     verdict = outcome.verdict
     assert verdict is not None
     failed = [one for one in outcome.evidence if one.end.is_failure and not one.end.was_asked]
@@ -335,7 +335,7 @@ def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
     yield from fold("failed as well", own)
 
 
-def _better(outcome: Outcome) -> Diagnosis | None:
+def _better(outcome: JobOutcome) -> Diagnosis | None:
     """What the records show of that verdict: an agent has proven it before anybody could read them all."""
     verdict, diagnosis = outcome.verdict, outcome.diagnosis
     is_same = verdict is not None and diagnosis is not None and diagnosis.kind == verdict.type
@@ -356,7 +356,7 @@ def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
 # ------------------------------------------------------------------------------------ first lines
 
 
-def _interrupted(outcome: Outcome) -> Iterator[str]:
+def _interrupted(outcome: JobOutcome) -> Iterator[str]:
     if outcome.hang:
         yield outcome.hang
     if outcome.interrupted is None:
@@ -375,15 +375,15 @@ def _interrupted(outcome: Outcome) -> Iterator[str]:
     yield f"{how}{ended}"
 
 
-def _was_elsewhere(outcome: Outcome, found: RootCause) -> bool:
+def _was_elsewhere(outcome: JobOutcome, found: RootCause) -> bool:
     """Whether the ranks of this host failed because of what happened on another one."""
     return bool(outcome.because) and found.is_elsewhere
 
 
-def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
+def _ended(outcome: JobOutcome, found: RootCause | None) -> Iterator[str]:
     why = outcome.because or "the launcher terminated its ranks"
     here = " of this host" if outcome.is_elsewhere else ""
-    failed = () if found is None or found.part is Part.ENDED else (*found.first, *found.victims)
+    failed = () if found is None or found.part is LossRole.ENDED else (*found.first, *found.victims)
     ended = sum(one.end.was_asked for one in outcome.evidence)
     many = []
     if failed:
@@ -394,7 +394,7 @@ def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
     yield from fold("failed because of it", failed, is_brief=True)
 
 
-def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
+def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     first = found.first[0]
     what = f"{say_who(found.first)} {_how(found)}"
     if word == headline.MISMATCH and first.error_type == "MismatchError":
@@ -408,11 +408,13 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
         place = outcome.seen.get(min(found.blamed), "") if is_one else ""
         doing = f", {place}" if place else ""
         yield f"{noun} {names} never joined{doing}; {say_who(found.first)} waited for {it}"
-    place = Later(f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else "")
+    place = LaterLine(
+        f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
+    )
     # A rank that gave up by itself was in an op until then: what it did since says nothing.
     gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
     late = [rank for rank in sorted(found.blamed - gave_up) if rank in outcome.seen]
-    if found.part is Part.SUSPECT and late:
+    if found.part is LossRole.SUSPECT and late:
         # Who is waited for comes before those that gave up.
         for rank in late[:MOST_DETAILS]:
             if not (_is_missing(found) and len(found.blamed) == 1):  # the first line has it
@@ -428,7 +430,7 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
         yield out.replace("; ", ", ", 1)
     used = len(word) + 2 + len(what)
     if what and place and used + len(place) + 3 <= _FIRST_LINE:
-        what, place = f"{what} ({place})", Later("")
+        what, place = f"{what} ({place})", LaterLine("")
     if what:
         yield what
     if place:
@@ -451,7 +453,9 @@ def _how(found: RootCause) -> str:
 def _aftermath(found: RootCause) -> str:
     """Who was terminated; those that failed have lines of their own below."""
     count = len(found.ended)
-    return Later(f"{say_who(found.ended)} {were(count)} terminated because of it" if count else "")
+    return LaterLine(
+        f"{say_who(found.ended)} {were(count)} terminated because of it" if count else ""
+    )
 
 
 # ------------------------------------------------------------------------------------- last lines
@@ -459,11 +463,11 @@ def _aftermath(found: RootCause) -> str:
 
 def _meanwhile(found: RootCause | None) -> Iterator[str]:
     """What had failed by itself when the launcher was interrupted."""
-    if found is not None and found.part is not Part.ENDED:
+    if found is not None and found.part is not LossRole.ENDED:
         yield f"before, {say_who(found.first)} {_how(found)}"
 
 
-def _restarts(outcome: Outcome, found: RootCause | None, last: Cause) -> Iterator[str]:
+def _restarts(outcome: JobOutcome, found: RootCause | None, last: Cause) -> Iterator[str]:
     if outcome.max_restarts or outcome.attempt:
         yield f"restarts used: {outcome.attempt} of {outcome.max_restarts}"
     if outcome.before:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.errors import format_ranks
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.last_frames import last_frames, last_line
-from distdbg.launch.report_layout import Later
-from distdbg.launch.root_cause import Part, RootCause
-from distdbg.record.entries import Frame
+from distdbg.launch.report_layout import LaterLine
+from distdbg.launch.root_cause import LossRole, RootCause
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
 from distdbg.record.printable import shorten_middle
@@ -70,16 +70,16 @@ def all_details(
         yield from (f"  {line}" for line in first.stderr_tail)
     yield from _of_blamed(found, hosts)
     if first.error_file:
-        yield Later(f"error file: {first.error_file}")
+        yield LaterLine(f"error file: {first.error_file}")
     if first.stderr_file:
-        yield Later(f"stderr: {first.stderr_file}")
+        yield LaterLine(f"stderr: {first.stderr_file}")
     yield from fold("failed as well", found.others)
     yield from fold("failed because of it", found.victims, is_brief=True)
     yield from _of_victims(found)
     yield from _clocks(found)
 
 
-def own_line(one: Evidence) -> list[str]:
+def own_line(one: LostRankEvidence) -> list[str]:
     """'at train.py:80 (step): y = x / n': the program's own line, however deep the library below it is.
 
     Behind it '  n = 0', where that is known.
@@ -97,7 +97,7 @@ def own_line(one: Evidence) -> list[str]:
     return lines
 
 
-def _site(frame: Frame) -> str:
+def _site(frame: RecordedFrame) -> str:
     return f"{os.path.basename(frame.file)}:{frame.line} ({frame.function})"
 
 
@@ -110,14 +110,14 @@ def _own_details(error: ErrorFacts) -> list[str]:
 
 def ran_out(found: RootCause) -> str:
     """Which rank ran out of batches, as the first that says so has it; '' where none does."""
-    if found.part is Part.CAUSE and found.first[0].error_type not in _KNOWN:
+    if found.part is LossRole.CAUSE and found.first[0].error_type not in _KNOWN:
         return ""  # an error of the program itself is no consequence of that
     errors = [one.error for one in (*found.first, *found.victims) if one.error is not None]
     said = (line for error in errors for line in error.details if _RAN_OUT.match(line))
     return next(said, "")
 
 
-def _shared_details(evidence: Sequence[Evidence]) -> list[str]:
+def _shared_details(evidence: Sequence[LostRankEvidence]) -> list[str]:
     """What all of them say below their first line: not 'this rank is the odd one'."""
     all_details = [one.error.details for one in evidence if one.error is not None]
     return [
@@ -130,7 +130,7 @@ def _shared_details(evidence: Sequence[Evidence]) -> list[str]:
 def _of_victims(found: RootCause) -> Iterator[str]:
     """For a rank that left and has no word for it: what the first of its victims says."""
     victim = next((one.error for one in found.victims if one.error is not None), None)
-    if found.part is Part.LEAVER and victim is not None:
+    if found.part is LossRole.LEAVER and victim is not None:
         details = [line for line in victim.details if not line.startswith(_UNUSABLE)]
         yield from details[:MOST_DETAILS]
 
@@ -171,9 +171,11 @@ def _has_last_op(found: RootCause, rank: int) -> bool:
     return any("last op " in line or "has called no op yet" in line for line in said)
 
 
-def fold(title: str, evidence: Sequence[Evidence], *, is_brief: bool = False) -> Iterator[str]:
+def fold(
+    title: str, evidence: Sequence[LostRankEvidence], *, is_brief: bool = False
+) -> Iterator[str]:
     """Failures with equal words in one line: 'ranks 0-1,3 failed because of it: PeerLost: ...'."""
-    by_words: dict[str, list[Evidence]] = {}
+    by_words: dict[str, list[LostRankEvidence]] = {}
     for one in evidence:
         # Of errors of ours the root cause says the rest.
         how = one.reason.partition(":")[0] if is_brief and one.error_type in _KNOWN else one.how
@@ -201,7 +203,7 @@ def _clocks(found: RootCause) -> Iterator[str]:
         )
 
 
-def say_who(evidence: Iterable[Evidence]) -> str:
+def say_who(evidence: Iterable[LostRankEvidence]) -> str:
     ranks = [one.rank for one in evidence]
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.diagnose import headline
-from distdbg.launch.evidence import Evidence
-from distdbg.launch.report_layout import Later
+from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.report_layout import LaterLine
 from distdbg.record.durations import nbytes_text
 from distdbg.record.local_time import local_time_text
 from distdbg.record.memory_share import its_share
@@ -17,11 +17,13 @@ from distdbg.record.memory_share import its_share
 _DEATHS: Final = ("signal", "oom")
 
 
-def end_facts(first: Evidence, memory_limit: str, others: Sequence[Evidence] = ()) -> Iterator[str]:
+def end_facts(
+    first: LostRankEvidence, memory_limit: str, others: Sequence[LostRankEvidence] = ()
+) -> Iterator[str]:
     """'died at 2026-11-22T04:10:00', 'memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup)'."""
     when = local_time_text(first.failed_wall_ns)
     if when:
-        yield Later(f"{'died' if first.end.cause in _DEATHS else 'failed'} at {when}")
+        yield LaterLine(f"{'died' if first.end.cause in _DEATHS else 'failed'} at {when}")
     was_killed = first.end.cause == "signal" and first.end.signal == signal.SIGKILL
     if not was_killed and not _is_out_of_memory(first):
         return
@@ -38,7 +40,7 @@ def end_facts(first: Evidence, memory_limit: str, others: Sequence[Evidence] = (
         yield f"memory: {', '.join(words)}"
 
 
-def _is_out_of_memory(one: Evidence) -> bool:
+def _is_out_of_memory(one: LostRankEvidence) -> bool:
     """Whether it failed for want of memory."""
     word = headline.of_end(cause=one.end.cause, signal=one.end.signal, error_type=one.error_type)
     return word == headline.OUT_OF_MEMORY

@@ -15,7 +15,7 @@ _STOPPED: Final = "STOPPED"
 _LEAST_WIDTH: Final = 40
 
 
-class Later(str):
+class LaterLine(str):
     """A line that nobody needs to see the cause: who else ended, when, where to look things up."""
 
     __slots__ = ()

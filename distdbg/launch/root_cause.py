@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 
 #: What libraries say when the other end of a connection is gone, and not who it was.
 _LOST_CONNECTION = re.compile(
@@ -36,7 +36,7 @@ _BROKEN_GROUP = re.compile(r"^CollectiveError: .* cannot run: rank \d+ ")
 _ITSELF = re.compile(r" \(this is rank \d+\)$")
 
 
-class Part(StrEnum):
+class LossRole(StrEnum):
     """What a rank that is gone has to do with the failure of the job."""
 
     CAUSE = "cause"
@@ -51,26 +51,26 @@ class Part(StrEnum):
 class RootCause:
     """Who failed first. Each tuple is in the order of time."""
 
-    part: Part
+    part: LossRole
     """What the first are; VICTIM: who they name is not known to have failed."""
-    first: tuple[Evidence, ...]
+    first: tuple[LostRankEvidence, ...]
     """The first; more than one only if they gave the same reason."""
-    others: tuple[Evidence, ...] = ()
+    others: tuple[LostRankEvidence, ...] = ()
     """Failed too, and not for the first as far as is known."""
-    victims: tuple[Evidence, ...] = ()
+    victims: tuple[LostRankEvidence, ...] = ()
     """Failed because of it."""
-    ended: tuple[Evidence, ...] = ()
+    ended: tuple[LostRankEvidence, ...] = ()
     """Were ended by the launcher."""
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether all that failed did so because of others, of whom nothing is known here."""
-        return self.part in (Part.VICTIM, Part.SUSPECT, Part.ENDED)
+        return self.part in (LossRole.VICTIM, LossRole.SUSPECT, LossRole.ENDED)
 
     @property
     def how(self) -> str:
         """What the first did, in words that follow its name."""
-        if self.part is Part.LEAVER:
+        if self.part is LossRole.LEAVER:
             return "ended with exit code 0 while other ranks still needed it"
         return self.first[0].how
 
@@ -82,35 +82,40 @@ class RootCause:
         return named - ranks
 
 
-def find_root_cause(evidence: Sequence[Evidence]) -> RootCause | None:
+def find_root_cause(evidence: Sequence[LostRankEvidence]) -> RootCause | None:
     """Judge all ranks that are gone; None: none of them failed."""
     by_part = divide(evidence)
-    for parts in ((Part.CAUSE, Part.LEAVER), (Part.SUSPECT,), (Part.VICTIM,), (Part.ENDED,)):
+    for parts in (
+        (LossRole.CAUSE, LossRole.LEAVER),
+        (LossRole.SUSPECT,),
+        (LossRole.VICTIM,),
+        (LossRole.ENDED,),
+    ):
         candidates = _in_time(e for part in parts for e in by_part[part])
         if candidates:
             break
     else:
         return None
     earliest = candidates[0]
-    part = next(part for part in Part if earliest in by_part[part])
+    part = next(part for part in LossRole if earliest in by_part[part])
     first = [e for e in candidates if e is earliest or _is_same(e, earliest)]
     known = {e.rank for e in first}
 
-    def rest(*parts: Part) -> tuple[Evidence, ...]:
+    def rest(*parts: LossRole) -> tuple[LostRankEvidence, ...]:
         return _in_time(e for one in parts for e in by_part[one] if e.rank not in known)
 
     return RootCause(
         part=part,
         first=tuple(first),
-        others=rest(Part.CAUSE),
-        victims=rest(Part.SUSPECT, Part.VICTIM),
-        ended=rest(Part.ENDED),
+        others=rest(LossRole.CAUSE),
+        victims=rest(LossRole.SUSPECT, LossRole.VICTIM),
+        ended=rest(LossRole.ENDED),
     )
 
 
 def count_failed(found: RootCause | None) -> RootCause | None:
     """With those among its victims that had failed because of it before the launcher ended them."""
-    if found is None or found.part is not Part.CAUSE:
+    if found is None or found.part is not LossRole.CAUSE:
         return found
     failed = {one.rank for one in found.ended if one.error is not None and one.because_of}
     return replace(
@@ -120,48 +125,50 @@ def count_failed(found: RootCause | None) -> RootCause | None:
     )
 
 
-def divide(evidence: Sequence[Evidence]) -> dict[Part, list[Evidence]]:
+def divide(evidence: Sequence[LostRankEvidence]) -> dict[LossRole, list[LostRankEvidence]]:
     """Sort the ranks by the part they have."""
     first_own_ns = min(
         (e.failed_wall_ns for e in evidence if e.end.is_failure and not e.end.was_asked),
         default=None,
     )
-    parts: dict[Part, list[Evidence]] = {part: [] for part in Part}
+    parts: dict[LossRole, list[LostRankEvidence]] = {part: [] for part in LossRole}
     for one in evidence:
         parts[_part_of(one, first_own_ns)].append(one)
-    failed = [one for part in (Part.SUSPECT, Part.VICTIM) for one in parts[part]]
+    failed = [one for part in (LossRole.SUSPECT, LossRole.VICTIM) for one in parts[part]]
     missed = frozenset().union(*(one.because_of | one.waits_for for one in failed))
-    for one in [one for one in parts[Part.FINE] if one.rank in missed and not one.end.was_asked]:
-        parts[Part.FINE].remove(one)
-        parts[Part.LEAVER].append(one)
+    for one in [
+        one for one in parts[LossRole.FINE] if one.rank in missed and not one.end.was_asked
+    ]:
+        parts[LossRole.FINE].remove(one)
+        parts[LossRole.LEAVER].append(one)
     return parts
 
 
-def _part_of(one: Evidence, first_own_ns: int | None) -> Part:
+def _part_of(one: LostRankEvidence, first_own_ns: int | None) -> LossRole:
     if one.end.was_asked and not _failed_before_asked(one, first_own_ns):
-        return Part.ENDED
+        return LossRole.ENDED
     if not one.end.is_failure:
-        return Part.FINE
+        return LossRole.FINE
     if one.because_of:
-        return Part.VICTIM
+        return LossRole.VICTIM
     is_consequence = _LOST_CONNECTION.search(one.reason) or _BROKEN_GROUP.match(one.reason)
     if one.waits_for or is_consequence:
-        return Part.SUSPECT
-    return Part.CAUSE
+        return LossRole.SUSPECT
+    return LossRole.CAUSE
 
 
-def _failed_before_asked(one: Evidence, first_own_ns: int | None) -> bool:
+def _failed_before_asked(one: LostRankEvidence, first_own_ns: int | None) -> bool:
     """Whether a rank that the launcher wanted to end had failed by itself already, as the first."""
     if one.end.signal is not None or first_own_ns is None or not one.reason:
         return False  # crashes on the way out are common
     return one.failed_wall_ns <= first_own_ns
 
 
-def _is_same(one: Evidence, other: Evidence) -> bool:
+def _is_same(one: LostRankEvidence, other: LostRankEvidence) -> bool:
     # 'exited with code 1' is too little to be called the same.
     mine, its = (_ITSELF.sub("", each.reason) for each in (one, other))
     return bool(mine) and mine == its
 
 
-def _in_time(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+def _in_time(evidence: Iterable[LostRankEvidence]) -> tuple[LostRankEvidence, ...]:
     return tuple(sorted(evidence, key=lambda one: (one.failed_wall_ns, one.rank)))

@@ -45,9 +45,9 @@ def run(options: RunOptions) -> int:
             Signals(options.signals_to_handle) as signals,
             ExitStack() as stack,
         ):
-            from distdbg.launch.job import Job  # loads what the warden need not have
+            from distdbg.launch.job import LaunchedJob  # loads what the warden need not have
 
-            code = Job(options, warden, signals, stack).run()
+            code = LaunchedJob(options, warden, signals, stack).run()
     except OSError as error:
         if error.errno not in _SCARCE:
             raise

@@ -10,13 +10,13 @@ from distdbg.control.holds import OTHER_HOST, Hold
 from distdbg.control.page import read_page
 from distdbg.control.words import AGENT, STOPPED, AbortWords
 from distdbg.errors import RecordError
-from distdbg.launch.attempt import Attempt
-from distdbg.launch.evidence import Evidence, gather
+from distdbg.launch.attempt import LaunchAttempt
+from distdbg.launch.evidence import LostRankEvidence, gather
 from distdbg.launch.first_failure import SETTLE_S, find_ended_well, name_failure
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.rendezvous.notes import Notes
-from distdbg.launch.rendezvous.round import Round
+from distdbg.launch.rendezvous.round import LauncherRound
 from distdbg.record.crash_file import write_crash
 
 
@@ -24,10 +24,10 @@ from distdbg.record.crash_file import write_crash
 class Running:
     """One start, from the first rank to the last end."""
 
-    round: Round
+    round: LauncherRound
     folder: Path
     number: int
-    attempt: Attempt
+    attempt: LaunchAttempt
     notes: Notes
     outputs: Outputs
     failed_at: float | None = None
@@ -35,7 +35,7 @@ class Running:
     failure: str | None = None
     is_kept: bool = False
     """Whether it was said that ranks are not ended because of a debugger."""
-    evidence: list[Evidence] = field(default_factory=list)
+    evidence: list[LostRankEvidence] = field(default_factory=list)
 
     def find_failure(self, host: str, silence_s: float) -> str | None:
         """What failed here, once it is clear enough who was first.
@@ -86,7 +86,7 @@ class Running:
         except RecordError:
             return None
 
-    def gather(self) -> list[Evidence]:
+    def gather(self) -> list[LostRankEvidence]:
         """Read what the ranks that ended have left."""
         outputs = self.outputs
         for rank, text in outputs.crashes.items():
@@ -96,5 +96,5 @@ class Running:
             self.attempt.ends.values(),
             self.folder,
             lambda rank: outputs.error_file(rank - first, self.number),
-            lambda rank: outputs.log_file(rank - first, self.number, Std.ERR),
+            lambda rank: outputs.log_file(rank - first, self.number, StdStreams.ERR),
         )

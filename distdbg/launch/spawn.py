@@ -29,7 +29,7 @@ from distdbg.launch.failures import (
     ProcessExitedException,
     ProcessRaisedException,
 )
-from distdbg.launch.spawn_stop import Stopped, ending_by_signals, print_stop, where_to_look
+from distdbg.launch.spawn_stop import StopSignal, ending_by_signals, print_stop, where_to_look
 from distdbg.runtime.process.uncaught import print_in_blocks
 from distdbg.runtime.rendezvous.process import read_start
 from distdbg.runtime.rendezvous.spot import spot_path
@@ -137,7 +137,7 @@ class ProcessContext:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, (KeyboardInterrupt, Stopped)):
+            if isinstance(error, (KeyboardInterrupt, StopSignal)):
                 self._print_stop(error)
             self._end(0.0)
             raise

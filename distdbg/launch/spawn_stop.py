@@ -20,19 +20,19 @@ from typing import Final
 from distdbg import config
 from distdbg.diagnose import headline
 from distdbg.errors import DistError
-from distdbg.launch.rank_activity import Doing, what_ranks_do
+from distdbg.launch.rank_activity import HostActivity, what_ranks_do
 from distdbg.launch.report_layout import lay_out, wants_colour, width_of
 from distdbg.record.folders import list_runs, record_name, user_folder
 from distdbg.record.header import read_opening
 from distdbg.record.printable import printable
-from distdbg.record.source import Source
+from distdbg.record.source import ByteSource
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 #: Of the newest runs of this user, in which the processes' records are looked for.
 _MOST_RUNS: Final = 32
 
 
-class Stopped(BaseException):
+class StopSignal(BaseException):
     """A signal that ends the program arrived while it waited for its processes."""
 
     def __init__(self, number: int) -> None:
@@ -54,7 +54,7 @@ def ending_by_signals() -> Iterator[None]:
         signal.signal(number, _stop)
     try:
         yield
-    except Stopped as stopped:
+    except StopSignal as stopped:
         signal.signal(stopped.number, signal.SIG_DFL)
         os.kill(os.getpid(), stopped.number)
         raise
@@ -65,12 +65,12 @@ def ending_by_signals() -> Iterator[None]:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)  # the next one ends this process at once
-    raise Stopped(number)
+    raise StopSignal(number)
 
 
 def print_stop(error: BaseException, pids: Mapping[int, int]) -> None:
     """Print what the ranks did; nothing where they have no record, or an error ends the program."""
-    if isinstance(error, Stopped):
+    if isinstance(error, StopSignal):
         how = str(error)
     elif isinstance(error, KeyboardInterrupt):
         how = "Ctrl-C (SIGINT)"
@@ -105,7 +105,7 @@ def _where(folder: Path) -> tuple[str, ...]:
     return f"run folder: {folder}", f"next: distdbg analyze {name}"
 
 
-def _say(how: str, doing: Doing, ends: Sequence[str]) -> tuple[str, list[str]]:
+def _say(how: str, doing: HostActivity, ends: Sequence[str]) -> tuple[str, list[str]]:
     """The first word, and the lines. Pure."""
     if doing.hang:
         return headline.HUNG, [doing.hang, f"interrupted by {how}", *ends]
@@ -120,7 +120,7 @@ def _find_folder(pids: Mapping[int, int]) -> Path | None:
     for folder in reversed(folders):
         for rank, pid in pids.items():
             path = folder / record_name(rank)
-            with suppress(DistError, OSError, ValueError), Source(path) as source:
+            with suppress(DistError, OSError, ValueError), ByteSource(path) as source:
                 if read_opening(source).header.pid == pid:
                     return folder
     return None

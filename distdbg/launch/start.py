@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distdbg.launch.flags import parse
 from distdbg.launch.machine import allowed_cpus, find_gpus
 from distdbg.launch.nproc import visible_gpus
-from distdbg.launch.options import Machine, RunOptions, read_options
+from distdbg.launch.options import LaunchHost, RunOptions, read_options
 from distdbg.launch.own_environment import own_environment
 
 
@@ -19,7 +19,7 @@ def read_command_line(
     environ = own_environment(os.environ)
     flags = parse(argv, environ, prog=prog, is_old_form=is_old_form)
     gpus = visible_gpus(find_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
-    return read_options(flags, environ, Machine(cpus=len(allowed_cpus()), gpus=len(gpus)))
+    return read_options(flags, environ, LaunchHost(cpus=len(allowed_cpus()), gpus=len(gpus)))
 
 
 def launch(argv: Sequence[str], *, prog: str = "distdbg run", is_old_form: bool = False) -> int:

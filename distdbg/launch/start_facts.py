@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Self
 
 from distdbg.errors import DistStoreError, RendezvousError
-from distdbg.launch.rendezvous.round import Round
+from distdbg.launch.rendezvous.round import LauncherRound
 from distdbg.record.durations import duration_text
 
 _KEY = "start"
@@ -26,12 +26,12 @@ class StartFacts:
     master_port: int
     """Where libraries meet that do not know the launcher's store."""
 
-    def tell(self, round_: Round) -> None:
+    def tell(self, round_: LauncherRound) -> None:
         """Node 0 says it."""
         round_.store.set(_KEY, json.dumps(asdict(self)))
 
     @classmethod
-    def hear(cls, round_: Round, timeout_s: float) -> Self:
+    def hear(cls, round_: LauncherRound, timeout_s: float) -> Self:
         """The others wait for it; RendezvousError when nothing comes."""
         try:
             round_.store.wait([_KEY], timedelta(seconds=timeout_s))

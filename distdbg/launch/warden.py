@@ -26,16 +26,16 @@ from typing import Any, Literal, Self
 
 from distdbg.errors import ConfigError, DistError, UsageError
 from distdbg.launch.descendants import (
-    Swept,
+    SweepResult,
     adopt_orphans,
     find_descendants,
     kill_descendants,
     read_processes,
 )
-from distdbg.launch.ended import Ended
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.stale_sockets import remove_stale
 from distdbg.launch.warden_process import live_as_warden
-from distdbg.launch.warden_wire import Channel
+from distdbg.launch.warden_wire import WardenChannel
 from distdbg.record.durations import duration_text
 from distdbg.record.ends import signal_name
 
@@ -68,7 +68,12 @@ class Warden:
     """Starts children by name and tells how they ended. Not thread-safe."""
 
     def __init__(
-        self, pid: int, orders: Channel, ends: Channel, older: frozenset[int], was_reaper: bool
+        self,
+        pid: int,
+        orders: WardenChannel,
+        ends: WardenChannel,
+        older: frozenset[int],
+        was_reaper: bool,
     ) -> None:
         self.pid = pid
         self._orders = orders
@@ -104,7 +109,7 @@ class Warden:
         theirs.close()
         their_ends.close()
         orders.settimeout(_ANSWER_S)
-        return cls(pid, Channel(orders), Channel(ends), older, was_reaper)
+        return cls(pid, WardenChannel(orders), WardenChannel(ends), older, was_reaper)
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +202,7 @@ class Warden:
         order = {"do": "signal", "name": name, "signum": int(signum), "group": whole_group}
         return bool(self._ask(order)["ok"])
 
-    def events(self, timeout_s: float = 0.0) -> list[Ended]:
+    def events(self, timeout_s: float = 0.0) -> list[EndedChild]:
         """Wait up to `timeout_s` for children to end; returns those that have, in order."""
         self._check()
         found = self._ends.take_all()
@@ -207,9 +212,9 @@ class Warden:
             except (EOFError, OSError) as error:
                 raise self._lose() from error
             found = self._ends.take_all()
-        return [Ended(**message) for message in found]
+        return [EndedChild(**message) for message in found]
 
-    def sweep(self, keep: Collection[str] = (), timeout_s: float = _SWEEP_S) -> Swept:
+    def sweep(self, keep: Collection[str] = (), timeout_s: float = _SWEEP_S) -> SweepResult:
         """SIGKILL whatever was started and still lives, but for the `keep` ones and their children.
 
         Orphans go too, whatever session they made for themselves. The ends of named children come
@@ -217,7 +222,7 @@ class Warden:
         """
         order = {"do": "sweep", "keep": list(keep), "timeout_s": timeout_s}
         answer = self._ask(order, patience_s=timeout_s + _ANSWER_S)
-        return Swept(tuple(answer["killed"]), tuple(answer["left"]))
+        return SweepResult(tuple(answer["killed"]), tuple(answer["left"]))
 
     def close(self) -> None:
         """End everything and wait for the warden; blocks for seconds at most. Idempotent."""
@@ -282,7 +287,7 @@ class Warden:
         )
         return self._lost
 
-    def _end_all(self) -> Swept:
+    def _end_all(self) -> SweepResult:
         """Kill the warden and what it leaves, which comes to this process.
 
         Whatever else the launcher has started since there is a warden goes as well.
@@ -315,7 +320,7 @@ def _open_or_null(fd: int | None, opened: list[int]) -> int:
     return opened[-1]
 
 
-def _is_readable(channel: Channel, timeout_s: float) -> bool:
+def _is_readable(channel: WardenChannel, timeout_s: float) -> bool:
     ready = select.poll()
     ready.register(channel.fileno(), select.POLLIN)
     return bool(ready.poll(max(timeout_s, 0.0) * 1e3))

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from distdbg.errors import InternalError
-from distdbg.launch.descendants import Swept, adopt_orphans, kill_descendants
-from distdbg.launch.ended import Ended
+from distdbg.launch.descendants import SweepResult, adopt_orphans, kill_descendants
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.stale_sockets import remove_stale
-from distdbg.launch.warden_wire import Channel, to_frame
+from distdbg.launch.warden_wire import WardenChannel, to_frame
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -48,7 +48,7 @@ def live_as_warden(orders: socket.socket, ends: socket.socket, launcher_pid: int
     try:
         # What the launcher's objects say when they are collected is the launcher's business.
         gc.freeze()
-        warden = WardenProcess(Channel(orders), Channel(ends), launcher_pid)
+        warden = WardenProcess(WardenChannel(orders), WardenChannel(ends), launcher_pid)
         warden.run()
     except BaseException:  # noqa: BLE001 - nobody above; the launcher's frames must not go on here
         with suppress(BaseException):
@@ -62,7 +62,7 @@ def live_as_warden(orders: socket.socket, ends: socket.socket, launcher_pid: int
 class WardenProcess:
     """The loop of the warden: orders come, ends go."""
 
-    def __init__(self, orders: Channel, ends: Channel, launcher_pid: int) -> None:
+    def __init__(self, orders: WardenChannel, ends: WardenChannel, launcher_pid: int) -> None:
         self._orders = orders
         self._ends = ends
         self._pid = os.getpid()
@@ -215,7 +215,7 @@ class WardenProcess:
         self._reap()  # a pid means that child only until it is waited for
         return next((pid for pid, known in self._names.items() if known == name), None)
 
-    def _sweep(self, keep: Iterable[str], timeout_s: float) -> Swept:
+    def _sweep(self, keep: Iterable[str], timeout_s: float) -> SweepResult:
         kept = set(keep)
         spared = [pid for pid, name in self._names.items() if name in kept]
         deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
@@ -252,7 +252,7 @@ class WardenProcess:
                 remove_stale(path, pid)
             if name is None:
                 continue  # an orphan that came to us
-            ended = Ended(
+            ended = EndedChild(
                 name=name,
                 pid=pid,
                 status=status,

@@ -29,7 +29,7 @@ def to_frame(message: dict[str, Any]) -> bytes:
     return _LENGTH.pack(len(content)) + content
 
 
-class Channel:
+class WardenChannel:
     """One end of a socket pair. What was half read stays until the rest comes."""
 
     def __init__(self, end: socket.socket) -> None:

@@ -76,7 +76,7 @@ class Variant(IntEnum):
         return self.name.lower()
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """The place of a Call in a coalesced block, which ranks must have alike as a whole."""
 
     place: int
@@ -153,7 +153,7 @@ class Call:
         #: such plans are not kept.
         self.extra = extra if input_splits is None and output_splits is None else ~extra
         #: None outside of coalesced blocks.
-        self.part: Part | None = None
+        self.part: BlockPart | None = None
         #: What the op has on a device beside its arrays; None on the host.
         self.side: object = None
         #: Facts beside the arrays that all ranks must have alike: {"gather_dim": 1}.

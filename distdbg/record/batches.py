@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.errors import format_ranks
-from distdbg.record.entries import Event, Mark
+from distdbg.record.entries import Event, MarkEntry
 from distdbg.record.known_marks import (
     BATCH,
     JOIN_OUT_OF_BATCHES,
@@ -23,8 +23,8 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
-from distdbg.record.loop_marks import Said, Track
-from distdbg.record.passages import Passage, find_uneven, passages_of
+from distdbg.record.loop_marks import LoopMark, LoopTrack
+from distdbg.record.passages import LoopPassage, find_uneven, passages_of
 
 #: What to do about it.
 HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"
@@ -73,27 +73,27 @@ def name_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def to_said(events: Iterable[Event]) -> list[Said]:
+def to_said(events: Iterable[Event]) -> list[LoopMark]:
     """Those of the marks of a rank that are about loops and steps."""
     found = []
     for event in events:
-        if not isinstance(event, Mark) or event.name is None or event.value is None:
+        if not isinstance(event, MarkEntry) or event.name is None or event.value is None:
             continue
         if event.name in _BEGINS or event.name in _ENDS or event.name in _OTHERS:
             is_join = event.name in (JOIN_STEP, JOIN_OUT_OF_BATCHES)
             site = event.site
             loop = _JOIN if is_join else f"{site.file}:{site.line}" if site is not None else ""
-            found.append(Said(event.name, int(event.value), event.issued_ns, loop))
+            found.append(LoopMark(event.name, int(event.value), event.issued_ns, loop))
     return found
 
 
-def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
+def find_ran_out(tracks: Mapping[int, LoopTrack]) -> RanOut | None:
     """Who ran out first among these ranks; None where the records do not prove that somebody did."""
     passages = {rank: passages_of(track) for rank, track in tracks.items()}
     earlier = _find_earlier(tracks, passages)
     if earlier is not None:
         return earlier
-    found: dict[int, Said] = {}
+    found: dict[int, LoopMark] = {}
     ahead: dict[int, int] = {}
     for rank, track in tracks.items():
         in_step = {each.loop for each in passages[rank] if each.has_calls}
@@ -124,7 +124,7 @@ def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
 
 
 def _find_earlier(
-    tracks: Mapping[int, Track], passages: Mapping[int, Sequence[Passage]]
+    tracks: Mapping[int, LoopTrack], passages: Mapping[int, Sequence[LoopPassage]]
 ) -> RanOut | None:
     """Who ran out in an epoch before the one that the ranks are in now."""
     found = find_uneven(tracks, passages)
@@ -143,9 +143,9 @@ def _find_earlier(
     )
 
 
-def _ended(track: Track) -> list[Said]:
+def _ended(track: LoopTrack) -> list[LoopMark]:
     """The ends of the loops that a rank has not begun again, the last first; none once it has joined."""
-    ends: list[Said] = []
+    ends: list[LoopMark] = []
     begun: set[str] = set()
     for mark in reversed(track.marks):
         if mark.name == JOINED:
@@ -158,7 +158,7 @@ def _ended(track: Track) -> list[Said]:
     return ends
 
 
-def _step_beyond(track: Track, end: Said, seq: int) -> int | None:
+def _step_beyond(track: LoopTrack, end: LoopMark, seq: int) -> int | None:
     """The step of a rank's batch behind the last one of another rank, which ended after call `seq`."""
     seqs = track.seqs
     if not seqs or seqs[0] > seq + 1 or seqs[-1] <= seq:
@@ -176,7 +176,7 @@ def _step_beyond(track: Track, end: Said, seq: int) -> int | None:
     return None
 
 
-def _named(track: Track, at: int) -> int:
+def _named(track: LoopTrack, at: int) -> int:
     """What the program called the step of a batch: by a mark before its next call, else its number."""
     batch = track.marks[at]
     seq = track.seq_at(batch.at_ns)

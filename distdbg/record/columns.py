@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from struct import calcsize
 from typing import Final, TypeVar
 
-from distdbg.record.entries import Event, Frame, Gap, Group, Header, Progress, State
+from distdbg.record.entries import (
+    Event,
+    Gap,
+    Group,
+    ProgressEntry,
+    RecordedFrame,
+    RecordHeader,
+    StateEntry,
+)
 from distdbg.record.format import OP, OP_NBYTES, PACK_SALT, EventType
 from distdbg.record.forms import Form
 from distdbg.record.parse import Parsing
@@ -60,7 +68,7 @@ class OpColumns:
     groups: dict[int, Group | None]
     """These are by the numbers in the columns above."""
     forms: dict[int, Form | None]
-    stacks: dict[int, tuple[Frame, ...]]
+    stacks: dict[int, tuple[RecordedFrame, ...]]
     comms: dict[int, str]
     parked_forms: dict[int, Form | None]
     """By the index of the op."""
@@ -76,10 +84,10 @@ class Columns:
     """All that a file says, but for the counters."""
 
     path: str
-    header: Header
-    state: State
+    header: RecordHeader
+    state: StateEntry
     groups: tuple[Group, ...]
-    progress: dict[int, Progress]
+    progress: dict[int, ProgressEntry]
     ops: OpColumns
     events: tuple[Event, ...]
     """Marks, spans, findings and contexts."""

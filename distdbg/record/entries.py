@@ -38,7 +38,7 @@ def label_of_kind(kind: int) -> str:
     return Aside(kind).label if kind in set(Aside) else ""
 
 
-class Frame(NamedTuple):
+class RecordedFrame(NamedTuple):
     """One line of a stack."""
 
     file: str
@@ -50,7 +50,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class RecordHeader:
     """Who wrote the record, and when it began."""
 
     version: int
@@ -78,7 +78,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkWait:
+class WorkWaitEntry:
     """A thread that waits for an op that it had begun earlier: `Work.wait()`."""
 
     #: Of the op.
@@ -87,15 +87,15 @@ class WorkWait:
     #: The kernel's number.
     thread: int
     #: Of the wait: the call site first, then its callers.
-    stack: tuple[Frame, ...]
+    stack: tuple[RecordedFrame, ...]
 
     @property
-    def site(self) -> Frame | None:
+    def site(self) -> RecordedFrame | None:
         return self.stack[0] if self.stack else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StateEntry:
     """What changes while the rank lives. Nothing protects these words but that they are few."""
 
     heartbeat_ns: int
@@ -114,7 +114,7 @@ class State:
     #: How wrong that may be, either way; 0: nobody has estimated it.
     clock_error_ns: int = 0
     #: Threads that wait for an op in flight, the longest wait first. An op may have ended just now.
-    work_waits: tuple[WorkWait, ...] = ()
+    work_waits: tuple[WorkWaitEntry, ...] = ()
     #: How often more threads waited than are kept.
     lost_waits: int = 0
     #: Ops that are in no counter: more groups, kinds and dtypes than there are places.
@@ -147,11 +147,11 @@ class Group:
     size: int
     rank: int
     timeout_ns: int
-    stack: tuple[Frame, ...]
+    stack: tuple[RecordedFrame, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ProgressEntry:
     """How far a process group has come."""
 
     closed_ns: int | None
@@ -190,15 +190,15 @@ class Event:
     issued_ns: int
     thread: int
     #: The call site first, then its callers.
-    stack: tuple[Frame, ...]
+    stack: tuple[RecordedFrame, ...]
 
     @property
-    def site(self) -> Frame | None:
+    def site(self) -> RecordedFrame | None:
         return self.stack[0] if self.stack else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Op(Event):
+class OpEntry(Event):
     """One call of a collective or message."""
 
     group: Group | None
@@ -254,7 +254,7 @@ class Op(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark(Event):
+class MarkEntry(Event):
     """A moment that the program named."""
 
     name: str | None
@@ -278,7 +278,7 @@ class SpanEnd(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding(Event):
+class FindingEntry(Event):
     """What a check found, as JSON."""
 
     group: Group | None
@@ -288,7 +288,7 @@ class Finding(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(Event):
+class ContextEntry(Event):
     """Its thread has entered or left a span of the user's own traces; its later events are part of it.
 
     Written again now and then while nothing changes, so that the ring does not lose it.
@@ -315,15 +315,15 @@ class Record:
     """All that a file says."""
 
     path: str
-    header: Header
-    state: State
+    header: RecordHeader
+    state: StateEntry
     groups: tuple[Group, ...]
-    progress: dict[int, Progress] = field(default_factory=dict)
+    progress: dict[int, ProgressEntry] = field(default_factory=dict)
     counters: tuple[Counter, ...] = ()
     events: tuple[Event, ...] = ()
     #: Without salvage the last of them is where reading stopped.
     gaps: tuple[Gap, ...] = ()
 
     @property
-    def ops(self) -> tuple[Op, ...]:
-        return tuple(event for event in self.events if isinstance(event, Op))
+    def ops(self) -> tuple[OpEntry, ...]:
+        return tuple(event for event in self.events if isinstance(event, OpEntry))

@@ -32,7 +32,7 @@ from distdbg.errors import ConfigError, RecordError
 from distdbg.record.trusted_path import check_folder, check_own
 
 if TYPE_CHECKING:
-    from distdbg.record.entries import Header
+    from distdbg.record.entries import RecordHeader
 
 #: The verdict of the agent, in the folder of a start.
 VERDICT_NAME: Final = "verdict.json"
@@ -320,7 +320,7 @@ def _take_over(folder: Path, run: str) -> str:
     return ""
 
 
-def _read_header(path: Path) -> Header | None:
+def _read_header(path: Path) -> RecordHeader | None:
     from distdbg.record.reader import RecordFile  # slow to load, for who only looks for a run
 
     try:

@@ -68,7 +68,7 @@ class Section(IntEnum):
     RING = 7
 
 
-class Field(NamedTuple):
+class EntryField(NamedTuple):
     """Where a field lies within its entry, and its `struct` code; "NNs": NUL-padded UTF-8."""
 
     offset: int
@@ -80,62 +80,66 @@ SECTION: Final = "<QII"
 
 #: Written once. CHECKED by the last word of the page.
 HEADER: Final = {
-    "magic": Field(0, "Q"),
-    "version": Field(8, "I"),
-    "byte_order": Field(12, "I"),
-    "header_nbytes": Field(16, "I"),
-    "rank": Field(20, "i"),
-    "world_size": Field(24, "i"),
-    "pid": Field(28, "i"),
-    "process_start": Field(32, "Q"),  # ticks since boot, from /proc/<pid>/stat: tells a reused pid
-    "wall_ns": Field(40, "q"),  # the clock pair, taken together when the record was made
-    "monotonic_ns": Field(48, "q"),
-    "total_nbytes": Field(56, "Q"),
-    "sections": Field(64, "128s"),  # 8 rows of SECTION
-    "host": Field(256, "64s"),
-    "boot_id": Field(320, "40s"),
-    "distdbg_version": Field(360, "32s"),
-    "python_version": Field(392, "32s"),
-    "run": Field(424, "64s"),
-    "argv": Field(512, "3072s"),  # JSON; shortened arguments end with an ellipsis
-    "check": Field(4088, "Q"),
+    "magic": EntryField(0, "Q"),
+    "version": EntryField(8, "I"),
+    "byte_order": EntryField(12, "I"),
+    "header_nbytes": EntryField(16, "I"),
+    "rank": EntryField(20, "i"),
+    "world_size": EntryField(24, "i"),
+    "pid": EntryField(28, "i"),
+    "process_start": EntryField(
+        32, "Q"
+    ),  # ticks since boot, from /proc/<pid>/stat: tells a reused pid
+    "wall_ns": EntryField(40, "q"),  # the clock pair, taken together when the record was made
+    "monotonic_ns": EntryField(48, "q"),
+    "total_nbytes": EntryField(56, "Q"),
+    "sections": EntryField(64, "128s"),  # 8 rows of SECTION
+    "host": EntryField(256, "64s"),
+    "boot_id": EntryField(320, "40s"),
+    "distdbg_version": EntryField(360, "32s"),
+    "python_version": EntryField(392, "32s"),
+    "run": EntryField(424, "64s"),
+    "argv": EntryField(512, "3072s"),  # JSON; shortened arguments end with an ellipsis
+    "check": EntryField(4088, "Q"),
 }
 
 #: Changes while the rank lives; nothing else in the file depends on it.
 STATE: Final = {
-    "heartbeat_ns": Field(0, "q"),  # monotonic: when the rank was last seen in native code
-    "last_number": Field(8, "Q"),  # of the op issued last
-    "exit": Field(16, "Q"),  # PACKED Exit
-    "exit_text": Field(24, "Q"),  # PACKED text number: the exception
-    "exit_ns": Field(32, "Q"),
-    "lost_strings": Field(40, "Q"),  # how often there was no room for one
-    "lost_sites": Field(48, "Q"),
-    "lost_parked": Field(56, "Q"),
-    "strings_nbytes": Field(64, "Q"),  # how much of the section is used
-    "site_count": Field(72, "Q"),
-    "last_form": Field(80, "Q"),
-    "last_text": Field(88, "Q"),
-    "last_group": Field(96, "Q"),
-    "counter_count": Field(104, "Q"),
-    "level": Field(112, "Q"),  # of the check: 0 off, 1 info, 2 detail
-    "clock_offset_ns": Field(
+    "heartbeat_ns": EntryField(0, "q"),  # monotonic: when the rank was last seen in native code
+    "last_number": EntryField(8, "Q"),  # of the op issued last
+    "exit": EntryField(16, "Q"),  # PACKED Exit
+    "exit_text": EntryField(24, "Q"),  # PACKED text number: the exception
+    "exit_ns": EntryField(32, "Q"),
+    "lost_strings": EntryField(40, "Q"),  # how often there was no room for one
+    "lost_sites": EntryField(48, "Q"),
+    "lost_parked": EntryField(56, "Q"),
+    "strings_nbytes": EntryField(64, "Q"),  # how much of the section is used
+    "site_count": EntryField(72, "Q"),
+    "last_form": EntryField(80, "Q"),
+    "last_text": EntryField(88, "Q"),
+    "last_group": EntryField(96, "Q"),
+    "counter_count": EntryField(104, "Q"),
+    "level": EntryField(112, "Q"),  # of the check: 0 off, 1 info, 2 detail
+    "clock_offset_ns": EntryField(
         120, "q"
     ),  # by the agent: plus this host's monotonic is the root host's
-    "clock_error_ns": Field(128, "Q"),  # how wrong that may be; 0: not estimated
-    "lost_waits": Field(136, "Q"),  # how often there was no room for one
-    "wait_changes": Field(144, "Q"),  # how often one began or ended
-    "waits": Field(152, "1024s"),  # 32 entries WAIT
-    "lost_counters": Field(1176, "Q"),  # ops that are in no counter: there was no room for another
+    "clock_error_ns": EntryField(128, "Q"),  # how wrong that may be; 0: not estimated
+    "lost_waits": EntryField(136, "Q"),  # how often there was no room for one
+    "wait_changes": EntryField(144, "Q"),  # how often one began or ended
+    "waits": EntryField(152, "1024s"),  # 32 entries WAIT
+    "lost_counters": EntryField(
+        1176, "Q"
+    ),  # ops that are in no counter: there was no room for another
 }
 
 #: A thread that waits for an op that it began earlier; in the state. CHECKED by its last word, which
 #: comes last and goes first; `number` 0: free. Files of writers that did not know it have zeros here.
 WAIT: Final = {
-    "number": Field(0, "Q"),  # of the op
-    "since_ns": Field(8, "q"),  # monotonic
-    "thread": Field(16, "I"),  # the kernel's number
-    "site": Field(20, "I"),  # of the wait
-    "check": Field(24, "Q"),
+    "number": EntryField(0, "Q"),  # of the op
+    "since_ns": EntryField(8, "q"),  # monotonic
+    "thread": EntryField(16, "I"),  # the kernel's number
+    "site": EntryField(20, "I"),  # of the wait
+    "check": EntryField(24, "Q"),
 }
 
 
@@ -149,71 +153,71 @@ class Exit(IntEnum):
 
 #: A process group. RING; CHECKED up to `check`; what follows changes.
 GROUP: Final = {
-    "number": Field(0, "Q"),
-    "created_ns": Field(8, "q"),
-    "name": Field(16, "I"),  # string
-    "desc": Field(20, "I"),  # string: what messages call it
-    "ranks": Field(24, "I"),  # string: global ranks by group rank, "0-3,7"
-    "backend": Field(28, "I"),  # string
-    "size": Field(32, "i"),
-    "rank": Field(36, "i"),  # own group rank
-    "timeout_ns": Field(40, "q"),
-    "site": Field(48, "I"),
-    "reserved": Field(52, "I"),
-    "check": Field(56, "Q"),
-    "closed_ns": Field(64, "Q"),  # 0: alive
-    "issued_seq": Field(72, "Q"),  # of collectives
-    "ended_seq": Field(80, "Q"),
-    "current": Field(88, "Q"),  # number of the op issued last on the group
-    "broken": Field(96, "Q"),  # PACKED text number
+    "number": EntryField(0, "Q"),
+    "created_ns": EntryField(8, "q"),
+    "name": EntryField(16, "I"),  # string
+    "desc": EntryField(20, "I"),  # string: what messages call it
+    "ranks": EntryField(24, "I"),  # string: global ranks by group rank, "0-3,7"
+    "backend": EntryField(28, "I"),  # string
+    "size": EntryField(32, "i"),
+    "rank": EntryField(36, "i"),  # own group rank
+    "timeout_ns": EntryField(40, "q"),
+    "site": EntryField(48, "I"),
+    "reserved": EntryField(52, "I"),
+    "check": EntryField(56, "Q"),
+    "closed_ns": EntryField(64, "Q"),  # 0: alive
+    "issued_seq": EntryField(72, "Q"),  # of collectives
+    "ended_seq": EntryField(80, "Q"),
+    "current": EntryField(88, "Q"),  # number of the op issued last on the group
+    "broken": EntryField(96, "Q"),  # PACKED text number
 }
 
 #: Per group, kind and dtype, since the group was made. Bucket i: values from 2**i below 2**(i+1), the last
 #: one open, the first with 0.
 COUNTER: Final = {
-    "group": Field(0, "Q"),
-    "kind": Field(8, "I"),
-    "dtype": Field(12, "I"),  # string; none: the ops have none, or the writer did not know it
-    "ended": Field(16, "Q"),
-    "failed": Field(24, "Q"),
-    "nbytes": Field(32, "Q"),  # of ops that ended well
-    "duration_ns": Field(40, "Q"),  # issued to ended, of all
-    "wait_ns": Field(48, "Q"),  # issued to started, of all
-    "longest_ns": Field(56, "Q"),
-    "duration_buckets": Field(64, "320s"),
-    "wait_buckets": Field(384, "320s"),
-    "size_buckets": Field(704, "320s"),
+    "group": EntryField(0, "Q"),
+    "kind": EntryField(8, "I"),
+    "dtype": EntryField(12, "I"),  # string; none: the ops have none, or the writer did not know it
+    "ended": EntryField(16, "Q"),
+    "failed": EntryField(24, "Q"),
+    "nbytes": EntryField(32, "Q"),  # of ops that ended well
+    "duration_ns": EntryField(40, "Q"),  # issued to ended, of all
+    "wait_ns": EntryField(48, "Q"),  # issued to started, of all
+    "longest_ns": EntryField(56, "Q"),
+    "duration_buckets": EntryField(64, "320s"),
+    "wait_buckets": EntryField(384, "320s"),
+    "size_buckets": EntryField(704, "320s"),
 }
 
 #: What calls of one shape have in common, as JSON (`forms.py` has the keys). RING.
 #: The check is over the words before it and the padded text.
 FORM: Final = {
-    "number": Field(0, "Q"),
-    "text_nbytes": Field(8, "Q"),
-    "check": Field(16, "Q"),
-    "text": Field(24, "488s"),
+    "number": EntryField(0, "Q"),
+    "text_nbytes": EntryField(8, "Q"),
+    "check": EntryField(16, "Q"),
+    "text": EntryField(24, "488s"),
 }
 
 #: One frame; its caller is `parent`, so a stack is a chain, the call site first. CHECKED.
 #: Index 0 is never used.
 SITE: Final = {
-    "file": Field(0, "I"),  # string
-    "function": Field(4, "I"),  # string
-    "line": Field(8, "I"),
-    "parent": Field(12, "I"),  # site
-    "index": Field(16, "Q"),
-    "check": Field(24, "Q"),
+    "file": EntryField(0, "I"),  # string
+    "function": EntryField(4, "I"),  # string
+    "line": EntryField(8, "I"),
+    "parent": EntryField(12, "I"),  # site
+    "index": EntryField(16, "Q"),
+    "check": EntryField(24, "Q"),
 }
 
 #: Strings: nbytes, check (sum of the bytes and nbytes, modulo 2**32 - 1), then the bytes, padded to 8.
-STRING: Final = {"nbytes": Field(0, "I"), "check": Field(4, "I")}
+STRING: Final = {"nbytes": EntryField(0, "I"), "check": EntryField(4, "I")}
 
 #: Long words: errors, findings, as JSON. RING; check as in FORM.
 TEXT: Final = {
-    "number": Field(0, "Q"),
-    "text_nbytes": Field(8, "Q"),
-    "check": Field(16, "Q"),
-    "text": Field(24, "2024s"),
+    "number": EntryField(0, "Q"),
+    "text_nbytes": EntryField(8, "Q"),
+    "check": EntryField(16, "Q"),
+    "text": EntryField(24, "2024s"),
 }
 
 
@@ -278,30 +282,32 @@ class Status(IntEnum):
 
 #: One entry of the ring. CHECKED up to `check`; what follows is PACKED and set later, `ended` last.
 OP: Final = {
-    "number": Field(0, "Q"),
-    "issued_ns": Field(8, "q"),  # monotonic
-    "seq": Field(
+    "number": EntryField(0, "Q"),
+    "issued_ns": EntryField(8, "q"),  # monotonic
+    "seq": EntryField(
         16, "Q"
     ),  # collective: its number in the group; message: among those to or from peer
-    "value": Field(24, "q"),  # message: its tag; mark: the bits of a float64; span end: its begin
-    "group": Field(32, "Q"),
-    "form": Field(40, "Q"),
-    "site": Field(48, "I"),
-    "thread": Field(52, "I"),  # the kernel's number
-    "peer": Field(56, "i"),  # group rank; -1: none or any
-    "type": Field(60, "B"),
-    "flags": Field(61, "B"),
-    "kind": Field(62, "B"),  # runtime Kind
-    "level": Field(63, "B"),
-    "fingerprint": Field(64, "Q"),
-    "text": Field(72, "Q"),  # finding: its text
-    "comm": Field(80, "I"),  # string: record_comm
-    "reserved": Field(84, "I"),
-    "check": Field(88, "Q"),
-    "started": Field(96, "Q"),  # ns after issued: when all ranks had come
-    "ended": Field(104, "Q"),  # ns after issued
-    "outcome": Field(112, "Q"),  # Status | (group rank a recv came from + 1) << 8
-    "error": Field(120, "Q"),  # text number
+    "value": EntryField(
+        24, "q"
+    ),  # message: its tag; mark: the bits of a float64; span end: its begin
+    "group": EntryField(32, "Q"),
+    "form": EntryField(40, "Q"),
+    "site": EntryField(48, "I"),
+    "thread": EntryField(52, "I"),  # the kernel's number
+    "peer": EntryField(56, "i"),  # group rank; -1: none or any
+    "type": EntryField(60, "B"),
+    "flags": EntryField(61, "B"),
+    "kind": EntryField(62, "B"),  # runtime Kind
+    "level": EntryField(63, "B"),
+    "fingerprint": EntryField(64, "Q"),
+    "text": EntryField(72, "Q"),  # finding: its text
+    "comm": EntryField(80, "I"),  # string: record_comm
+    "reserved": EntryField(84, "I"),
+    "check": EntryField(88, "Q"),
+    "started": EntryField(96, "Q"),  # ns after issued: when all ranks had come
+    "ended": EntryField(104, "Q"),  # ns after issued
+    "outcome": EntryField(112, "Q"),  # Status | (group rank a recv came from + 1) << 8
+    "error": EntryField(120, "Q"),  # text number
 }
 
 

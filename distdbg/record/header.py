@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Header
+from distdbg.record.entries import RecordHeader
 from distdbg.record.format import (
     BYTE_ORDER,
     COUNTER_NBYTES,
@@ -29,11 +29,11 @@ from distdbg.record.format import (
     STATE_NBYTES,
     TEXT_NBYTES,
     VERSION,
-    Field,
+    EntryField,
     Section,
     checksum,
 )
-from distdbg.record.source import Source
+from distdbg.record.source import ByteSource
 
 LEAST_ENTRY_NBYTES: Final = {
     Section.GROUPS: GROUP_NBYTES,
@@ -48,12 +48,12 @@ LEAST_ENTRY_NBYTES: Final = {
 _MOST_ENTRY_NBYTES: Final = 1 << 16
 
 
-class Layout:
+class EntryLayout:
     """The fields of one kind of entry, read by one call."""
 
     __slots__ = ("_names", "_struct")
 
-    def __init__(self, fields: dict[str, Field]) -> None:
+    def __init__(self, fields: dict[str, EntryField]) -> None:
         code, end = "<", 0
         for field in fields.values():
             code += f"{field.offset - end}x{field.code}"
@@ -66,7 +66,7 @@ class Layout:
         return dict(zip(self._names, self._struct.unpack_from(data), strict=True))
 
 
-_HEADER: Final = Layout(HEADER)
+_HEADER: Final = EntryLayout(HEADER)
 
 
 def read_padded(data: bytes) -> str:
@@ -75,7 +75,7 @@ def read_padded(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SectionTable:
     """Where a section lies."""
 
     offset: int
@@ -84,17 +84,17 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class HeaderParts:
     """The header, and what only the reader needs of it."""
 
-    header: Header
+    header: RecordHeader
     state_offset: int
-    tables: dict[Section, Table]
+    tables: dict[Section, SectionTable]
     #: With salvage a header may be used though its check is wrong.
     is_whole: bool
 
 
-def read_opening(source: Source, *, salvage: bool = False) -> Opening:
+def read_opening(source: ByteSource, *, salvage: bool = False) -> HeaderParts:
     """Read and check the header; RecordError when this file cannot be read by this version."""
     page = source.read(0, HEADER_NBYTES)
     path = source.path
@@ -131,7 +131,7 @@ def read_opening(source: Source, *, salvage: bool = False) -> Opening:
             path=path,
             offset=source.nbytes,
         )
-    header = Header(
+    header = RecordHeader(
         version=values["version"],
         rank=values["rank"],
         world_size=values["world_size"],
@@ -147,7 +147,7 @@ def read_opening(source: Source, *, salvage: bool = False) -> Opening:
         run=read_padded(values["run"]),
         argv=_read_argv(values["argv"]),
     )
-    return Opening(header, state_offset, tables, is_whole)
+    return HeaderParts(header, state_offset, tables, is_whole)
 
 
 def _check_version(path: str, page: bytes, is_whole: bool) -> None:
@@ -173,7 +173,9 @@ def _check_version(path: str, page: bytes, is_whole: bool) -> None:
     )
 
 
-def _read_tables(path: str, rows: bytes, state_offset: int, total: int) -> dict[Section, Table]:
+def _read_tables(
+    path: str, rows: bytes, state_offset: int, total: int
+) -> dict[Section, SectionTable]:
     if not HEADER_NBYTES <= state_offset <= _MOST_ENTRY_NBYTES or state_offset % 8:
         raise _impossible(path, f"a header of {state_offset:,} bytes", HEADER["header_nbytes"])
     if total > MOST_RECORD_NBYTES:
@@ -187,11 +189,11 @@ def _read_tables(path: str, rows: bytes, state_offset: int, total: int) -> dict[
         if not is_sized or not is_placed or not count or offset % 8 or nbytes % 8 > (nbytes == 1):
             what = f"{count:,} {section.name.lower()} of {nbytes:,} bytes at {offset:,}"
             raise _impossible(path, what, HEADER["sections"])
-        tables[section] = Table(offset, count, nbytes)
+        tables[section] = SectionTable(offset, count, nbytes)
     return tables
 
 
-def _impossible(path: str, what: str, field: Field) -> RecordError:
+def _impossible(path: str, what: str, field: EntryField) -> RecordError:
     return RecordError(
         f"{path} is damaged: its header names {what}", path=path, offset=field.offset
     )

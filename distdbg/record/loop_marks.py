@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LoopMark:
     """One mark of a rank."""
 
     name: str
@@ -19,10 +19,10 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class LoopTrack:
     """What the record of one rank has of its loops, and of its calls on one group; both in order."""
 
-    marks: Sequence[Said]
+    marks: Sequence[LoopMark]
     seqs: Sequence[int]
     """Of the group's collectives."""
     issued_ns: Sequence[int]

@@ -18,7 +18,7 @@ from distdbg.record.rank_state import RankState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Observation:
     """One rank has entered a state. Times are monotonic, of its host."""
 
     rank: int
@@ -100,7 +100,7 @@ NO_OTHER_THREAD: Final = "; it has no other Python thread that could end the wai
 STOPPED_ITSELF: Final = "by a signal that it sent itself"
 
 
-def others_of(seen: Sighting) -> str:
+def others_of(seen: Observation) -> str:
     """'; its thread 'saver' is at b.py:3 (save)', '; its child process 47 (x) was killed by SIGSEGV'; ''."""
     begins = [at for word in (OTHER_THREAD, DEAD_CHILD) if (at := seen.why.find(word)) >= 0]
     return seen.why[min(begins) :] if begins else ""
@@ -142,7 +142,7 @@ def nobody_wakes_it(why: str) -> bool:
     return NO_OTHER_THREAD in why and "time limit" not in why and "tried again" not in why
 
 
-def phrase_of(seen: Sighting) -> str:
+def phrase_of(seen: Observation) -> str:
     """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""
     if waits_for_lock(seen.state, seen.why):
@@ -180,15 +180,15 @@ def sightings_name(host: str) -> str:
     return f"seen-{host}.jsonl"
 
 
-def write_sighting(folder: Path, seen: Sighting) -> None:
+def write_sighting(folder: Path, seen: Observation) -> None:
     """Append one line. OSError when it cannot be."""
     append_line(folder / sightings_name(seen.host), seen.to_json())
 
 
-def read_sightings(folder: Path) -> Iterator[Sighting]:
+def read_sightings(folder: Path) -> Iterator[Observation]:
     """In the order in which each host wrote them; what is no such line is passed over."""
     for line in read_lines(folder, "seen-*.jsonl"):
         try:
-            yield Sighting.from_json(line)
+            yield Observation.from_json(line)
         except ValueError:
             continue

@@ -6,7 +6,16 @@ import struct
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from distdbg.record.entries import Context, Event, Finding, Frame, Mark, Op, SpanBegin, SpanEnd
+from distdbg.record.entries import (
+    ContextEntry,
+    Event,
+    FindingEntry,
+    MarkEntry,
+    OpEntry,
+    RecordedFrame,
+    SpanBegin,
+    SpanEnd,
+)
 from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, unpack
 from distdbg.record.forms import Form
 from distdbg.record.references import Damaged, References
@@ -17,7 +26,7 @@ assert _OP.size == OP_NBYTES
 #: `value` is signed.
 _MOST_WORD: Final = 2**64 - 1
 
-_NO_STACK: Final[tuple[Frame, ...]] = ()
+_NO_STACK: Final[tuple[RecordedFrame, ...]] = ()
 
 Value = TypeVar("Value")
 
@@ -59,15 +68,15 @@ class Parsing:
             error,
         ) = _OP.unpack(data)
         references = self._references
-        stack: tuple[Frame, ...] = self._get(references.stack, site, _NO_STACK)
+        stack: tuple[RecordedFrame, ...] = self._get(references.stack, site, _NO_STACK)
         if type_code != EventType.OP:
             common = {"number": number, "issued_ns": issued_ns, "thread": thread, "stack": stack}
             if type_code == EventType.FINDING:
                 group = self._get(references.group, group_number, None)
                 words = self._get(references.text, text, None)
-                return Finding(**common, group=group, seq=seq, text=words)
+                return FindingEntry(**common, group=group, seq=seq, text=words)
             if type_code == EventType.CONTEXT:
-                return Context(
+                return ContextEntry(
                     **common,
                     trace_id=f"{seq << 64 | fingerprint:032x}" if value else "",
                     span_id=f"{value & _MOST_WORD:016x}" if value else "",
@@ -76,7 +85,7 @@ class Parsing:
             form = self._get(references.form, form_number, None)
             name = form.name if form else None
             if type_code == EventType.MARK:
-                return Mark(**common, name=name, value=_to_float(value))
+                return MarkEntry(**common, name=name, value=_to_float(value))
             if type_code == EventType.SPAN_END:
                 return SpanEnd(**common, name=name, begin=value)
             return SpanBegin(**common, name=name) if type_code == EventType.SPAN_BEGIN else None
@@ -88,7 +97,7 @@ class Parsing:
             form = self._get_parked(parked_form, form_number)
         else:
             form = self._get(references.form, form_number, None)
-        return Op(
+        return OpEntry(
             number=number,
             issued_ns=issued_ns,
             thread=thread,

@@ -19,11 +19,11 @@ from distdbg.record.known_marks import (
     JOINED,
     OUT_OF_BATCHES,
 )
-from distdbg.record.loop_marks import Said, Track
+from distdbg.record.loop_marks import LoopMark, LoopTrack
 
 
 @dataclass(slots=True)
-class Passage:
+class LoopPassage:
     """One time of one rank through a loop."""
 
     loop: str
@@ -33,11 +33,11 @@ class Passage:
     """Whether the record reaches back to its begin."""
     batches: dict[int, int] = field(default_factory=dict)
     """By number: which of the rank's marks began it."""
-    end: Said | None = None
+    end: LoopMark | None = None
     end_seq: int = 0
     """The last call before its end, or of all where it goes on."""
     has_joined: bool = False
-    next: Passage | None = None
+    next: LoopPassage | None = None
 
     @property
     def count(self) -> int:
@@ -50,15 +50,15 @@ class Passage:
         return self.end_seq > self.start
 
 
-def passages_of(track: Track) -> list[Passage]:
+def passages_of(track: LoopTrack) -> list[LoopPassage]:
     """In the order of their begin."""
-    found: list[Passage] = []
-    going: dict[str, Passage] = {}
-    latest: dict[str, Passage] = {}
-    ended: Passage | None = None
+    found: list[LoopPassage] = []
+    going: dict[str, LoopPassage] = {}
+    latest: dict[str, LoopPassage] = {}
+    ended: LoopPassage | None = None
 
-    def begin(loop: str, seq: int, is_whole: bool) -> Passage:
-        made = going[loop] = Passage(loop, seq, is_whole)
+    def begin(loop: str, seq: int, is_whole: bool) -> LoopPassage:
+        made = going[loop] = LoopPassage(loop, seq, is_whole)
         if loop in latest:
             latest[loop].next = made
         latest[loop] = made
@@ -85,10 +85,10 @@ def passages_of(track: Track) -> list[Passage]:
 
 
 def find_uneven(
-    tracks: Mapping[int, Track], passages: Mapping[int, Sequence[Passage]]
-) -> tuple[dict[int, Passage], dict[int, Passage]] | None:
+    tracks: Mapping[int, LoopTrack], passages: Mapping[int, Sequence[LoopPassage]]
+) -> tuple[dict[int, LoopPassage], dict[int, LoopPassage]] | None:
     """The first passages that began together and had different numbers: of who had fewest, and more."""
-    together: dict[tuple[int, str], list[tuple[int, Passage]]] = defaultdict(list)
+    together: dict[tuple[int, str], list[tuple[int, LoopPassage]]] = defaultdict(list)
     for rank, its in passages.items():
         for passage in its:
             if passage.is_whole and tracks[rank].seqs:
@@ -106,7 +106,7 @@ def find_uneven(
     return None
 
 
-def _went_on(passage: Passage) -> bool:
+def _went_on(passage: LoopPassage) -> bool:
     """Whether it ended for want of batches, and the rank is in the loop again."""
     return (
         passage.end is not None
@@ -116,7 +116,7 @@ def _went_on(passage: Passage) -> bool:
     )
 
 
-def _is_beyond(passage: Passage, short: Passage, track: Track) -> bool:
+def _is_beyond(passage: LoopPassage, short: LoopPassage, track: LoopTrack) -> bool:
     """Whether it has a batch more after the op that the other ended with, and a collective after that."""
     at = passage.batches.get(short.count + 1)
     if at is None or passage.end_seq <= short.end_seq:
@@ -124,7 +124,7 @@ def _is_beyond(passage: Passage, short: Passage, track: Track) -> bool:
     return track.seq_at(track.marks[at].at_ns) == short.end_seq
 
 
-def _meet_again(one: Passage | None, other: Passage | None) -> bool:
+def _meet_again(one: LoopPassage | None, other: LoopPassage | None) -> bool:
     """Whether a later passage begins together."""
     while one is not None and other is not None:
         one, other = one.next, other.next

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.traceback_text import PACKAGE
 
 _FRAME: Final = re.compile(r'\s*File "([^"\n]{1,4096})", line (\d{1,9}),? in (.{1,200})')
@@ -22,7 +22,7 @@ _LAST: Final = "Traceback (most recent call last):"
 _MOST_FRAMES: Final = 64
 
 
-def read_stack(text: str) -> tuple[Frame, ...]:
+def read_stack(text: str) -> tuple[RecordedFrame, ...]:
     """The innermost frame first, without those of this package; () where there is none.
 
     Of several exceptions the last one, which the program did not catch; of threads the one that crashed.
@@ -36,24 +36,24 @@ def read_stack(text: str) -> tuple[Frame, ...]:
     return _theirs(frames[::-1])
 
 
-def own_frame(stack: Sequence[Frame]) -> Frame | None:
+def own_frame(stack: Sequence[RecordedFrame]) -> RecordedFrame | None:
     """The innermost frame of the program itself; of a library if there is no other; None: no frame."""
     own = (frame for frame in stack if not _LIBRARY.search(frame.file))
     return next(own, stack[0] if stack else None)
 
 
-def _run(lines: list[str]) -> list[Frame]:
+def _run(lines: list[str]) -> list[RecordedFrame]:
     """The frames up to the first line that belongs to none."""
-    frames: list[Frame] = []
+    frames: list[RecordedFrame] = []
     for line in lines:
         found = _FRAME.fullmatch(line)
         if found is not None:
-            frames.append(Frame(found[1], int(found[2]), found[3]))
+            frames.append(RecordedFrame(found[1], int(found[2]), found[3]))
         elif not line.startswith("  "):  # neither the text of a line nor its markers
             break
     return frames
 
 
-def _theirs(frames: list[Frame]) -> tuple[Frame, ...]:
+def _theirs(frames: list[RecordedFrame]) -> tuple[RecordedFrame, ...]:
     own = [frame for frame in frames if not frame.file.startswith((PACKAGE, "<frozen "))]
     return tuple(own[:_MOST_FRAMES])

@@ -13,7 +13,7 @@ from distdbg.errors import RecordError
 from distdbg.record.batches import RanOut, find_ran_out, to_said
 from distdbg.record.folders import record_name
 from distdbg.record.format import EventType, Flag
-from distdbg.record.loop_marks import Track
+from distdbg.record.loop_marks import LoopTrack
 from distdbg.record.reader import RecordFile
 
 #: Records that are looked at; of larger groups the first.
@@ -37,7 +37,7 @@ def say(found: RanOut) -> str:
     return f"{found.head}{found.rest.replace(', ', '; ', 1) if not found.had else found.rest}"
 
 
-def _read(path: Path, group: str) -> Track | None:
+def _read(path: Path, group: str) -> LoopTrack | None:
     try:
         with RecordFile(path, salvage=True) as record:
             return _track(record, group)
@@ -45,7 +45,7 @@ def _read(path: Path, group: str) -> Track | None:
         return None
 
 
-def _track(record: RecordFile, group: str) -> Track | None:
+def _track(record: RecordFile, group: str) -> LoopTrack | None:
     number = next((each.number for each, _ in record.groups() if each.name == group), None)
     if number is None:
         return None
@@ -56,4 +56,4 @@ def _track(record: RecordFile, group: str) -> Track | None:
         if op.group == number and not op.flags & (Flag.MESSAGE | Flag.ASIDE)
     ]
     marks = to_said(record.notes(after, _MOST_EVENTS, EventType.MARK))
-    return Track(marks, [op.seq for op in calls], [op.issued_ns for op in calls])
+    return LoopTrack(marks, [op.seq for op in calls], [op.issued_ns for op in calls])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from distdbg.errors import RecordError
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import Frame, Header, Op, State, WorkWait
+from distdbg.record.entries import OpEntry, RecordedFrame, RecordHeader, StateEntry, WorkWaitEntry
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.reader import RecordFile
@@ -70,7 +70,7 @@ def waits_in(run_folder: Path | str, rank: int, group: str) -> int | None:
             _, unended = record.survey()
             waits = {wait.number for wait in record.state().work_waits}
             found = [
-                op for op in (record.event(number) for number in unended) if isinstance(op, Op)
+                op for op in (record.event(number) for number in unended) if isinstance(op, OpEntry)
             ]
             waiting = [op for op in found if not op.is_async or op.number in waits]
             last = waiting[-1] if waiting else None
@@ -95,7 +95,7 @@ def last_end_of(run_folder: Path | str, rank: int) -> int:
 class Clock:
     """Tells how long ago a time in a record was, where that can be known."""
 
-    header: Header
+    header: RecordHeader
     monotonic_ns: int
     boot_id: str
 
@@ -134,7 +134,9 @@ def read_boot_id() -> str:
 def describe(record: RecordFile, clock: Clock) -> str | None:
     """`where_is` for an open record."""
     last, unended = record.survey()
-    in_flight = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
+    in_flight = [
+        op for op in (record.event(number) for number in unended) if isinstance(op, OpEntry)
+    ]
     state = record.state()
     waits = {wait.number: wait for wait in state.work_waits}
     # What a thread waits for is where the rank is; ops that run beside the program come second.
@@ -155,7 +157,7 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
     return words
 
 
-def op_waited_in(record: RecordFile, failed_since_ns: int | None = None) -> Op | None:
+def op_waited_in(record: RecordFile, failed_since_ns: int | None = None) -> OpEntry | None:
     """The op in which a thread of the rank waits now; None: it is in none.
 
     An op that has failed since then counts as well: Ctrl-C ends it before anybody can look.
@@ -167,26 +169,26 @@ def op_waited_in(record: RecordFile, failed_since_ns: int | None = None) -> Op |
         return op
     if record.state().exit is not None:
         return None
-    ops = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
+    ops = [op for op in (record.event(number) for number in unended) if isinstance(op, OpEntry)]
     waiting = [op for op in ops if not op.is_async or op.number in waits]
     return waiting[-1] if waiting else None
 
 
-def op_text(op: Op) -> str:
+def op_text(op: OpEntry) -> str:
     """'all_reduce #12 on group 'dp' (train.py:80)'."""
     site = "" if op.site is None else f" ({os.path.basename(op.site.file)}:{op.site.line})"
     return f"{_name(op)}{site}"
 
 
-def _find_last_op(record: RecordFile, last: int) -> Op | None:
+def _find_last_op(record: RecordFile, last: int) -> OpEntry | None:
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
-        if isinstance(event, Op):
+        if isinstance(event, OpEntry):
             return event
     return None
 
 
-def _describe_in_flight(op: Op, clock: Clock, wait: WorkWait | None = None) -> str:
+def _describe_in_flight(op: OpEntry, clock: Clock, wait: WorkWaitEntry | None = None) -> str:
     site = f", {_short(op.site)}" if op.site else ""
     if op.is_prompt:
         return f"at the prompt of its {_name(op)} {clock.since(op.issued_ns)}{site}"
@@ -194,7 +196,7 @@ def _describe_in_flight(op: Op, clock: Clock, wait: WorkWait | None = None) -> s
     return f"in {_name(op)} {clock.since(op.issued_ns)}{site}{waited}"
 
 
-def _describe_exit(state: State, how: Exit, clock: Clock) -> str:
+def _describe_exit(state: StateEntry, how: Exit, clock: Clock) -> str:
     when = clock.ago(state.exit_ns)
     if how is Exit.RETURNED:
         return f"its program returned {when}"
@@ -226,7 +228,7 @@ def read_exit_text(text: str) -> ExitText:
     return ExitText(what, os.path.basename(where), hint, handled)
 
 
-def _name(op: Op) -> str:
+def _name(op: OpEntry) -> str:
     if op.is_prompt:
         return "debugger" + (f" ({op.name})" if op.name != op.kind_label else "")
     peer = ""
@@ -237,7 +239,7 @@ def _name(op: Op) -> str:
     return f"{op.name} #{op.seq}{peer}{group}"
 
 
-def _short(frame: Frame | None) -> str:
+def _short(frame: RecordedFrame | None) -> str:
     if frame is None:
         return ""
     return str(frame._replace(file=os.path.basename(frame.file)))

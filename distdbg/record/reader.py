@@ -22,12 +22,12 @@ from distdbg.record.entries import (
     Event,
     Gap,
     Group,
-    Header,
-    Progress,
+    ProgressEntry,
     Pulse,
     Record,
-    State,
-    WorkWait,
+    RecordHeader,
+    StateEntry,
+    WorkWaitEntry,
 )
 from distdbg.record.format import (
     MOST_STRING_NBYTES,
@@ -39,14 +39,14 @@ from distdbg.record.format import (
     unpack,
 )
 from distdbg.record.forms import Form
-from distdbg.record.header import Layout, read_opening
+from distdbg.record.header import EntryLayout, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.recent import RecentOp, find_seq, read_notes, read_one, read_recent
 from distdbg.record.references import TRIES, Damaged, References
-from distdbg.record.ring import Issued, find_entries, find_entry, find_issued, survey
+from distdbg.record.ring import IssuedOp, find_entries, find_entry, find_issued, survey
 from distdbg.record.ring_copy import read_rows
 from distdbg.record.slices import Slice, read_slice
-from distdbg.record.source import Readable, Source
+from distdbg.record.source import ByteSource, Readable
 from distdbg.record.waits import WAITS_NBYTES, read_waits
 
 #: The state from its beginning: heartbeat, last number, exit, its text and time, three that are
@@ -54,7 +54,7 @@ from distdbg.record.waits import WAITS_NBYTES, read_waits
 #: waits.
 _PULSE: Final = struct.Struct("<qQQ16x48xQ48xQ")
 assert _PULSE.size == STATE["wait_changes"].offset + 8
-_STATE: Final = Layout(STATE)
+_STATE: Final = EntryLayout(STATE)
 _EXITS: Final = frozenset(Exit)
 
 
@@ -71,7 +71,7 @@ class RecordFile:
 
     def __init__(self, readable: Readable, *, salvage: bool = False) -> None:
         self._salvage = salvage
-        self._source = Source(readable)
+        self._source = ByteSource(readable)
         try:
             self._opening = read_opening(self._source, salvage=salvage)
         except BaseException:
@@ -85,7 +85,7 @@ class RecordFile:
         return self._source.path
 
     @property
-    def header(self) -> Header:
+    def header(self) -> RecordHeader:
         return self._opening.header
 
     def close(self) -> None:
@@ -97,12 +97,12 @@ class RecordFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def state(self) -> State:
+    def state(self) -> StateEntry:
         """The words that change."""
         values = self._read_state()
         code = unpack(values["exit"]) if values["exit"] else None
         references = References(self._source, self._tables)
-        return State(
+        return StateEntry(
             heartbeat_ns=values["heartbeat_ns"],
             last_number=values["last_number"],
             exit=Exit(code) if code in _EXITS else None,
@@ -131,7 +131,7 @@ class RecordFile:
         data = self._source.read(self._opening.state_offset + STATE["last_group"].offset, 8)
         return int.from_bytes(data, "little")
 
-    def work_waits(self) -> tuple[WorkWait, ...]:
+    def work_waits(self) -> tuple[WorkWaitEntry, ...]:
         """The threads that wait for an op in flight, by one short read."""
         field = STATE["waits"]
         data = self._source.read(self._opening.state_offset + field.offset, WAITS_NBYTES)
@@ -144,7 +144,7 @@ class RecordFile:
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
         return Pulse(*_PULSE.unpack(data))
 
-    def groups(self) -> list[tuple[Group, Progress]]:
+    def groups(self) -> list[tuple[Group, ProgressEntry]]:
         """The groups that are there, and how far they have come."""
         groups, progress = self._read_groups([])
         return [(group, progress[group.number]) for group in groups]
@@ -186,7 +186,7 @@ class RecordFile:
         """How many events the ring holds."""
         return self._tables[Section.RING].count
 
-    def issued(self, after: int) -> tuple[int, list[Issued]]:
+    def issued(self, after: int) -> tuple[int, list[IssuedOp]]:
         """The number of the last event, and of the ops after `after` what needs no parsing."""
         last = self.pulse().last_number
         return last, list(find_issued(self._source, self._tables, after, last))
@@ -311,7 +311,7 @@ class RecordFile:
             overwritten=rows.overwritten,
         )
 
-    def _read_groups(self, gaps: list[Gap]) -> tuple[tuple[Group, ...], dict[int, Progress]]:
+    def _read_groups(self, gaps: list[Gap]) -> tuple[tuple[Group, ...], dict[int, ProgressEntry]]:
         groups = []
         progress = {}
         for number in self._references.group_numbers():

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, Section, unpack
-from distdbg.record.header import Table
+from distdbg.record.header import SectionTable
 from distdbg.record.ring import find_entry, is_op_whole
 from distdbg.record.ring_copy import WORDS, to_array
-from distdbg.record.source import Source
+from distdbg.record.source import ByteSource
 
 _ROW: Final = struct.Struct("<QqQ8xQQIIiBBBx24x8xQQQQ")
 assert _ROW.size == OP_NBYTES
@@ -52,7 +52,7 @@ class RecentOp(NamedTuple):
 
 
 def read_recent(
-    source: Source, tables: dict[Section, Table], *, after: int, last: int, most: int
+    source: ByteSource, tables: dict[Section, SectionTable], *, after: int, last: int, most: int
 ) -> list[RecentOp]:
     """The ops with numbers from `after` + 1 to `last` that are whole, the newest `most` at the most."""
     found = []
@@ -65,8 +65,8 @@ def read_recent(
 
 
 def read_notes(
-    source: Source,
-    tables: dict[Section, Table],
+    source: ByteSource,
+    tables: dict[Section, SectionTable],
     *,
     after: int,
     last: int,
@@ -93,7 +93,9 @@ def read_notes(
     return found[::-1]
 
 
-def read_one(source: Source, tables: dict[Section, Table], number: int) -> RecentOp | None:
+def read_one(
+    source: ByteSource, tables: dict[Section, SectionTable], number: int
+) -> RecentOp | None:
     """One op, also a parked one; None: not there any more."""
     entry = find_entry(source, tables, number)
     if entry is None or entry[0][_TYPE] != EventType.OP:
@@ -102,8 +104,8 @@ def read_one(source: Source, tables: dict[Section, Table], number: int) -> Recen
 
 
 def find_seq(
-    source: Source,
-    tables: dict[Section, Table],
+    source: ByteSource,
+    tables: dict[Section, SectionTable],
     *,
     group: int,
     seq: int,
@@ -136,7 +138,7 @@ def find_seq(
 
 
 def _pieces(
-    source: Source, tables: dict[Section, Table], after: int, last: int
+    source: ByteSource, tables: dict[Section, SectionTable], after: int, last: int
 ) -> Iterator[tuple[int, bytes]]:
     """The places of the numbers from `after` + 1 to `last`: the first number, and the bytes; two at most."""
     table = tables[Section.RING]
@@ -151,7 +153,9 @@ def _pieces(
         first += end - begin
 
 
-def _backwards(source: Source, tables: dict[Section, Table], last: int) -> Iterator[bytes]:
+def _backwards(
+    source: ByteSource, tables: dict[Section, SectionTable], last: int
+) -> Iterator[bytes]:
     """Pieces of the ring from the newest entry back, then the parked ops, each in order."""
     table = tables[Section.RING]
     if table.entry_nbytes == OP_NBYTES:

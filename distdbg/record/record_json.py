@@ -7,7 +7,7 @@ import math
 from enum import Enum
 from typing import Any
 
-from distdbg.record.entries import Event, Frame, Group, Op, Record, label_of_kind
+from distdbg.record.entries import Event, Group, OpEntry, Record, RecordedFrame, label_of_kind
 from distdbg.record.text import quantile_ns
 
 
@@ -48,7 +48,7 @@ def _event(event: Event) -> dict[str, Any]:
     group = getattr(event, "group", None)
     if isinstance(group, Group):
         values["group"] = group.number  # groups are told once
-    if isinstance(event, Op):
+    if isinstance(event, OpEntry):
         values |= {"name": event.name, "kind": event.kind_label, "status": event.status_label}
     return values
 
@@ -58,7 +58,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Frame):
+    if isinstance(value, RecordedFrame):
         return value._asdict()
     if isinstance(value, Enum):
         return value.name.lower()

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from distdbg.record.entries import Counter, Frame, Group, Progress
+from distdbg.record.entries import Counter, Group, ProgressEntry, RecordedFrame
 from distdbg.record.format import (
     BUCKET_COUNT,
     CHECK_MODULUS,
@@ -26,8 +26,8 @@ from distdbg.record.format import (
     unpack,
 )
 from distdbg.record.forms import Form, read_form
-from distdbg.record.header import Layout, Table
-from distdbg.record.source import Source
+from distdbg.record.header import EntryLayout, SectionTable
+from distdbg.record.source import ByteSource
 
 #: How often an entry with a wrong check is read again. A writer is in the midst of one entry for
 #: some tens of nanoseconds, one read takes a thousand.
@@ -40,7 +40,7 @@ _COUNTER = struct.Struct(f"<QIIQQQQQQ{3 * BUCKET_COUNT}Q")
 _COUNTER_WORDS = 9
 #: The part of GROUP that changes.
 _PROGRESS = struct.Struct("<5Q")
-_GROUP = Layout(GROUP)
+_GROUP = EntryLayout(GROUP)
 
 
 class Damaged(Exception):
@@ -66,8 +66,8 @@ class References:
 
     def __init__(
         self,
-        source: Source,
-        tables: dict[Section, Table],
+        source: ByteSource,
+        tables: dict[Section, SectionTable],
         *,
         parsed: dict[bytes, Form] | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class References:
         self._parsed = {} if parsed is None else parsed
         self._snapshots: dict[Section, bytes] = {}
         self._strings: dict[int, str] = {0: ""}
-        self._stacks: dict[int, tuple[Frame, ...]] = {0: ()}
+        self._stacks: dict[int, tuple[RecordedFrame, ...]] = {0: ()}
         self._forms: dict[int, Form | None] = {0: None}
         self._texts: dict[int, str | None] = {0: None}
         self._groups: dict[int, Group | None] = {0: None}
@@ -103,7 +103,7 @@ class References:
             known = self._strings[reference] = self._retry(self._read_string, reference)
         return known
 
-    def stack(self, index: int) -> tuple[Frame, ...]:
+    def stack(self, index: int) -> tuple[RecordedFrame, ...]:
         """The frame at `index` and its callers."""
         known = self._stacks.get(index)
         if known is None:
@@ -153,7 +153,7 @@ class References:
         words = struct.iter_unpack(f"<Q{table.entry_nbytes - 8}x", data[:whole])
         return sorted(n for index, (n,) in enumerate(words) if n and n % table.count == index)
 
-    def progress(self, number: int) -> Progress | None:
+    def progress(self, number: int) -> ProgressEntry | None:
         """How far the group has come; None: overwritten."""
         data = self._numbered(Section.GROUPS, number, _is_group_whole)
         if data is None:
@@ -161,7 +161,7 @@ class References:
         closed_ns, issued, ended, current, broken = _PROGRESS.unpack_from(
             data, GROUP["closed_ns"].offset
         )
-        return Progress(
+        return ProgressEntry(
             closed_ns=closed_ns or None,
             issued_seq=issued,
             ended_seq=ended,
@@ -271,8 +271,8 @@ class References:
                 return text.decode("utf-8", "backslashreplace")
         raise Damaged(f"the string at {offset:,} is damaged", offset)
 
-    def _read_stack(self, index: int) -> tuple[Frame, ...]:
-        frames: list[Frame] = []
+    def _read_stack(self, index: int) -> tuple[RecordedFrame, ...]:
+        frames: list[RecordedFrame] = []
         while index and len(frames) < MOST_FRAMES:
             frame, parent = self._retry(self._read_site, index)
             frames.append(frame)
@@ -282,13 +282,13 @@ class References:
             index = parent
         return tuple(frames)
 
-    def _read_site(self, index: int, fresh: bool) -> tuple[Frame, int]:
+    def _read_site(self, index: int, fresh: bool) -> tuple[RecordedFrame, int]:
         if index < self._tables[Section.SITES].count:
             data = self._entry(Section.SITES, index, _SITE.size, fresh=fresh)
             if len(data) == _SITE.size:
                 file, function, line, parent, own_index, check = _SITE.unpack(data)
                 if own_index == index and checksum(data[:-8]) == check:
-                    return Frame(self.string(file), line, self.string(function)), parent
+                    return RecordedFrame(self.string(file), line, self.string(function)), parent
         raise self._damaged_site(index)
 
     def _damaged_site(self, index: int) -> Damaged:

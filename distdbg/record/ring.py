@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 
 from distdbg.record.entries import Gap
 from distdbg.record.format import CHECK_MODULUS, OP, OP_NBYTES, PARKED_NBYTES, EventType, Section
-from distdbg.record.header import Table
+from distdbg.record.header import SectionTable
 from distdbg.record.references import TRIES, has_check, is_text_whole
-from distdbg.record.source import Source
+from distdbg.record.source import ByteSource
 
 CHECK_OFFSET: Final = OP["check"].offset
 #: No writer gets so far; larger numbers are damage.
@@ -35,7 +35,7 @@ _ENDED: Final = OP["ended"].offset
 _ISSUED: Final = struct.Struct("<Q8xQ8xQ12xI4xBBB")
 
 
-class Presence(Enum):
+class EntryPresence(Enum):
     """What the place of a number holds."""
 
     WHOLE = 1
@@ -46,7 +46,7 @@ class Presence(Enum):
 
 
 @dataclass(slots=True)
-class Found:
+class RingEntries:
     """Entries by number, in order; `OP_NBYTES` bytes each, the first word as it should be."""
 
     entries: dict[int, bytes] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class Found:
     first: int = 1
 
 
-def find_entries(source: Source, tables: dict[Section, Table]) -> Found:
+def find_entries(source: ByteSource, tables: dict[Section, SectionTable]) -> RingEntries:
     """Look at every place of the ring and of the parked ops, once."""
     ring = _Ring(source, tables[Section.RING])
-    found = Found(first=ring.first)
+    found = RingEntries(first=ring.first)
     #: With an empty ring nothing is known of what can have been parked.
     limit = ring.first if ring.last else None
     add_parked(found, source, tables[Section.PARKED], limit)
@@ -83,7 +83,7 @@ def derive_number(data: bytes) -> int:
 
 
 class _Ring:
-    def __init__(self, source: Source, table: Table) -> None:
+    def __init__(self, source: ByteSource, table: SectionTable) -> None:
         self._source = source
         self.table = table
         self._data = bytearray(source.read(table.offset, table.count * table.entry_nbytes))
@@ -92,7 +92,7 @@ class _Ring:
         self.numbers = _first_words(self._data, table.entry_nbytes)
         self.whole = [self._number_if_whole(index) for index in range(self.present)]
         self.last = max(self.whole, default=0)
-        if self.presence(self.last + 1) is Presence.WHOLE:
+        if self.presence(self.last + 1) is EntryPresence.WHOLE:
             self.last += 1
         self.first = max(1, self.last - table.count + 1)
 
@@ -111,31 +111,35 @@ class _Ring:
     def offset(self, number: int) -> int:
         return self.table.offset + number % self.table.count * self.table.entry_nbytes
 
-    def presence(self, number: int) -> Presence:
+    def presence(self, number: int) -> EntryPresence:
         index = number % self.table.count
         if index >= self.present:
-            return Presence.DAMAGED
+            return EntryPresence.DAMAGED
         if number >= _MOST_NUMBER:
-            return Presence.ABSENT
+            return EntryPresence.ABSENT
         if self.whole[index] == number:
-            return Presence.WHOLE
+            return EntryPresence.WHOLE
         if self.whole[index]:
-            return Presence.ABSENT if self.whole[index] < number else Presence.OVERWRITTEN
+            return EntryPresence.ABSENT if self.whole[index] < number else EntryPresence.OVERWRITTEN
         if self.numbers[index]:
-            return Presence.DAMAGED
-        return Presence.WHOLE if is_op_whole(self.at(index), number) else Presence.ABSENT
+            return EntryPresence.DAMAGED
+        return EntryPresence.WHOLE if is_op_whole(self.at(index), number) else EntryPresence.ABSENT
 
     def candidates(self, number: int) -> tuple[int, ...]:
         """What the number at this place can have been: one is right when one bit is wrong."""
         index = number % self.table.count
         return (self.numbers[index], derive_number(self.at(index))) if index < self.present else ()
 
-    def presence_now(self, number: int) -> Presence:
+    def presence_now(self, number: int) -> EntryPresence:
         """`presence`; what a writer may have been at is read again."""
         presence = self.presence(number)
         tries = TRIES if self._source.is_live else 0
         index = number % self.table.count
-        while presence in (Presence.ABSENT, Presence.DAMAGED) and tries and index < self.present:
+        while (
+            presence in (EntryPresence.ABSENT, EntryPresence.DAMAGED)
+            and tries
+            and index < self.present
+        ):
             data = self._source.read(self.offset(number), OP_NBYTES)
             start = index * self.table.entry_nbytes
             self._data[start : start + len(data)] = data
@@ -146,9 +150,9 @@ class _Ring:
         return presence
 
 
-def _add_ring(found: Found, ring: _Ring) -> None:
+def _add_ring(found: RingEntries, ring: _Ring) -> None:
     first = ring.first
-    if ring.last >= ring.table.count and ring.presence_now(first) is Presence.DAMAGED:
+    if ring.last >= ring.table.count and ring.presence_now(first) is EntryPresence.DAMAGED:
         # One place is that of the oldest and that of the next: which of the two is damaged? Where
         # it may be the oldest, all that follows is no prefix.
         newest = ring.last + 1
@@ -158,13 +162,13 @@ def _add_ring(found: Found, ring: _Ring) -> None:
             first += 1
     for number in range(first, ring.last + 1):
         presence = ring.presence_now(number)
-        if presence is Presence.WHOLE:
+        if presence is EntryPresence.WHOLE:
             found.entries[number] = ring.entry(number)
-        elif presence is Presence.DAMAGED:
+        elif presence is EntryPresence.DAMAGED:
             is_cut = number % ring.table.count >= ring.present
             found.gaps.append(_gap(number, ring, "cut off" if is_cut else "damaged"))
             found.end = number if found.end is None else min(found.end, number)
-        elif presence is Presence.ABSENT and number > ring.first:
+        elif presence is EntryPresence.ABSENT and number > ring.first:
             # The oldest makes room for the next when the writer is stopped; that is no gap.
             found.gaps.append(_gap(number, ring, "was being written"))
 
@@ -173,7 +177,9 @@ def _gap(number: int, ring: _Ring, why: str) -> Gap:
     return Gap(first=number, last=number, offset=ring.offset(number), why=why)
 
 
-def add_parked(found: Found, source: Source, table: Table, limit: int | None) -> None:
+def add_parked(
+    found: RingEntries, source: ByteSource, table: SectionTable, limit: int | None
+) -> None:
     """Find the ops kept aside; `limit`: the first number that the ring may have, None: not known."""
     data = source.read(table.offset, table.count * table.entry_nbytes)
     if data == bytes(table.count * table.entry_nbytes):
@@ -221,7 +227,7 @@ def _first_words(data: bytes | bytearray, stride: int) -> list[int]:
 
 
 def find_entry(
-    source: Source, tables: dict[Section, Table], number: int
+    source: ByteSource, tables: dict[Section, SectionTable], number: int
 ) -> tuple[bytes, bytes] | None:
     """The entry of one number and, of a parked one, its form; by two reads at most."""
     if not 0 < number < _MOST_NUMBER:
@@ -240,7 +246,7 @@ def find_entry(
     return None
 
 
-def survey(source: Source, tables: dict[Section, Table]) -> tuple[int, list[int]]:
+def survey(source: ByteSource, tables: dict[Section, SectionTable]) -> tuple[int, list[int]]:
     """The number of the last entry, and those of the ops that have not ended, in order."""
     last = 0
     unended = []
@@ -261,7 +267,7 @@ def survey(source: Source, tables: dict[Section, Table]) -> tuple[int, list[int]
     return last, sorted(set(unended))
 
 
-class Issued(NamedTuple):
+class IssuedOp(NamedTuple):
     """What of an op does not change, and needs no look-up."""
 
     number: int
@@ -274,8 +280,8 @@ class Issued(NamedTuple):
 
 
 def find_issued(
-    source: Source, tables: dict[Section, Table], after: int, last: int
-) -> Iterator[Issued]:
+    source: ByteSource, tables: dict[Section, SectionTable], after: int, last: int
+) -> Iterator[IssuedOp]:
     """The ops with numbers from `after` + 1 to `last` that the ring still has, in no order."""
     table = tables[Section.RING]
     first = max(after + 1, last - table.count + 1)
@@ -289,7 +295,7 @@ def find_issued(
         for start in range(0, len(data) - OP_NBYTES + 1, table.entry_nbytes):
             number, seq, group, thread, event, flags, kind = _ISSUED.unpack_from(data, start)
             if event == EventType.OP and first <= number <= last:
-                yield Issued(number, seq, group, thread, flags, kind)
+                yield IssuedOp(number, seq, group, thread, flags, kind)
 
 
 def _is_number_or_cleared(op: bytes, number: int) -> bool:

@@ -17,9 +17,9 @@ from typing import Final
 
 from distdbg.record.entries import Gap
 from distdbg.record.format import CHECK_MODULUS, OP_NBYTES, Section
-from distdbg.record.header import Table
-from distdbg.record.ring import CHECK_OFFSET, Found, add_parked, find_entries, is_op_whole
-from distdbg.record.source import Source
+from distdbg.record.header import SectionTable
+from distdbg.record.ring import CHECK_OFFSET, RingEntries, add_parked, find_entries, is_op_whole
+from distdbg.record.source import ByteSource
 
 #: How many words an entry has.
 WORDS: Final = OP_NBYTES // 8
@@ -39,7 +39,7 @@ class Rows:
     """How many events the ring had no room for any more."""
 
 
-def read_rows(source: Source, tables: dict[Section, Table], last_hint: int) -> Rows:
+def read_rows(source: ByteSource, tables: dict[Section, SectionTable], last_hint: int) -> Rows:
     """Read the ring and the parked ops; `last_hint`: what the state says, which may be wrong."""
     table = tables[Section.RING]
     if table.entry_nbytes == OP_NBYTES:
@@ -49,7 +49,7 @@ def read_rows(source: Source, tables: dict[Section, Table], last_hint: int) -> R
         healthy = _in_order(data, table.count) if len(data) == places * OP_NBYTES else None
         if healthy is not None:
             first, ordered = healthy
-            found = Found()
+            found = RingEntries()
             add_parked(found, source, tables[Section.PARKED], first)
             if first is not None:
                 found.entries.pop(first, None)  # it is being parked, and still at its place
@@ -58,7 +58,7 @@ def read_rows(source: Source, tables: dict[Section, Table], last_hint: int) -> R
     return _join(found, b"", found.first)
 
 
-def _join(found: Found, ordered: bytes, first: int) -> Rows:
+def _join(found: RingEntries, ordered: bytes, first: int) -> Rows:
     """`ordered`: what has not to be joined."""
     data = b"".join((*found.entries.values(), ordered)) if found.entries else ordered
     kept = sum(number < first for number in found.entries)

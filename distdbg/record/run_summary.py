@@ -13,7 +13,7 @@ from distdbg.record.durations import age_text
 from distdbg.record.folders import attempts
 from distdbg.record.header import read_opening
 from distdbg.record.printable import printable
-from distdbg.record.source import Source
+from distdbg.record.source import ByteSource
 
 #: Among more runs nobody chooses by reading.
 _MOST: Final = 8
@@ -41,7 +41,7 @@ def facts_of_run(folder: Path, *, now_ns: int | None = None) -> tuple[str, str, 
     records = sorted(last[-1].glob("rank*.ddr")) if last else []
     for path in records:
         try:
-            with Source(path) as source:
+            with ByteSource(path) as source:
                 header = read_opening(source).header
         except (DistError, OSError, ValueError):
             continue

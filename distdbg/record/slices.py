@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import Final
 
 from distdbg.record.format import OP, OP_NBYTES, Section, pack
-from distdbg.record.header import Table
+from distdbg.record.header import SectionTable
 from distdbg.record.recent import RecentOp, to_op
 from distdbg.record.ring import is_op_whole
 from distdbg.record.ring_copy import WORDS, to_array
-from distdbg.record.source import Source
+from distdbg.record.source import ByteSource
 
 #: The outcome of an op that ended well and came from nobody in particular.
 ENDED_WELL: Final = pack(0)
@@ -113,7 +113,7 @@ class Slice:
 
 
 def read_slice(
-    source: Source, tables: dict[Section, Table], *, after: int, last: int, most: int
+    source: ByteSource, tables: dict[Section, SectionTable], *, after: int, last: int, most: int
 ) -> Slice:
     """The entries with numbers from `after` + 1 to `last`, the newest `most`.
 

@@ -16,7 +16,7 @@ from distdbg.errors import RecordError
 Readable = str | os.PathLike[str] | bytes | bytearray | memoryview | mmap
 
 
-class Source:
+class ByteSource:
     """Bytes by offset; a read beyond the end is short."""
 
     __slots__ = ("_buffer", "_fd", "is_live", "nbytes", "path")

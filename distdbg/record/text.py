@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 
 from distdbg.record.durations import duration_text, nbytes_text
 from distdbg.record.entries import (
-    Context,
+    ContextEntry,
     Counter,
     Event,
-    Finding,
-    Frame,
+    FindingEntry,
     Group,
-    Mark,
-    Op,
+    MarkEntry,
+    OpEntry,
     Record,
+    RecordedFrame,
     SpanBegin,
     SpanEnd,
     label_of_kind,
@@ -214,21 +214,21 @@ def _events(record: Record, most_events: int) -> Iterator[str]:
 def _describe_event(event: Event) -> str:
     at = f" at {_short(event.site)}" if event.site else ""
     match event:
-        case Op():
+        case OpEntry():
             took = ""
             if event.ended_ns is not None:
                 took = f" {format_duration(event.ended_ns - event.issued_ns)}"
             return f"{_describe_op(event)} {event.status_label.replace('_', ' ')}{took}{at}"
-        case Mark():
+        case MarkEntry():
             value = "" if event.value is None else f" {event.value:g}"
             return f"mark {event.name}{value}{at}"
         case SpanBegin():
             return f"span {event.name} begins{at}"
         case SpanEnd():
             return f"span {event.name or f'of event {event.begin}'} ends"
-        case Finding():
+        case FindingEntry():
             return f"finding: {error_words(event.text).splitlines()[0]}"
-        case Context():
+        case ContextEntry():
             if not event.trace_id:
                 return f"thread {event.thread} is in no span of the program's traces"
             return f"thread {event.thread} is in span {event.span_id} of trace {event.trace_id}"
@@ -236,7 +236,7 @@ def _describe_event(event: Event) -> str:
             return "an event"
 
 
-def _describe_op(op: Op) -> str:
+def _describe_op(op: OpEntry) -> str:
     words = [f"{op.name} #{op.seq}"]
     if op.group is not None:
         words.append(f"on group {_label(op.group)}")
@@ -255,15 +255,15 @@ def _describe_op(op: Op) -> str:
     return " ".join(words)
 
 
-def _short(frame: Frame) -> str:
+def _short(frame: RecordedFrame) -> str:
     return str(frame._replace(file=frame.file.rsplit("/", 1)[-1]))
 
 
 def _findings(record: Record) -> Iterator[str]:
     texts: dict[str, str] = {}  # an op's error and the finding about it have the same words
     for event in record.events:
-        words = event.error if isinstance(event, Op) else None
-        words = event.text if isinstance(event, Finding) else words
+        words = event.error if isinstance(event, OpEntry) else None
+        words = event.text if isinstance(event, FindingEntry) else words
         if words:
             texts.setdefault(words, error_words(words, has_details=True))
     if texts:

@@ -33,25 +33,25 @@ CPU_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class AgeThresholds:
     """From which age on a state is worth what; None: never. It is a note before."""
 
     warning_ns: int | None = None
     error_ns: int | None = None
 
 
-TABLE: Final[Mapping[RankState, Measure]] = {
-    RankState.STOPPED: Measure(error_ns=0),
-    RankState.TRACED: Measure(error_ns=0),
-    RankState.HOLDS_GIL: Measure(warning_ns=10 * _S),
-    RankState.BUSY: Measure(warning_ns=10 * _S),
-    RankState.BLOCKED_IO: Measure(warning_ns=10 * _S),
-    RankState.ASLEEP: Measure(warning_ns=30 * _S),
+TABLE: Final[Mapping[RankState, AgeThresholds]] = {
+    RankState.STOPPED: AgeThresholds(error_ns=0),
+    RankState.TRACED: AgeThresholds(error_ns=0),
+    RankState.HOLDS_GIL: AgeThresholds(warning_ns=10 * _S),
+    RankState.BUSY: AgeThresholds(warning_ns=10 * _S),
+    RankState.BLOCKED_IO: AgeThresholds(warning_ns=10 * _S),
+    RankState.ASLEEP: AgeThresholds(warning_ns=30 * _S),
 }
-ELSE: Final = Measure(warning_ns=30 * _S)
+ELSE: Final = AgeThresholds(warning_ns=30 * _S)
 
 
-def measure_of(state: RankState | None) -> Measure:
+def measure_of(state: RankState | None) -> AgeThresholds:
     """The line of the table; None: nobody saw what the rank does."""
     return ELSE if state is None else TABLE.get(state, ELSE)
 

@@ -20,7 +20,7 @@ VARIABLE: Final = "DISTDBG_STRICT_MODES"
 _ROOT: Final = 0
 
 
-class Part(NamedTuple):
+class PathFolder(NamedTuple):
     """One folder on the way."""
 
     path: str
@@ -50,7 +50,7 @@ def check_own(folder: Path) -> None:
         raise PermissionError(1, "belongs to another user", str(folder))
 
 
-def why_not(parts: Sequence[Part], uid: int, gids: Collection[int]) -> tuple[str, str] | None:
+def why_not(parts: Sequence[PathFolder], uid: int, gids: Collection[int]) -> tuple[str, str] | None:
     """The first part that is not safe and why, from the root on; None: all are. Pure.
 
     The last of `parts` is the folder itself, where sticky is not enough: others could put files there.
@@ -69,7 +69,7 @@ def why_not(parts: Sequence[Part], uid: int, gids: Collection[int]) -> tuple[str
     return None
 
 
-def _parts(folder: Path) -> list[Part]:
+def _parts(folder: Path) -> list[PathFolder]:
     """Of the folder as far as it is there."""
     real = Path(os.path.realpath(folder))
     found = []
@@ -78,8 +78,8 @@ def _parts(folder: Path) -> list[Part]:
             about = path.lstat()
         except FileNotFoundError:
             break
-        found.append(Part(str(path), about.st_uid, about.st_gid, about.st_mode))
+        found.append(PathFolder(str(path), about.st_uid, about.st_gid, about.st_mode))
     else:
         return found
     # It is to be made in the last that is there, where sticky is enough.
-    return [*found, Part(str(real), os.getuid(), os.getegid(), stat.S_IFDIR | 0o700)]
+    return [*found, PathFolder(str(real), os.getuid(), os.getegid(), stat.S_IFDIR | 0o700)]

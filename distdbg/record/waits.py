@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from distdbg.record.entries import Frame, WorkWait
+from distdbg.record.entries import RecordedFrame, WorkWaitEntry
 from distdbg.record.format import WAIT, WAIT_COUNT, WAIT_NBYTES, checksum
 from distdbg.record.references import Damaged, References
 
@@ -19,7 +19,7 @@ _WAIT: Final = struct.Struct("<" + "".join(field.code for field in WAIT.values()
 assert _WAIT.size == WAIT_NBYTES
 
 
-def read_waits(data: bytes, references: References) -> tuple[WorkWait, ...]:
+def read_waits(data: bytes, references: References) -> tuple[WorkWaitEntry, ...]:
     """The entries that are there, the oldest first."""
     if not any(data):
         return ()
@@ -29,10 +29,10 @@ def read_waits(data: bytes, references: References) -> tuple[WorkWait, ...]:
         number, since_ns, thread, site, check = _WAIT.unpack(entry)
         if number == 0 or check != checksum(entry[:-8]):
             continue
-        stack: tuple[Frame, ...]
+        stack: tuple[RecordedFrame, ...]
         try:
             stack = references.stack(site)
         except Damaged:
             stack = ()
-        found.append(WorkWait(number=number, since_ns=since_ns, thread=thread, stack=stack))
+        found.append(WorkWaitEntry(number=number, since_ns=since_ns, thread=thread, stack=stack))
     return tuple(sorted(found, key=lambda wait: wait.since_ns))

@@ -25,7 +25,7 @@ MOST_FOLDED: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
-class Late:
+class RankLateness:
     """How late one rank came to the ops that it shares with others."""
 
     rank: int
@@ -46,7 +46,7 @@ class Late:
 class Waits:
     """Nanoseconds, by lane of who waited and lane of whom it waited for."""
 
-    lanes: list[Lane]
+    lanes: list[TimelineLane]
     ns: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def add(self, waiter: int, on: int, ns: int) -> None:
@@ -55,7 +55,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class TimelineLane:
     """One rank, or those of a host."""
 
     label: str
@@ -63,7 +63,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class SharedCollective:
     """One collective that all known members came to."""
 
     group: int
@@ -72,7 +72,7 @@ class Meeting:
     """Time and rank, the first to come first."""
 
 
-def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[Meeting]:
+def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[SharedCollective]:
     """The last collectives of a session that are whole, in no order."""
     per_rank = max(16, most_ops // max(1, len(session.ranks)))
     members = [
@@ -90,18 +90,18 @@ def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[Meeting]:
     for (group, seq), issued_by in came.items():
         if len(issued_by) == members[group] > 1:
             issued_by.sort()
-            yield Meeting(group=group, seq=seq, issued=issued_by)
+            yield SharedCollective(group=group, seq=seq, issued=issued_by)
 
 
-def lateness(found: Iterable[Meeting]) -> list[Late]:
+def lateness(found: Iterable[SharedCollective]) -> list[RankLateness]:
     """By rank; those that came to nothing whole are not there."""
-    late: dict[int, Late] = {}
+    late: dict[int, RankLateness] = {}
     for meeting in found:
         first = meeting.issued[0][0]
         for issued, rank in meeting.issued:
             one = late.get(rank)
             if one is None:
-                one = late[rank] = Late(rank=rank)
+                one = late[rank] = RankLateness(rank=rank)
             one.count += 1
             behind = issued - first
             one.sum_ns += behind
@@ -113,8 +113,11 @@ def lateness(found: Iterable[Meeting]) -> list[Late]:
 
 
 def choose_lanes(
-    session: Session, first: Iterable[int] = (), late: Sequence[Late] = (), most: int = MOST_LANES
-) -> list[Lane]:
+    session: Session,
+    first: Iterable[int] = (),
+    late: Sequence[RankLateness] = (),
+    most: int = MOST_LANES,
+) -> list[TimelineLane]:
     """All ranks; where they are too many, `first`, the latest, and some from all over the job."""
     ranks = sorted(session.ranks)
     if len(ranks) <= most:
@@ -133,7 +136,9 @@ def choose_lanes(
     return [_lane(rank) for rank in sorted(taken, key=lambda rank: (rank not in wanted, rank))]
 
 
-def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_FOLDED) -> list[Lane]:
+def fold_lanes(
+    session: Session, first: Iterable[int] = (), most: int = MOST_FOLDED
+) -> list[TimelineLane]:
     """A lane for every rank of the session, by host or by runs of ranks where there are too many."""
     ranks = sorted(session.ranks)
     if len(ranks) <= most:
@@ -146,14 +151,14 @@ def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_FOL
     lanes = [_lane(rank) for rank in sorted(alone)]
     if 1 < len(hosts) <= most - len(alone):
         return lanes + [
-            Lane(label=host or "an unnamed host", ranks=tuple(members))
+            TimelineLane(label=host or "an unnamed host", ranks=tuple(members))
             for host, members in hosts.items()
         ]
     size = -(-len(rest) // (most - len(alone)))
     for at in range(0, len(rest), size):
         members = rest[at : at + size]
         lanes.append(
-            Lane(
+            TimelineLane(
                 label=f"{ranks_text([members[0], members[-1]])}".replace(",", " to "),
                 ranks=tuple(members),
             )
@@ -161,7 +166,7 @@ def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_FOL
     return lanes
 
 
-def waits(session: Session, found: Iterable[Meeting], lanes: list[Lane]) -> Waits:
+def waits(session: Session, found: Iterable[SharedCollective], lanes: list[TimelineLane]) -> Waits:
     """Seconds of ranks: what has been waited in `found`, and what is being waited now, or was in vain."""
     lane_of = {rank: i for i, lane in enumerate(lanes) for rank in lane.ranks}
     total = Waits(lanes=lanes)
@@ -213,5 +218,5 @@ def _absent(session: Session, group: int, seq: int) -> Iterator[int]:
             yield rank
 
 
-def _lane(rank: int) -> Lane:
-    return Lane(label=f"rank {rank}", ranks=(rank,))
+def _lane(rank: int) -> TimelineLane:
+    return TimelineLane(label=f"rank {rank}", ranks=(rank,))

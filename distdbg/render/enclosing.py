@@ -48,7 +48,7 @@ _LOCKS: Final = ("lock", "mutex", "semaphore", "condition")
 _Block = ast.If | Loop | ast.ExceptHandler
 
 
-class Source(NamedTuple):
+class ParsedSource(NamedTuple):
     """A file that was parsed."""
 
     tree: ast.Module
@@ -59,7 +59,7 @@ class Source(NamedTuple):
 _TIMERS: Final = {"alarm": 0, "setitimer": 1}
 
 
-class Parameter(NamedTuple):
+class CallParameter(NamedTuple):
     """An argument of a call that is a parameter of the function around it: its caller has it."""
 
     function: str
@@ -68,19 +68,19 @@ class Parameter(NamedTuple):
     """Among the positional ones, without `self`; -1: by keyword alone."""
 
 
-def parse(lines: Sequence[str]) -> Source | None:
+def parse(lines: Sequence[str]) -> ParsedSource | None:
     """None for what is no Python, or is too long."""
     text = "\n".join(lines)
     if len(text) > _MOST_NBYTES:
         return None
     try:
         with warnings.catch_warnings(action="ignore"):  # of a program's own escapes in strings
-            return Source(ast.parse(text), lines)
+            return ParsedSource(ast.parse(text), lines)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def enclosing(source: Source, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
+def enclosing(source: ParsedSource, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
     """The conditions and loops that a line stands in, within its function, the innermost first."""
     found: list[str] = []
     for block in reversed(path_to(source.tree, line)):
@@ -104,7 +104,7 @@ def _is_lock(block: ast.With) -> bool:
     return any(word in taken for word in _LOCKS)
 
 
-def short_circuited(source: Source, line: int, name: str = "") -> str:
+def short_circuited(source: ParsedSource, line: int, name: str = "") -> str:
     """'behind `or` in `if self.steep() or self.vote()` (line 31)'; '' where the call is made in any case.
 
     Of the call of `name`, or of an op.
@@ -121,7 +121,7 @@ def short_circuited(source: Source, line: int, name: str = "") -> str:
     return ""
 
 
-def cached(source: Source, line: int) -> str:
+def cached(source: ParsedSource, line: int) -> str:
     """'`@lru_cache` (line 20) skips this call for arguments that it knows'; '' without one."""
     for block in reversed(path_to(source.tree, line)):
         if not isinstance(block, Function):
@@ -137,8 +137,8 @@ def cached(source: Source, line: int) -> str:
 
 
 def argument_origin(
-    source: Source, line: int, first: Sequence[str] = (), callee: Parameter | None = None
-) -> str | Parameter | None:
+    source: ParsedSource, line: int, first: Sequence[str] = (), callee: CallParameter | None = None
+) -> str | CallParameter | None:
     """'packed = x.astype(y) (line 32)': what assigned the argument of the call at a line last, if a name.
 
     `first`: keywords that matter more than the first argument. `callee`: the parameter of the function that
@@ -166,7 +166,7 @@ def argument_origin(
     return f"{line_text(source, last)} (line {last})"
 
 
-def _say_attribute(source: Source, line: int, given: ast.expr) -> str:
+def _say_attribute(source: ParsedSource, line: int, given: ast.expr) -> str:
     """'self.owner is set by `self.owner = {...}` (line 11)', of it or of what is taken from it; ''."""
     match given:
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
@@ -181,7 +181,7 @@ def _say_attribute(source: Source, line: int, given: ast.expr) -> str:
     return f"self.{name} is set by `{line_text(source, lines[0])}` (line {lines[0]})"
 
 
-def lines_of_attribute(source: Source, line: int, name: str) -> list[int]:
+def lines_of_attribute(source: ParsedSource, line: int, name: str) -> list[int]:
     """What sets it in the class around the line: in its methods, else where it is made."""
     around = [one for one in path_to(source.tree, line) if isinstance(one, ast.ClassDef)]
     made: list[int] = []
@@ -201,7 +201,7 @@ def _stores(method: ast.AST, name: str) -> Iterator[int]:
                     yield node.lineno
 
 
-def _loop_over(source: Source, bound: int, line: int) -> tuple[str, int] | None:
+def _loop_over(source: ParsedSource, bound: int, line: int) -> tuple[str, int] | None:
     """The variable that a loop goes over, and its line: one that gives a name its value, around the line."""
     block = path_to(source.tree, bound)[-1]
     if not isinstance(block, ast.For | ast.AsyncFor) or block.lineno != bound or line == bound:
@@ -210,7 +210,7 @@ def _loop_over(source: Source, bound: int, line: int) -> tuple[str, int] | None:
     return (name, bound) if name and line <= node_line(block) else None
 
 
-def _has_run(source: Source, scope: ast.AST, name: str, bound: int, line: int) -> bool:
+def _has_run(source: ParsedSource, scope: ast.AST, name: str, bound: int, line: int) -> bool:
     """Whether the assignment at `bound` is certainly the one whose value is used at `line`."""
     path, here = path_to(source.tree, bound), path_to(source.tree, line)
     assigns = isinstance(path[-1], ast.Assign | ast.AnnAssign | ast.AugAssign)
@@ -240,7 +240,7 @@ def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def imported_beside(source: Source, file: str) -> list[str]:
+def imported_beside(source: ParsedSource, file: str) -> list[str]:
     """The files that a file may import from its own folder, which a program's modules mostly lie in."""
     found: list[str] = []
     for node in ast.walk(source.tree):
@@ -253,7 +253,7 @@ def imported_beside(source: Source, file: str) -> list[str]:
     return [os.path.join(folder, *name.split(".")) + ".py" for name in dict.fromkeys(found)]
 
 
-def timers_in(source: Source) -> list[int]:
+def timers_in(source: ParsedSource) -> list[int]:
     """The lines that set a timer of the process: signal.alarm(limit), not the alarm(0) that cancels it."""
     found = set()
     for node in ast.walk(source.tree):
@@ -266,7 +266,7 @@ def timers_in(source: Source) -> list[int]:
     return sorted(found)
 
 
-def kills_in(source: Source) -> list[int]:
+def kills_in(source: ParsedSource) -> list[int]:
     """The lines that send a signal by os.kill or os.killpg."""
     calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
     return sorted(
@@ -283,7 +283,7 @@ def is_in_body(block: ast.If, line: int) -> bool:
     return block.body[0].lineno <= line <= node_line(block.body[-1])
 
 
-def say_condition(source: Source, line: int, block: Loop | Function) -> str:
+def say_condition(source: ParsedSource, line: int, block: Loop | Function) -> str:
     """'under `if a == 0` (line 3)': the innermost condition within a block that a line stands under; ''."""
     path = path_to(source.tree, line)
     at = next((at for at, node in enumerate(path) if node is block), len(path))
@@ -315,7 +315,7 @@ def _holds(node: ast.AST, line: int) -> bool:
     return is_block and getattr(node, "lineno", line + 1) <= line <= node_line(node)
 
 
-def _say_block(source: Source, block: _Block | ast.With, line: int) -> str:
+def _say_block(source: ParsedSource, block: _Block | ast.With, line: int) -> str:
     word = "in" if isinstance(block, (Loop, ast.With)) else "under"
     head = f"`{line_text(source, block.lineno).removesuffix(':')}` (line {block.lineno})"
     other = getattr(block, "orelse", [])
@@ -324,7 +324,7 @@ def _say_block(source: Source, block: _Block | ast.With, line: int) -> str:
     return f"{word} {head}"
 
 
-def line_text(source: Source, line: int) -> str:
+def line_text(source: ParsedSource, line: int) -> str:
     """A line as it stands there, without its comment."""
     text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
     with suppress(tokenize.TokenError, SyntaxError):  # a line of several ends amid a bracket
@@ -336,7 +336,7 @@ def line_text(source: Source, line: int) -> str:
 
 
 def _argument(
-    scope: ast.AST, line: int, first: Sequence[str], callee: Parameter | None
+    scope: ast.AST, line: int, first: Sequence[str], callee: CallParameter | None
 ) -> ast.expr | None:
     calls = [
         node
@@ -385,7 +385,7 @@ def _is_of_library(function: ast.expr) -> bool:
     return False
 
 
-def _returned(source: Source, given: ast.expr) -> str:
+def _returned(source: ParsedSource, given: ast.expr) -> str:
     """'from column(): `return np.zeros(n)` (line 37) or `return field` (line 40)'; '' for other calls."""
     name = _called(given) if isinstance(given, ast.Call) else ""
     defined = [
@@ -418,11 +418,15 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
             left += [*ast.iter_child_nodes(node)][::-1]
 
 
-def _parameter(function: Function, name: str) -> Parameter | None:
+def _parameter(function: Function, name: str) -> CallParameter | None:
     named = function.args
     places = [one.arg for one in (*named.posonlyargs, *named.args)]
     if places and places[0] in ("self", "cls"):
         places = places[1:]
     if name in places:
-        return Parameter(function.name, name, places.index(name))
-    return Parameter(function.name, name, -1) if name in {a.arg for a in named.kwonlyargs} else None
+        return CallParameter(function.name, name, places.index(name))
+    return (
+        CallParameter(function.name, name, -1)
+        if name in {a.arg for a in named.kwonlyargs}
+        else None
+    )

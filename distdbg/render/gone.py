@@ -18,7 +18,7 @@ from typing import Final
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, Stack
 from distdbg.diagnose.wording import say_site, short_site
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Flag, Status
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.where import place_of
@@ -29,7 +29,7 @@ _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class EndedRank:
     """The last that is known of a rank that is gone."""
 
     kind: str
@@ -39,7 +39,7 @@ class Gone:
     """The innermost first; () where no line is known."""
 
 
-def gone_from(session: Session, rank: int) -> Gone | None:
+def gone_from(session: Session, rank: int) -> EndedRank | None:
     """None for a rank that is there, or whose op says best where it was: it waited, and was ended there."""
     log = session.ranks.get(rank)
     if log is None:
@@ -57,7 +57,7 @@ def gone_from(session: Session, rank: int) -> Gone | None:
     if died and log.left_stack:
         after = f" after {session.name_of(place.op)}" if place is not None else ""
         before = _before(session, place.op) if place is not None else ""
-        return Gone("crashed", f"crashed{after}{before}", log.left_stack)
+        return EndedRank("crashed", f"crashed{after}{before}", log.left_stack)
     if place is None:
         return None
     word = "died" if died else "exited" if not log.end.is_failure else "exited with an error"
@@ -65,32 +65,32 @@ def gone_from(session: Session, rank: int) -> Gone | None:
     if died:
         what += f"{_before(session, place.op)}; last known line:"
     kind = f"{word} after {session.kind_of(place.op)}"
-    return Gone(kind, what, session.stacks[place.stack])
+    return EndedRank(kind, what, session.stacks[place.stack])
 
 
-def _raised(session: Session, log: RankLog) -> Gone | None:
+def _raised(session: Session, log: RankLog) -> EndedRank | None:
     name = log.exit_what.partition(":")[0].strip().rpartition(".")[2] or "an exception"
     place = place_of(session, log.rank)
     begun = _begun_before(session, log) if name == "MismatchError" else None
     if begun is not None:  # where it waits says nothing of what it called
         what = f"raised {name} for {session.name_of(begun)}, which it called here"
         kind = f"raised {name} for {session.kind_of(begun)}"
-        return Gone(kind, what, session.stacks[log.ops.stack[begun.at]])
+        return EndedRank(kind, what, session.stacks[log.ops.stack[begun.at]])
     if place is not None and place.verb != "after":
         return None  # it gave up in an op, or waits there
     if place is not None and _is_error_of(session, place.op, log):
         what = f"raised {name} in {session.name_of(place.op)}"
         kind = f"raised {name} in {session.kind_of(place.op)}"
-        return Gone(kind, what, session.stacks[place.stack])
+        return EndedRank(kind, what, session.stacks[place.stack])
     after = f", after {session.name_of(place.op)}" if place is not None else ""
     if log.left_stack:
-        return Gone(f"raised {name}", f"raised {name}{after}", log.left_stack)
+        return EndedRank(f"raised {name}", f"raised {name}{after}", log.left_stack)
     frame = read_site(log.exit_where)
     if frame is None:
         return None
     known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
     frame = with_whole_name(frame, known)
-    return Gone(f"raised {name}", f"raised {name}{after}", (frame,))
+    return EndedRank(f"raised {name}", f"raised {name}{after}", (frame,))
 
 
 def _begun_before(session: Session, log: RankLog) -> OpRef | None:
@@ -120,10 +120,10 @@ def _before(session: Session, op: OpRef) -> str:
     return f", before #{ops.seq[op.at] + 1}"
 
 
-def read_site(text: str) -> Frame | None:
+def read_site(text: str) -> RecordedFrame | None:
     """'/job/train.py:80 (step)' as a frame; None for what is none."""
     head, _, function = text.partition(" (")
     file, _, line = head.rpartition(":")
     if not file or not line.isdecimal() or len(line) > 9:
         return None
-    return Frame(file, int(line), function.removesuffix(")"))
+    return RecordedFrame(file, int(line), function.removesuffix(")"))

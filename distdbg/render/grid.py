@@ -26,7 +26,7 @@ _SAME_SHAPES: Final = frozenset({"all_reduce", "reduce", "broadcast"})
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
-class Cell(StrEnum):
+class GridCell(StrEnum):
     """What one rank has to do with one op."""
 
     DONE = "done"
@@ -38,11 +38,11 @@ class Cell(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class GridRow:
     """Ranks whose cells are the same."""
 
     ranks: tuple[int, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
     calls: tuple[str, ...]
     """What it called instead, where it differs; else ''."""
 
@@ -58,7 +58,7 @@ class Grid:
     seqs: tuple[int, ...]
     names: tuple[str, ...]
     """What most ranks called, by column; '' when no op is left of it."""
-    rows: tuple[Row, ...]
+    rows: tuple[GridRow, ...]
     """Those to blame first, then the largest."""
 
 
@@ -124,7 +124,7 @@ def make_grid(
     # What is usual is what those called whom nobody blames.
     judges = {rank: ops for rank, ops in found.items() if rank not in guilty} or found
     usual = [_usual(session, judges, s) or _usual(session, found, s) for s in seqs]
-    rows: dict[tuple[tuple[Cell, ...], tuple[str, ...]], list[int]] = {}
+    rows: dict[tuple[tuple[GridCell, ...], tuple[str, ...]], list[int]] = {}
     for rank in members:
         cells, calls = [], []
         for s, call_of_most in zip(seqs, usual, strict=True):
@@ -132,7 +132,7 @@ def make_grid(
             cells.append(cell)
             calls.append(call)
         rows.setdefault((tuple(cells), tuple(calls)), []).append(rank)
-    made = [Row(ranks=tuple(sorted(r)), cells=c, calls=t) for (c, t), r in rows.items()]
+    made = [GridRow(ranks=tuple(sorted(r)), cells=c, calls=t) for (c, t), r in rows.items()]
     made.sort(key=lambda row: (guilty.isdisjoint(row.ranks), -len(row.ranks), row.ranks))
     return Grid(
         group=group,
@@ -207,24 +207,24 @@ def _usual(session: Session, found: dict[int, dict[int, int]], seq: int) -> _Cal
 
 def _cell(
     session: Session, rank: int, group: int, seq: int, found: dict[int, int], usual: _Call | None
-) -> tuple[Cell, str]:
+) -> tuple[GridCell, str]:
     log = session.ranks.get(rank)
     if log is None:
-        return Cell.UNKNOWN, ""
+        return GridCell.UNKNOWN, ""
     if seq not in found:
         far = log.progress.get(group)
         if far is None:
-            return Cell.UNKNOWN, ""
+            return GridCell.UNKNOWN, ""
         if far.ended_seq >= seq:
-            return Cell.DONE, ""
-        return (Cell.IN, "") if far.issued_seq >= seq else (Cell.NOT_COME, "")
+            return GridCell.DONE, ""
+        return (GridCell.IN, "") if far.issued_seq >= seq else (GridCell.NOT_COME, "")
     at = found[seq]
     mine, status = _call(session, rank, at), log.ops.status[at]
     if usual is not None and mine.differs(usual):
-        return Cell.DIFFERS, mine.told_from(usual)
+        return GridCell.DIFFERS, mine.told_from(usual)
     if status == IN_FLIGHT:
-        return Cell.IN, ""
-    return (Cell.DONE if status == Status.OK else Cell.FAILED), ""
+        return GridCell.IN, ""
+    return (GridCell.DONE if status == Status.OK else GridCell.FAILED), ""
 
 
 def _arrays_text(dtype: str, shapes: Sequence[Shape]) -> str:

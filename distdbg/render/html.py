@@ -19,12 +19,12 @@ from string import Template
 from typing import Any, Final
 
 from distdbg import __version__
-from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.record.printable import shorten
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
-from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
+from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import ago_text, story_of
@@ -41,12 +41,12 @@ from distdbg.render.words import (
 )
 
 _CELLS: Final = {
-    Cell.DONE: "done",
-    Cell.IN: "in",
-    Cell.NOT_COME: "not",
-    Cell.DIFFERS: "differs",
-    Cell.FAILED: "failed",
-    Cell.UNKNOWN: "unknown",
+    GridCell.DONE: "done",
+    GridCell.IN: "in",
+    GridCell.NOT_COME: "not",
+    GridCell.DIFFERS: "differs",
+    GridCell.FAILED: "failed",
+    GridCell.UNKNOWN: "unknown",
 }
 _MOST_FACTS: Final = 60
 _MOST_ROWS: Final = 60
@@ -194,7 +194,7 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
         return _told_lines(session, root, folder)
     parts = []
     place = place_of_finding(session, root)
-    if root.kind is Kind.DEADLOCK:
+    if root.kind is FindingKind.DEADLOCK:
         parts.append(_members(session, root))
     elif place is not None:
         parts.append(_grid(make_grid(session, *place, blamed=root.ranks, columns=8)))

@@ -15,8 +15,8 @@ from typing import Final
 
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
-from distdbg.record.entries import Frame
-from distdbg.render.enclosing import Function, Loop, Source, path_to
+from distdbg.record.entries import RecordedFrame
+from distdbg.render.enclosing import Function, Loop, ParsedSource, path_to
 
 _MOST_NAMES: Final = 5
 _MOST_SIDES: Final = 3
@@ -26,7 +26,12 @@ _ARRAY: Final = re.compile(r"\w+\[")
 
 
 def say_left_values(
-    session: Session, ranks: Sequence[int], frame: Frame, source: Source, *, of_line: bool
+    session: Session,
+    ranks: Sequence[int],
+    frame: RecordedFrame,
+    source: ParsedSource,
+    *,
+    of_line: bool,
 ) -> str:
     """'step = 14, batches = 15'; '' where nothing is known, or the line uses no variable."""
     known = {
@@ -57,7 +62,7 @@ def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int, *, of_li
     return "; ".join(f"{name} {text} on {say_ranks(ranks)}" for text, ranks in sides.items())
 
 
-def names_around(source: Source, line: int, *, of_line: bool) -> list[str]:
+def names_around(source: ParsedSource, line: int, *, of_line: bool) -> list[str]:
     """Of the line, where that is asked for, and of the loops and conditions around it: 'n', 'self.n'."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=-1)

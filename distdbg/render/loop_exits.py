@@ -16,7 +16,7 @@ from typing import Final
 from distdbg.render.enclosing import (
     Function,
     Loop,
-    Source,
+    ParsedSource,
     is_in_body,
     line_text,
     node_line,
@@ -27,7 +27,7 @@ from distdbg.render.enclosing import (
 _MOST: Final = 2
 
 
-def loop_exits(source: Source, line: int) -> list[str]:
+def loop_exits(source: ParsedSource, line: int) -> list[str]:
     """Of the loops around a line, within its function: the innermost first; then of the function."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
@@ -40,7 +40,7 @@ def loop_exits(source: Source, line: int) -> list[str]:
     return list(dict.fromkeys(found))[:_MOST]
 
 
-def _early_returns(source: Source, function: Function, line: int) -> Iterator[str]:
+def _early_returns(source: ParsedSource, function: Function, line: int) -> Iterator[str]:
     """Those before the line, in none of its loops."""
     for node, is_nested in _statements(function):
         if isinstance(node, ast.Return) and not is_nested and node_line(node) < line:
@@ -49,7 +49,7 @@ def _early_returns(source: Source, function: Function, line: int) -> Iterator[st
                 yield f"a `return` {condition} skips this call"
 
 
-def _exits(source: Source, loop: Loop, line: int) -> Iterator[str]:
+def _exits(source: ParsedSource, loop: Loop, line: int) -> Iterator[str]:
     for node, is_nested in _statements(loop):
         match node:
             case ast.Continue() if not is_nested and node.lineno < line:
@@ -68,7 +68,7 @@ def _exits(source: Source, loop: Loop, line: int) -> Iterator[str]:
             yield f"a `{word}` {condition} {told}"
 
 
-def _is_in_another_branch(source: Source, exit_line: int, line: int) -> bool:
+def _is_in_another_branch(source: ParsedSource, exit_line: int, line: int) -> bool:
     """Whether the line is not reached anyway where the exit is: one in an `if`, the other in its `else`."""
     ways = path_to(source.tree, exit_line), path_to(source.tree, line)
     common = [one for one, two in zip(*ways, strict=False) if one is two]
@@ -96,7 +96,7 @@ def _statements(block: Loop | Function) -> Iterator[tuple[ast.stmt, bool]]:
     yield from sorted(found, key=lambda one: (one[0].lineno, node_line(one[0])))
 
 
-def retry_around(source: Source, line: int) -> str:
+def retry_around(source: ParsedSource, line: int) -> str:
     """'`for attempt in range(3)` (line 13)': a loop that makes the call again after an error; ''."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)

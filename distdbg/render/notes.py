@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.format import Exit
 from distdbg.render.where import place_of
@@ -20,10 +20,12 @@ from distdbg.render.where import place_of
 MEETING: Final = ("group", "tag", "dst", "src")
 #: Of ranks that all differ, that are compared.
 _MOST_RANKS: Final = 16
-_WAITED_FOR: Final = frozenset((Kind.MISSING_RANK, Kind.STOPPED, Kind.STUCK_RANK, Kind.STALL))
+_WAITED_FOR: Final = frozenset(
+    (FindingKind.MISSING_RANK, FindingKind.STOPPED, FindingKind.STUCK_RANK, FindingKind.STALL)
+)
 
 
-class Wanted(NamedTuple):
+class NoteRequest(NamedTuple):
     """Of one stack."""
 
     first: Sequence[str] = ()
@@ -35,38 +37,40 @@ class Wanted(NamedTuple):
 
 
 #: Of a place where a call was left out.
-LEFT_OUT: Final = Wanted(origin=False, exits=True)
+LEFT_OUT: Final = NoteRequest(origin=False, exits=True)
 
 
-def wanted_of_cause(session: Session, root: Finding) -> Wanted | None:
+def wanted_of_cause(session: Session, root: Finding) -> NoteRequest | None:
     """Of the stacks of the ranks of the cause."""
-    if root.kind is Kind.MISMATCH:
-        return Wanted(
+    if root.kind is FindingKind.MISMATCH:
+        return NoteRequest(
             _what_differs(session, root), exits=root.advice.startswith("another array on")
         )
-    if root.kind is Kind.DEADLOCK:
-        return Wanted(MEETING)
-    if root.kind is Kind.DEAD_RANK:
-        return Wanted(origin=False)
+    if root.kind is FindingKind.DEADLOCK:
+        return NoteRequest(MEETING)
+    if root.kind is FindingKind.DEAD_RANK:
+        return NoteRequest(origin=False)
     if root.kind not in _WAITED_FOR:
         return None
     has_gone = any(_has_gone(session, rank) for rank in root.ranks)
-    return Wanted(MEETING, origin=root.kind is Kind.MISSING_RANK, exits=has_gone)
+    return NoteRequest(MEETING, origin=root.kind is FindingKind.MISSING_RANK, exits=has_gone)
 
 
 def wanted_of_others(
     session: Session, root: Finding, frames: Stack, cause: Sequence[Stack]
-) -> Wanted | None:
+) -> NoteRequest | None:
     """Of a stack of other ranks: only where it is at another line than the cause."""
     if any(one[:1] == frames[:1] for one in cause):
         return None
-    if root.kind is Kind.MISMATCH:
-        return Wanted(_what_differs(session, root), exits=True)
-    if root.kind is Kind.MISSING_RANK and any(_has_gone(session, rank) for rank in root.ranks):
-        return Wanted(origin=False, exits=True)
-    if root.kind not in (Kind.DEADLOCK, Kind.MISSING_RANK):
+    if root.kind is FindingKind.MISMATCH:
+        return NoteRequest(_what_differs(session, root), exits=True)
+    if root.kind is FindingKind.MISSING_RANK and any(
+        _has_gone(session, rank) for rank in root.ranks
+    ):
+        return NoteRequest(origin=False, exits=True)
+    if root.kind not in (FindingKind.DEADLOCK, FindingKind.MISSING_RANK):
         return None
-    return Wanted(MEETING, origin=not cause)
+    return NoteRequest(MEETING, origin=not cause)
 
 
 def _what_differs(session: Session, root: Finding) -> Sequence[str]:

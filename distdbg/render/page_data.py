@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Role, Verdict
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
-from distdbg.render.aggregate import Lane
+from distdbg.render.aggregate import TimelineLane
 from distdbg.render.story import status_text
 from distdbg.render.verdict_json import state_of
 from distdbg.render.words import iso_text, safe, site_text
@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 
 
 def page_data(
-    session: Session, verdict: Verdict, lanes: Sequence[Lane], most_ops: int = MOST_OPS
+    session: Session, verdict: Verdict, lanes: Sequence[TimelineLane], most_ops: int = MOST_OPS
 ) -> dict[str, Any]:
     """What page.js draws; every lane is one rank."""
     t0 = min(
@@ -89,7 +89,9 @@ class _Words:
         return self._known[word]
 
 
-def _chosen(session: Session, rank: int, lanes: Sequence[Lane], most_ops: int) -> array[int]:
+def _chosen(
+    session: Session, rank: int, lanes: Sequence[TimelineLane], most_ops: int
+) -> array[int]:
     """The last ops of a rank, and those before them that have not ended."""
     ops = session.ranks[rank].ops
     most = max(8, most_ops // max(1, len(lanes)))
@@ -107,7 +109,7 @@ def _microseconds(session: Session, rank: int, own_ns: int, t0: int) -> int:
     return -1 if own_ns == NEVER else max(0, (session.time_ns(rank, own_ns) - t0) // 1000)
 
 
-def _lane(session: Session, verdict: Verdict, lane: Lane) -> dict[str, Any]:
+def _lane(session: Session, verdict: Verdict, lane: TimelineLane) -> dict[str, Any]:
     rank = lane.ranks[0]
     log = session.ranks[rank]
     return {

@@ -11,10 +11,10 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.values import KEYS_OF
 from distdbg.render.where import place_of
 
@@ -28,7 +28,7 @@ _ARRAY: Final = re.compile(r"\w+\[")
 
 def sides_of(session: Session, root: Finding) -> Sides:
     """The ranks of a mismatch by what they called; () where too few are known to compare them."""
-    if root.kind is not Kind.MISMATCH:
+    if root.kind is not FindingKind.MISMATCH:
         return ()
     ranks = sorted({*root.ranks, *root.victims})
     if root.ranks and root.victims:
@@ -46,7 +46,7 @@ def sides_of(session: Session, root: Finding) -> Sides:
 
 
 def parting_values(
-    session: Session, sides: Sides, frame: Frame, said: Collection[str]
+    session: Session, sides: Sides, frame: RecordedFrame, said: Collection[str]
 ) -> list[str]:
     """Of one line that all have come to; `said`: what is told of it already."""
     known = [_common(session, side, frame) for side in sides]
@@ -80,7 +80,7 @@ def _say_keys(name: str, orders: Sequence[str], sides: Sides) -> str:
     return f"{name} has {how} on {say_ranks(sides[0])} than on {say_ranks(sides[1])}"
 
 
-def _common(session: Session, ranks: Iterable[int], frame: Frame) -> dict[str, str]:
+def _common(session: Session, ranks: Iterable[int], frame: RecordedFrame) -> dict[str, str]:
     """What is the same on all of these ranks."""
     each = [session.ranks[rank].left_values.get((frame.file, frame.line), {}) for rank in ranks]
     return {name: text for name, text in each[0].items() if all(o.get(name) == text for o in each)}

@@ -12,7 +12,7 @@ from typing import Final
 
 from distdbg.render.enclosing import (
     Function,
-    Source,
+    ParsedSource,
     bound_at,
     line_text,
     lines_of_attribute,
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _MOST: Final = 2
 
 
-def set_at(source: Source, line: int, variable: str) -> list[str]:
+def set_at(source: ParsedSource, line: int, variable: str) -> list[str]:
     """Of `self.turn`, `config["bucket_kb"]`, `steps` as it is seen at a line; [] where it is not known."""
     if found := _ATTRIBUTE.match(variable):
         name, lines = found[0], lines_of_attribute(source, line, found[1])
@@ -44,7 +44,7 @@ def set_at(source: Source, line: int, variable: str) -> list[str]:
     ]
 
 
-def _of_name(source: Source, line: int, name: str) -> list[int]:
+def _of_name(source: ParsedSource, line: int, name: str) -> list[int]:
     """In the function around the line, before it."""
     path = path_to(source.tree, line)
     scope = next((one for one in reversed(path) if isinstance(one, Function)), source.tree)

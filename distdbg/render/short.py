@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind, Role, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.render.where import fold, waited_text
 from distdbg.render.words import edge_text, evidence_text, fold_facts, ranks_text, safe
@@ -45,7 +45,7 @@ def _blamed(session: Session, root: Finding) -> Iterator[str]:
     """What each rank to blame did: by the edges of a deadlock, the evidence, or where it is."""
     told: set[int] = set()
     facts: list[str] = []
-    if root.kind is Kind.DEADLOCK and root.edges:
+    if root.kind is FindingKind.DEADLOCK and root.edges:
         yield from _unmet(root)
         for edge in root.edges:
             if edge.rank in root.ranks or not set(root.ranks) & root.deadlocked:

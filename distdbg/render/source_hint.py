@@ -14,7 +14,7 @@ from distdbg.diagnose.find.deadlock import MESSAGES
 from distdbg.diagnose.find.missing import ENDED_WITHOUT
 from distdbg.diagnose.find.one_more_call import ONE_MORE
 from distdbg.diagnose.find.parted import NAME_STEPS
-from distdbg.diagnose.finding import Finding, Kind, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.ends import UNKNOWN_SENDER
 from distdbg.render.hints import branches, files, patterns, values, waits
@@ -23,7 +23,12 @@ from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
 
 #: Kinds of ranks that others wait for.
-_WAITED_FOR: Final = (Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL, Kind.STOPPED)
+_WAITED_FOR: Final = (
+    FindingKind.MISSING_RANK,
+    FindingKind.STUCK_RANK,
+    FindingKind.STALL,
+    FindingKind.STOPPED,
+)
 _ASLEEP: Final = re.compile("asleep|for a lock")
 _OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
 #: Hints of who knows the records alone: of ranks that are at other lines; of arrays that differ in size.
@@ -38,11 +43,11 @@ _SIZES: Final = re.compile(
 
 
 def _is_mismatch(root: Finding) -> bool:
-    return root.kind is Kind.MISMATCH
+    return root.kind is FindingKind.MISMATCH
 
 
 def _is_deadlock(root: Finding) -> bool:
-    return root.kind is Kind.DEADLOCK
+    return root.kind is FindingKind.DEADLOCK
 
 
 def _is_plain_mismatch(root: Finding) -> bool:
@@ -64,7 +69,9 @@ def _is_asleep(root: Finding) -> bool:
 
 
 def _is_busy(root: Finding) -> bool:
-    return root.kind in (Kind.MISSING_RANK, Kind.STUCK_RANK) and "busy in " in root.what
+    return (
+        root.kind in (FindingKind.MISSING_RANK, FindingKind.STUCK_RANK) and "busy in " in root.what
+    )
 
 
 HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]] = (
@@ -77,7 +84,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (_is_asleep, patterns.by_file),
     (_is_asleep, waits.by_own_lock),
     (_is_busy, patterns.by_endless_loop),
-    (lambda root: root.kind is Kind.DEAD_RANK and bool(_OF_TIMER.search(root.what)), waits.by_timer),
+    (lambda root: root.kind is FindingKind.DEAD_RANK and bool(_OF_TIMER.search(root.what)), waits.by_timer),
     (lambda root: root.advice.startswith(UNKNOWN_SENDER), waits.by_kill),
     (_is_mismatch, values.by_hash),
     (lambda root: root.advice.startswith(_SAME_GROUPS), values.by_rank_in_order),

@@ -19,12 +19,12 @@ from typing import Final
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import short_site
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.printable import printable, shorten
 from distdbg.record.regular_file import open_regular
 from distdbg.render.enclosing import (
-    Parameter,
-    Source,
+    CallParameter,
+    ParsedSource,
     argument_origin,
     cached,
     enclosing,
@@ -32,7 +32,7 @@ from distdbg.render.enclosing import (
     short_circuited,
 )
 from distdbg.render.loop_exits import loop_exits
-from distdbg.render.notes import Wanted
+from distdbg.render.notes import NoteRequest
 from distdbg.render.swallowed import swallowers
 
 _MOST_NBYTES: Final = 1 << 20
@@ -52,16 +52,16 @@ class SourceLines:
         self._root = os.path.realpath(folder) if folder else ""
         self._newest_ns = newest_ns + _GRAIN_NS
         self._files: dict[str, list[str]] = {}
-        self._parsed: dict[str, Source | None] = {}
+        self._parsed: dict[str, ParsedSource | None] = {}
 
-    def text_of(self, frame: Frame, most: int) -> str:
+    def text_of(self, frame: RecordedFrame, most: int) -> str:
         """In at most so many letters; '' where there is none to be shown."""
         lines = self._lines_of(frame.file)
         if not 0 < frame.line <= len(lines) or most < 4:
             return ""
         return shorten(printable(lines[frame.line - 1].strip()), most)
 
-    def notes_of(self, frames: Stack, at: int, wanted: Wanted) -> list[str]:
+    def notes_of(self, frames: Stack, at: int, wanted: NoteRequest) -> list[str]:
         """Of one frame of a stack: what stands around its line, and where an argument is from."""
         source = self.parsed(frames[at].file) if at < _MOST_NOTED else None
         if source is None:
@@ -77,17 +77,17 @@ class SourceLines:
             notes += swallowers(self.parsed, frames[at].file, line)
         if not wanted.origin:
             return notes
-        origin: str | Parameter | None = None
+        origin: str | CallParameter | None = None
         for inner in range(at + 1):
             known = self.parsed(frames[inner].file)
-            is_passed = inner == 0 or isinstance(origin, Parameter)
+            is_passed = inner == 0 or isinstance(origin, CallParameter)
             if known is None or not is_passed:
                 return notes
-            callee = origin if isinstance(origin, Parameter) else None
+            callee = origin if isinstance(origin, CallParameter) else None
             origin = argument_origin(known, frames[inner].line, wanted.first, callee)
         return [*notes, origin] if isinstance(origin, str) else notes
 
-    def parsed(self, file: str) -> Source | None:
+    def parsed(self, file: str) -> ParsedSource | None:
         """None where it may not be shown, or is no Python."""
         if file not in self._parsed:
             lines = self._lines_of(file)
@@ -127,13 +127,13 @@ def source_of(session: Session, folder: str) -> SourceLines:
 
 def lines_of(
     session: Session, finding: Finding, source: SourceLines, width: int
-) -> Iterator[tuple[Frame, str]]:
+) -> Iterator[tuple[RecordedFrame, str]]:
     """The lines that a finding names and that have a text, each once, in the order of its evidence.
 
     For findings without stacks to be shown. A place that two files could be is none.
     """
     wanted = dict.fromkeys(fact.site for fact in finding.evidence if fact.site)
-    frames: dict[str, set[Frame]] = {site: set() for site in wanted}
+    frames: dict[str, set[RecordedFrame]] = {site: set() for site in wanted}
     for stack in session.stacks if wanted else ():
         for frame in stack:
             known = frames.get(short_site(str(frame)))
@@ -144,7 +144,7 @@ def lines_of(
     yield from islice(((frame, text) for frame, text in lines if text), _MOST_LINES)
 
 
-def with_whole_name(frame: Frame, known: Iterable[Frame]) -> Frame:
+def with_whole_name(frame: RecordedFrame, known: Iterable[RecordedFrame]) -> RecordedFrame:
     """A place that has the last part of its file's name only, with the name that others give that file.
 
     As it is where files of two folders have that name.

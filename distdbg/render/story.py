@@ -8,7 +8,7 @@ from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Activity, Session
-from distdbg.record.entries import Mark, SpanBegin, SpanEnd
+from distdbg.record.entries import MarkEntry, SpanBegin, SpanEnd
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK, waits_for_lock
 from distdbg.record.rank_state import RankState
@@ -30,7 +30,7 @@ _SAID_BY_OPS: Final = frozenset((RankState.RUNNING, RankState.WAITING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StoryStep:
     """One thing that happened; `at_ns` on the session's clock, NEVER when that is not known."""
 
     at_ns: int
@@ -41,20 +41,20 @@ class Step:
     """How many alike came one after the other; the text is that of the last."""
 
 
-def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
+def story_of(session: Session, rank: int, most: int = 6) -> list[StoryStep]:
     """The last steps in the order of time, ops that are alike as one."""
     log = session.ranks.get(rank)
     if log is None:
         return []
     steps = _ops(session, rank, most)
     for note in log.notes[-2 * most :]:
-        word = {Mark: "mark", SpanBegin: "enters", SpanEnd: "leaves"}.get(type(note))
+        word = {MarkEntry: "mark", SpanBegin: "enters", SpanEnd: "leaves"}.get(type(note))
         if word is not None:
             name = getattr(note, "name", None) or "?"
             value = getattr(note, "value", None)
             text = f"{word} {name}" + (f" {value:g}" if value is not None else "")
             at_ns = session.time_ns(rank, note.issued_ns)
-            steps.append(Step(at_ns=at_ns, text=text, site=site_text(note.site)))
+            steps.append(StoryStep(at_ns=at_ns, text=text, site=site_text(note.site)))
     # What a rank does on its way out, after it raised, is no news.
     is_out = log.exit is not None and log.activity is not None
     is_out = is_out and log.activity is not None and log.activity.since_ns >= log.exit_ns
@@ -66,7 +66,7 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
         elif why:
             why = f": {why}"
         text = f"{state_text(log.activity)}{why}"
-        steps.append(Step(at_ns=at_ns, text=text, site=log.activity.site))
+        steps.append(StoryStep(at_ns=at_ns, text=text, site=log.activity.site))
     if log.exit is not None:
         # The words of an abort are those of the verdict.
         is_aborted = log.exit_what.startswith(_ABORTED)
@@ -75,14 +75,14 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
         text = _EXITS[log.exit] + what
         if log.exit is Exit.RETURNED and log.end is not None and log.end.exit_code:
             text = _BY_SYS_EXIT  # nothing was raised that Python prints, and the code is not 0
-        steps.append(Step(at_ns=at_ns, text=text, site=log.exit_where))
+        steps.append(StoryStep(at_ns=at_ns, text=text, site=log.exit_where))
     if log.end is not None:
-        steps.append(Step(at_ns=session.time_ns(rank, log.end.ended_ns), text=log.end.how))
+        steps.append(StoryStep(at_ns=session.time_ns(rank, log.end.ended_ns), text=log.end.how))
     steps.sort(key=lambda step: step.at_ns)
     return [replace(step, rank=rank) for step in steps[-most:]]
 
 
-def ago_text(session: Session, step: Step) -> str:
+def ago_text(session: Session, step: StoryStep) -> str:
     """'3.1 s ago', '3.1 s before', 'at its end'; '' when that is not known.
 
     Of a rank that is gone the zero is its own end, as in the launcher's report.
@@ -97,23 +97,25 @@ def ago_text(session: Session, step: Step) -> str:
     return f"{seconds_text(ago)} ago" if ago >= 10**6 else "at the end"
 
 
-def _ops(session: Session, rank: int, most: int) -> list[Step]:
+def _ops(session: Session, rank: int, most: int) -> list[StoryStep]:
     """From the last backwards; a loop of equal ops is one step."""
     ops = session.ranks[rank].ops
-    steps: list[Step] = []
+    steps: list[StoryStep] = []
     for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MOST_OPS), -1):
         op = OpRef(rank, at)
         same = steps and steps[-1].count and _is_like(session, rank, at, at + 1)
         if same:
             last = steps[-1]
-            steps[-1] = Step(at_ns=last.at_ns, text=last.text, site=last.site, count=last.count + 1)
+            steps[-1] = StoryStep(
+                at_ns=last.at_ns, text=last.text, site=last.site, count=last.count + 1
+            )
             continue
         if len(steps) == most:
             break
         frame = session.site_of(op)
         text = f"{session.name_of(op)} {_outcome(session, op)}"
         at_ns = session.time_ns(rank, ops.issued_ns[at])
-        steps.append(Step(at_ns=at_ns, text=text, site=site_text(frame)))
+        steps.append(StoryStep(at_ns=at_ns, text=text, site=site_text(frame)))
     return steps
 
 

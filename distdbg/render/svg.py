@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from distdbg.render.aggregate import Late, Waits
-from distdbg.render.waitgraph import Node, WaitGraph
+from distdbg.render.aggregate import RankLateness, Waits
+from distdbg.render.waitgraph import AlikeRanks, WaitGraphPicture
 from distdbg.render.words import ranks_text, safe, seconds_text
 
 _BOX: Final = (250, 56)
@@ -27,7 +27,7 @@ def text_of(text: str, most: int = 2000) -> str:
 # ---------------------------------------------------------------------------------- wait-for graph
 
 
-def draw_wait_graph(graph: WaitGraph) -> str:
+def draw_wait_graph(graph: WaitGraphPicture) -> str:
     """Those to blame on the right, on a circle where they wait for each other; '' without nodes."""
     nodes = graph.nodes
     if not any(node.on for node in nodes):
@@ -94,7 +94,7 @@ def _lie_on_each_other(one: tuple[float, float], other: tuple[float, float]) -> 
     return is_near and abs(one[1] - other[1]) < height + 1.5 * _GAP
 
 
-def _is_waited(nodes: Sequence[Node], i: int) -> bool:
+def _is_waited(nodes: Sequence[AlikeRanks], i: int) -> bool:
     return any(i in node.on for node in nodes)
 
 
@@ -133,7 +133,7 @@ def _edge_point(inside: tuple[float, float], towards: tuple[float, float]) -> tu
     return inside[0] + dx * scale, inside[1] + dy * scale
 
 
-def _box(node: Node, place: tuple[float, float]) -> str:
+def _box(node: AlikeRanks, place: tuple[float, float]) -> str:
     width, height = _BOX
     x, y = place[0] - width / 2, place[1] - height / 2
     lines = [ranks_text(node.ranks), node.text or "do not wait here", node.site]
@@ -202,7 +202,7 @@ def draw_heatmap(waits: Waits) -> str:
 # ------------------------------------------------------------------------------------- stragglers
 
 
-def draw_lateness(late: Sequence[Late]) -> str:
+def draw_lateness(late: Sequence[RankLateness]) -> str:
     """The ranks that cost the others most; '' when nobody was late."""
     shown = sorted((one for one in late if one.cost_ns > 0), key=lambda o: -o.cost_ns)[:_MOST_LATE]
     if not shown:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from distdbg.render.enclosing import (
     Function,
-    Source,
+    ParsedSource,
     imported_beside,
     line_text,
     node_line,
@@ -22,7 +22,7 @@ from distdbg.render.enclosing import (
 )
 
 #: Of a file by its path; None where it may not be read, or is no Python.
-Parsed = Callable[[str], Source | None]
+Parsed = Callable[[str], ParsedSource | None]
 
 _MOST: Final = 1
 _SUPPRESS: Final = "suppress"
@@ -32,7 +32,7 @@ _MANAGERS: Final = ("contextmanager", "asynccontextmanager")
 
 class _Place(NamedTuple):
     file: str
-    source: Source
+    source: ParsedSource
 
 
 def swallowers(parsed: Parsed, file: str, line: int) -> list[str]:
@@ -57,7 +57,7 @@ def _is_behind(body: Sequence[ast.stmt], line: int) -> bool:
     return body[0].lineno < line <= node_line(body[-1])
 
 
-def _caught(source: Source, block: ast.Try) -> Iterator[str]:
+def _caught(source: ParsedSource, block: ast.Try) -> Iterator[str]:
     for handler in block.handlers:
         if not any(map(_ends, ast.walk(handler))):
             text = line_text(source, handler.lineno).removesuffix(":")

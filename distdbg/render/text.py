@@ -21,15 +21,15 @@ from rich.table import Table
 from rich.text import Text
 
 from distdbg.diagnose.alike import is_alike
-from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.errors import format_ranks
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.local_time import local_time_text
-from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
+from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.printed import printed_last
 from distdbg.render.source_line import lines_of, source_of
-from distdbg.render.story import Step, ago_text, story_of
+from distdbg.render.story import StoryStep, ago_text, story_of
 from distdbg.render.told_stacks import ToldStack, tell_stacks
 from distdbg.render.verdict_json import lacks_of
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
@@ -43,15 +43,15 @@ from distdbg.render.words import (
 
 _STYLES: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _CELLS: Final = {
-    Cell.DONE: "dim",
-    Cell.IN: "yellow",
-    Cell.NOT_COME: "bold red",
-    Cell.DIFFERS: "bold magenta",
-    Cell.FAILED: "red",
-    Cell.UNKNOWN: "dim italic",
+    GridCell.DONE: "dim",
+    GridCell.IN: "yellow",
+    GridCell.NOT_COME: "bold red",
+    GridCell.DIFFERS: "bold magenta",
+    GridCell.FAILED: "red",
+    GridCell.UNKNOWN: "dim italic",
 }
 #: Of consequences: the first line and the places of the ranks have it.
-_SAID: Final = (Kind.FAILED_OP, Kind.STOPPED)
+_SAID: Final = (FindingKind.FAILED_OP, FindingKind.STOPPED)
 _MOST_FACTS: Final = 6
 _MOST_ROWS: Final = 10
 _MOST_STACKS: Final = 2
@@ -191,7 +191,7 @@ def _where(
     folder: str,
 ) -> Iterator[RenderableType]:
     place = place_of_finding(session, root)
-    if root.kind is Kind.DEADLOCK:
+    if root.kind is FindingKind.DEADLOCK:
         yield from _members(session, root)
     elif place is not None:
         grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
@@ -204,7 +204,7 @@ def _where(
     frames = _ALL if verbose else _MOST_FRAMES
     if told:
         yield _head("Where they are")
-        few = 2 * _MOST_STACKS if root.kind is Kind.DEADLOCK else _MOST_STACKS
+        few = 2 * _MOST_STACKS if root.kind is FindingKind.DEADLOCK else _MOST_STACKS
         waiting = told[len(guilty) :]
         for stacks, enough in ((guilty, 2 * _MOST_STACKS), (waiting, few)):
             most = _ALL if verbose else enough
@@ -240,7 +240,7 @@ def _lines(console: Console, session: Session, root: Finding, folder: str) -> li
     return rows
 
 
-def _near(frame: Frame, folder: str) -> str:
+def _near(frame: RecordedFrame, folder: str) -> str:
     """A file below the reader's folder is named as from there."""
     return str(frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame)
 
@@ -310,7 +310,7 @@ def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
     return Group(*rows)
 
 
-def _story(session: Session, steps: Sequence[Step]) -> RenderableType:
+def _story(session: Session, steps: Sequence[StoryStep]) -> RenderableType:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", no_wrap=True, style="dim")
     table.add_column(overflow="fold")

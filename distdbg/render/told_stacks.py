@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from distdbg.diagnose.finding import Finding, Kind, Role, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Role, Verdict
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.render.left_values import say_left_values
-from distdbg.render.notes import LEFT_OUT, Wanted, wanted_of_cause, wanted_of_others
+from distdbg.render.notes import LEFT_OUT, NoteRequest, wanted_of_cause, wanted_of_others
 from distdbg.render.parting_values import Sides, parting_values, sides_of
 from distdbg.render.set_at import set_at
 from distdbg.render.source_line import SourceLines
 from distdbg.render.stacks import FoldedStack, fold_stacks, other_threads, own_frames
 
 #: Of another thread of a rank that waits for a lock.
-_THREAD: Final = Wanted(origin=False)
+_THREAD: Final = NoteRequest(origin=False)
 #: Of a document for programs; and of which more than the lines is looked at.
 _MOST_STACKS: Final = 4
 _MOST_LETTERS: Final = 160
@@ -33,7 +33,7 @@ _MOST_VALUED: Final = 4
 class ToldFrame:
     """One line of a stack."""
 
-    frame: Frame
+    frame: RecordedFrame
     text: str
     """Its source; '' where there is none to be shown."""
     notes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def tell_stacks(
     cause = fold_stacks(session, root.ranks)
     at_cause = [one.frames for one in cause]
     noted, sides = wanted_of_cause(session, root), sides_of(session, root)
-    told: list[tuple[FoldedStack, Wanted | None]] = [
+    told: list[tuple[FoldedStack, NoteRequest | None]] = [
         (one, LEFT_OUT) for one in _left_out(session, root)
     ]
     told += [(one, noted) for one in cause]
@@ -88,7 +88,7 @@ def tell_stacks(
                     source,
                     letters,
                     is_whole=is_whole,
-                    is_raised=root.kind is Kind.DEAD_RANK and at < count,
+                    is_raised=root.kind is FindingKind.DEAD_RANK and at < count,
                     sides=sides if at == 0 else (),
                 )
             ),
@@ -117,7 +117,7 @@ def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
 def _frames(
     session: Session,
     stack: FoldedStack,
-    wanted: Wanted | None,
+    wanted: NoteRequest | None,
     source: SourceLines,
     letters: int,
     *,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Verdict
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
@@ -18,7 +18,7 @@ _MOST_ALONE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class AlikeRanks:
     """Ranks that are alike."""
 
     ranks: tuple[int, ...]
@@ -32,14 +32,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitGraph:
+class WaitGraphPicture:
     """The nodes, those to blame first; `left_out` more are not there."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[AlikeRanks, ...]
     left_out: int = 0
 
 
-def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraph:
+def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraphPicture:
     """From the edges that findings have, and for other ranks from the op that they are in, or gave up."""
     edges = {edge.rank: edge for edge in reversed(list(_edges(verdict.findings)))}
     absent: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -61,7 +61,7 @@ def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraph:
         edge = edges.get(ranks[0])
         on = {node_of[r] for r in edge.on if r in node_of} if edge else set()
         nodes.append(
-            Node(
+            AlikeRanks(
                 ranks=tuple(ranks),
                 text=edge.text if edge else where_text(session, ranks[0]) * (len(ranks) == 1),
                 site=edge.site if edge else "",
@@ -70,13 +70,13 @@ def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraph:
                 is_any=bool(edge and edge.is_any),
             )
         )
-    return WaitGraph(nodes=tuple(nodes), left_out=len(ordered) - len(kept))
+    return WaitGraphPicture(nodes=tuple(nodes), left_out=len(ordered) - len(kept))
 
 
 def _edges(findings: Iterable[Finding]) -> Iterator[Edge]:
     """Those of the root cause first; a risk is no wait."""
     for finding in findings:
-        if finding.kind is not Kind.ORDER_INVERSION:
+        if finding.kind is not FindingKind.ORDER_INVERSION:
             yield from finding.edges
             yield from _edges(finding.follows)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Flag, Status
 from distdbg.render.words import seconds_text, site_text
 
@@ -18,14 +18,14 @@ _GAVE_UP: Final = frozenset((Status.TIMEOUT, Status.PEER_LOST, Status.NETWORK, S
 
 #: Kinds of findings that are not about one moment: where ranks are now tells nothing of them.
 _TIMELESS: Final = frozenset(
-    (Kind.STRAGGLER, Kind.SLOW_LINK, Kind.SLOW_HOST, Kind.ORDER_INVERSION, Kind.LEAKED_WORK,
-     Kind.LEAKED_GROUP, Kind.BUFFER_RACE, Kind.MESSAGE_RACE, Kind.DIVERGED, Kind.NAN_SOURCE,
-     Kind.SUSPICION, Kind.RECORDING_LOST)
+    (FindingKind.STRAGGLER, FindingKind.SLOW_LINK, FindingKind.SLOW_HOST, FindingKind.ORDER_INVERSION, FindingKind.LEAKED_WORK,
+     FindingKind.LEAKED_GROUP, FindingKind.BUFFER_RACE, FindingKind.MESSAGE_RACE, FindingKind.DIVERGED, FindingKind.NAN_SOURCE,
+     FindingKind.SUSPICION, FindingKind.RECORDING_LOST)
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CurrentOp:
     """The op that tells most about where a rank is."""
 
     op: OpRef
@@ -63,7 +63,7 @@ def groups_of_deadlock(session: Session, root: Finding) -> list[tuple[str, Seque
     return [(session.groups[at].label, session.members(at)) for at in several]
 
 
-def place_of(session: Session, rank: int) -> Place | None:
+def place_of(session: Session, rank: int) -> CurrentOp | None:
     """None for a rank that called nothing, or of which nothing is known."""
     log = session.ranks.get(rank)
     if log is None or not len(log.ops):
@@ -77,11 +77,11 @@ def place_of(session: Session, rank: int) -> Place | None:
         if gave_up(log) is not None:
             verb = "last in" if log.ops.status[at] == Status.ABORTED else "gave up in"
         stack = log.ops.stack[at]
-        return Place(op=OpRef(rank, at), is_in=False, since_ns=since, stack=stack, verb=verb)
+        return CurrentOp(op=OpRef(rank, at), is_in=False, since_ns=since, stack=stack, verb=verb)
     at, since, stack = found
     since = session.time_ns(rank, since)
     stack = stack or log.ops.stack[at]
-    return Place(op=OpRef(rank, at), is_in=True, since_ns=since, stack=stack, verb="in")
+    return CurrentOp(op=OpRef(rank, at), is_in=True, since_ns=since, stack=stack, verb="in")
 
 
 def gave_up(log: RankLog) -> int | None:
@@ -116,7 +116,7 @@ def where_text(session: Session, rank: int) -> str:
     return f"{place.verb} {name}{at}"
 
 
-def first_frame(session: Session, stack: int) -> Frame | None:
+def first_frame(session: Session, stack: int) -> RecordedFrame | None:
     """Where the program called; None where no stack is known."""
     frames = session.stacks[stack]
     return frames[0] if frames else None

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from distdbg.diagnose import headline
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.printable import printable, shorten_middle
 
@@ -35,7 +35,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank {text}" if text.isdecimal() else f"ranks {text}"
 
 
-def site_text(site: Frame | None) -> str:
+def site_text(site: RecordedFrame | None) -> str:
     """'train.py:88 (step)'; '' for None."""
     return (
         ""
@@ -110,5 +110,8 @@ def tag_text(root: Finding) -> str:
     if root.severity is not Severity.ERROR:
         return f"{root.severity}: {root.kind}"
     word = headline.of_kind(root.kind.value, root.what)
-    is_plain = word != headline.FAILED or root.kind in (Kind.FAILED_OP, Kind.DEAD_RANK)
+    is_plain = word != headline.FAILED or root.kind in (
+        FindingKind.FAILED_OP,
+        FindingKind.DEAD_RANK,
+    )
     return word if is_plain else f"{word}: {root.kind}"

@@ -21,14 +21,14 @@ _UNTIL: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key, in PEM."""
 
     certificate: bytes
     key: bytes
 
 
-def derive_pair(token: bytes) -> Pair:
+def derive_pair(token: bytes) -> KeyPair:
     """ConfigError where the package that makes certificates is not installed."""
     try:
         from cryptography import x509
@@ -52,7 +52,7 @@ def derive_pair(token: bytes) -> Pair:
         .add_extension(identifier, critical=False)
         .sign(key, None)
     )
-    return Pair(
+    return KeyPair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(
             serialization.Encoding.PEM,

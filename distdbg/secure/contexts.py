@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from distdbg.errors import ConfigError
 from distdbg.secure.certificate import derive_pair
-from distdbg.secure.settings import Files, Settings
+from distdbg.secure.settings import Files, TlsSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Contexts:
+class TlsContexts:
     """For connections between processes of a run, and for what others read over HTTPS."""
 
     server: ssl.SSLContext
@@ -22,13 +22,13 @@ class Contexts:
     """A server whose clients need no certificate."""
 
 
-def make_contexts(settings: Settings, token: bytes) -> Contexts:
+def make_contexts(settings: TlsSettings, token: bytes) -> TlsContexts:
     """ConfigError for certificates that cannot be made or loaded."""
     # The user's files may be replaced while a process runs; what is derived does not change.
     return _from_files(settings.files) if settings.files else _derived(token)
 
 
-def certificate_pem(settings: Settings, token: bytes) -> str:
+def certificate_pem(settings: TlsSettings, token: bytes) -> str:
     """What a client of /metrics has to trust, in PEM."""
     if settings.files is None:
         return derive_pair(token).certificate.decode()
@@ -38,7 +38,7 @@ def certificate_pem(settings: Settings, token: bytes) -> str:
         raise ConfigError(f"DISTDBG_TLS_CA={settings.files.ca} cannot be read: {error}") from error
 
 
-def _from_files(files: Files) -> Contexts:
+def _from_files(files: Files) -> TlsContexts:
     for variable, path in (
         ("DISTDBG_TLS_CERT", files.certificate),
         ("DISTDBG_TLS_KEY", files.key),
@@ -50,7 +50,7 @@ def _from_files(files: Files) -> Contexts:
 
 
 @lru_cache(maxsize=4)
-def _derived(token: bytes) -> Contexts:
+def _derived(token: bytes) -> TlsContexts:
     pair = derive_pair(token)
     # Python's ssl loads private keys from files only: this one has no name, and is never on a disk.
     file = os.memfd_create("distdbg-tls", os.MFD_CLOEXEC)
@@ -62,7 +62,7 @@ def _derived(token: bytes) -> Contexts:
         os.close(file)
 
 
-def _make(certificate: str, key: str, ca: str) -> Contexts:
+def _make(certificate: str, key: str, ca: str) -> TlsContexts:
     try:
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -82,7 +82,7 @@ def _make(certificate: str, key: str, ca: str) -> Contexts:
             details=[f"DISTDBG_TLS_CERT={certificate}", f"DISTDBG_TLS_KEY={key}"],
             hint="they are files in PEM, and the key is that of the certificate",
         ) from error
-    return Contexts(server, client, web)
+    return TlsContexts(server, client, web)
 
 
 def _no_password() -> str:

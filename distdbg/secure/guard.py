@@ -10,7 +10,7 @@ from distdbg.secure.settings import is_on, read_settings
 
 if TYPE_CHECKING:
     from distdbg.native import TcpRelay, TcpRelayed
-    from distdbg.secure.relay import Relay, Source
+    from distdbg.secure.relay import ConnectionSource, Relay
 
 #: How long a server waits for the first byte of a client before it says, in clear, that it speaks TLS.
 SILENCE_S: Final = 3.0
@@ -23,7 +23,7 @@ NATIVE_NOTICE: Final = b"distdbgT".ljust(48, b"\0")
 class Guard:
     """Encrypts the connections of one server or one client. To be closed by `close` or `release`."""
 
-    def __init__(self, source: Source, relay: Relay) -> None:
+    def __init__(self, source: ConnectionSource, relay: Relay) -> None:
         self._source = source
         self._relay = relay
         self._pid = os.getpid()
@@ -83,9 +83,9 @@ def open_guard(
         return None
     from distdbg.native import TcpRelay
     from distdbg.secure.contexts import make_contexts
-    from distdbg.secure.relay import Source, add_source
+    from distdbg.secure.relay import ConnectionSource, add_source
 
     settings = read_settings()
     assert settings is not None  # it is on
-    source = Source(TcpRelay(), make_contexts(settings, token), notice, silence_s, is_web)
+    source = ConnectionSource(TcpRelay(), make_contexts(settings, token), notice, silence_s, is_web)
     return Guard(source, add_source(source))

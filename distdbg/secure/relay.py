@@ -18,7 +18,7 @@ from typing import Final
 
 from distdbg.native import TcpRelay
 from distdbg.secure.channel import Channel, Scratch
-from distdbg.secure.contexts import Contexts
+from distdbg.secure.contexts import TlsContexts
 
 _log = logging.getLogger("distdbg.secure")
 
@@ -28,11 +28,11 @@ _MOST_EVENTS: Final = 64
 
 
 @dataclass(eq=False, slots=True)
-class Source:
+class ConnectionSource:
     """Where connections come from: one server, or one client."""
 
     native: TcpRelay
-    contexts: Contexts
+    contexts: TlsContexts
     notice: bytes
     silence_s: float
     is_web: bool = False
@@ -48,21 +48,21 @@ class Source:
 class Relay:
     """The thread and its connections."""
 
-    def __init__(self, first: Source) -> None:
+    def __init__(self, first: ConnectionSource) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sources = {first}
         self._added = [first]
-        self._cut: list[Source] = []
+        self._cut: list[ConnectionSource] = []
         self._is_ending = False
         self.is_over = False
         self._epoll.register(self._bell, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="distdbg-tls", daemon=True)
         self._thread.start()
 
-    def add(self, source: Source) -> bool:
+    def add(self, source: ConnectionSource) -> bool:
         """False: this thread is about to end; take another."""
         with self._lock:
             if self.is_over or self._is_ending:
@@ -72,7 +72,7 @@ class Relay:
         self._ring()
         return True
 
-    def remove(self, source: Source, *, flushes: bool) -> None:
+    def remove(self, source: ConnectionSource, *, flushes: bool) -> None:
         """No more connections of it. `flushes`: nobody uses those that it has; what was sent leaves first."""
         source.native.close()
         with self._lock:
@@ -165,22 +165,22 @@ class _Loop:
         self._epoll = epoll
         self._lock = lock
         self._scratch = Scratch()
-        self._source_at: dict[int, Source] = {}
-        self._channel_at: dict[int, tuple[Channel, Source]] = {}
+        self._source_at: dict[int, ConnectionSource] = {}
+        self._channel_at: dict[int, tuple[Channel, ConnectionSource]] = {}
         self._watched: dict[int, int] = {}
         self._timed: set[Channel] = set()
         self._has_complained = False
 
-    def watch(self, source: Source) -> None:
+    def watch(self, source: ConnectionSource) -> None:
         self._source_at[source.native.fd] = source
         self._epoll.register(source.native.fd, select.EPOLLIN)
 
-    def unwatch(self, source: Source) -> None:
+    def unwatch(self, source: ConnectionSource) -> None:
         if self._source_at.pop(source.native.fd, None) is not None:
             self._epoll.unregister(source.native.fd)
         source.native.release()
 
-    def cut(self, source: Source) -> None:
+    def cut(self, source: ConnectionSource) -> None:
         for channel in tuple(source.channels):
             self._forget(channel, source)
 
@@ -233,20 +233,20 @@ class _Loop:
             self._has_complained = True
             _log.warning("an encrypted connection is cut", exc_info=error)
 
-    def _take(self, source: Source) -> None:
+    def _take(self, source: ConnectionSource) -> None:
         while (channel := self._begin_next(source)) is not None:
             for fd in (channel.inside, channel.network):
                 self._channel_at[fd] = (channel, source)
             self._update(channel, source)
 
-    def _begin_next(self, source: Source) -> Channel | None:
+    def _begin_next(self, source: ConnectionSource) -> Channel | None:
         while True:
             try:
                 return self._begin(source)
             except Exception as error:  # noqa: BLE001  # as above: out of memory, or of descriptors
                 self._complain(error)
 
-    def _begin(self, source: Source) -> Channel | None:
+    def _begin(self, source: ConnectionSource) -> Channel | None:
         """Nobody sees a connection that is neither waiting nor carried."""
         contexts = source.contexts
         with self._lock:
@@ -270,7 +270,7 @@ class _Loop:
             source.channels.add(channel)
             return channel
 
-    def _update(self, channel: Channel, source: Source) -> None:
+    def _update(self, channel: Channel, source: ConnectionSource) -> None:
         if channel.is_done:
             self._forget(channel, source)
             return
@@ -292,7 +292,7 @@ class _Loop:
                 self._epoll.modify(fd, wanted)
             self._watched[fd] = wanted
 
-    def _forget(self, channel: Channel, source: Source) -> None:
+    def _forget(self, channel: Channel, source: ConnectionSource) -> None:
         for fd in (channel.inside, channel.network):
             self._channel_at.pop(fd, None)
             if self._watched.pop(fd, None) is not None:
@@ -307,7 +307,7 @@ _relay: Relay | None = None
 _lock = threading.Lock()
 
 
-def add_source(source: Source) -> Relay:
+def add_source(source: ConnectionSource) -> Relay:
     """The relay that carries it from now on."""
     global _relay
     with _lock:

@@ -22,7 +22,7 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TlsSettings:
     """Of a process that uses TLS."""
 
     files: Files | None = None
@@ -34,14 +34,14 @@ def is_on(environ: Mapping[str, str] = os.environ) -> bool:
     return bool(read_setting("DISTDBG_TLS", environ))
 
 
-def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
+def read_settings(environ: Mapping[str, str] = os.environ) -> TlsSettings | None:
     """None: no TLS. ConfigError for a half of the user's files."""
     if not is_on(environ):
         return None
     names = ("DISTDBG_TLS_CERT", "DISTDBG_TLS_KEY", "DISTDBG_TLS_CA")
     given = [read_setting(name, environ) for name in names]
     if not any(given):
-        return Settings()
+        return TlsSettings()
     missing = [name for name, value in zip(names, given, strict=True) if not value]
     if missing:
         raise ConfigError(
@@ -49,4 +49,4 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings | None:
             hint="unset all three to use the certificate that is derived from the run's token",
         )
     certificate, key, ca = (Path(str(value)) for value in given)
-    return Settings(Files(certificate, key, ca))
+    return TlsSettings(Files(certificate, key, ca))

@@ -106,9 +106,9 @@ def _job(is_new: bool = True) -> Any:
         return None
     if state["job"] is None and is_new:
         try:
-            from distdbg.torch_bridge.job import Job
+            from distdbg.torch_bridge.job import TorchJob
 
-            state["job"] = Job()
+            state["job"] = TorchJob()
         except Exception as error:  # noqa: BLE001 - as in guarded
             switch_off(f"{type(error).__name__}: {error}".splitlines()[0])
     return state["job"]

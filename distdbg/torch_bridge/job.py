@@ -18,13 +18,13 @@ from distdbg.errors import JobAborted, MismatchError, PeerLost, RendezvousError
 from distdbg.runtime.groups.levels import level_of
 from distdbg.torch_bridge.call_sites import skip_torch
 from distdbg.torch_bridge.guarded import guarded, switch_off
-from distdbg.torch_bridge.tap.engine import Theirs
-from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
+from distdbg.torch_bridge.tap.engine import TorchGroupEngine
+from distdbg.torch_bridge.tap.groups import TappedGroup, TappedGroups
 from distdbg.torch_bridge.tap.install import Tap
 from distdbg.torch_bridge.tap.sockets import new_since, open_sockets
 from distdbg.torch_bridge.tap.supported import check_torch
 from distdbg.torch_bridge.training import patch as patch_training
-from distdbg.torch_bridge.world import Watching
+from distdbg.torch_bridge.world import WatchingWorld
 
 #: Backends that have nobody at the other end, or no store in which ranks could meet.
 _NOT_WATCHED = ("fake", "mpi", "undefined")
@@ -32,7 +32,7 @@ _NOT_WATCHED = ("fake", "mpi", "undefined")
 _VERDICTS = (MismatchError, PeerLost, RendezvousError, JobAborted)
 
 
-class Job:
+class TorchJob:
     """All that we know of it; made with torch's first group."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Job:
         self._c10d = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = TappedGroups()
         self._groups.on_told_to_stop = switch_off
-        self._watching: Watching | None = None
+        self._watching: WatchingWorld | None = None
         self._tap = Tap(torch, self._groups)
         self._sockets: dict[int, int] = {}
         self._signature: inspect.Signature | None = None
@@ -97,11 +97,11 @@ class Job:
         name = str(given["backend"]).lower()
         if any(word in name for word in _NOT_WATCHED):
             return
-        theirs = Theirs(group, new_since(self._sockets))
+        theirs = TorchGroupEngine(group, new_since(self._sockets))
         ranks = list(given["global_ranks_in_group"])
         timeout = given.get("timeout") or self._c10d.default_pg_timeout
         if not ranks:
-            self._watching = Watching.begin(
+            self._watching = WatchingWorld.begin(
                 theirs, store, backend=name, timeout_s=timeout.total_seconds()
             )
             made_beside = self._watching.group if self._watching is not None else None
@@ -156,7 +156,7 @@ class Job:
             self._watching.tell_off(why)
         self._groups.stop(why)
 
-    def tapped(self) -> list[Tapped]:
+    def tapped(self) -> list[TappedGroup]:
         """The groups that are watched."""
         return self._groups.all()
 

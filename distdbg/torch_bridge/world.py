@@ -21,14 +21,14 @@ from distdbg.runtime.groups.creation import create_group
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.groups.group_join import meet, part
 from distdbg.runtime.groups.membership import Creation
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 from distdbg.runtime.process.destroy import destroy_process_group
 from distdbg.runtime.process.init import init_process_group
 from distdbg.runtime.process.world import World, current, set_watching, use
 from distdbg.runtime.recorder.recorded_waits import aside
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.torch_bridge.store import TorchStore
-from distdbg.torch_bridge.tap.engine import Theirs, TorchEngine
+from distdbg.torch_bridge.tap.engine import TorchEngine, TorchGroupEngine
 
 #: How long ranks wait for one another to say that they are watched. They come out of torch's own meeting.
 _PATIENCE_S = 60.0
@@ -42,7 +42,7 @@ _LINGER_S = 5.0
 _UNWATCHED = "unwatched"
 
 
-class Watching:
+class WatchingWorld:
     """The World of one torch job in this process."""
 
     def __init__(self, world: World) -> None:
@@ -63,8 +63,8 @@ class Watching:
 
     @classmethod
     def begin(
-        cls, theirs: Theirs, store: Any, *, backend: str, timeout_s: float
-    ) -> Watching | None:
+        cls, theirs: TorchGroupEngine, store: Any, *, backend: str, timeout_s: float
+    ) -> WatchingWorld | None:
         """Meet the other ranks and start to watch; None where not all ranks want that."""
         beside = PrefixStore("distdbg", TorchStore(_own_handle(store)))
         rank, size = theirs.group.rank(), theirs.group.size()
@@ -96,7 +96,7 @@ class Watching:
         everybody, me = list(default.ranks), default.ranks[default.rank()]
         creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.told)
         creation.off = world.membership.store
-        lives = Lives(name, everybody, default.members)
+        lives = NewGroupMembers(name, everybody, default.members)
         store = PrefixStore(f"{name}/", root)
         self._compared.add(name)
         self._member_count += len(ranks)
@@ -108,7 +108,13 @@ class Watching:
         part(store, len(everybody))
 
     def add(
-        self, theirs: Theirs, ranks: list[int], *, backend: str, desc: str, timeout_s: float
+        self,
+        theirs: TorchGroupEngine,
+        ranks: list[int],
+        *,
+        backend: str,
+        desc: str,
+        timeout_s: float,
     ) -> ProcessGroup:
         """Make what is beside a further group; all of its members do."""
         world, default = self._world, self.group
@@ -222,5 +228,5 @@ def _config(backend: str) -> Any:
     return BackendConfig(Backend(_registered(backend)))
 
 
-def _make(options: Any, theirs: Theirs) -> TorchEngine:
+def _make(options: Any, theirs: TorchGroupEngine) -> TorchEngine:
     return TorchEngine(theirs, current().control)

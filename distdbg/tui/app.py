@@ -36,12 +36,12 @@ from distdbg.tui.commands import CommandError, Commands
 from distdbg.tui.frame import FrameApp
 from distdbg.tui.head import ranks_text as ranks_text
 from distdbg.tui.help import HelpPage
-from distdbg.tui.keys import Key, keys_of
+from distdbg.tui.keys import KeyHint, keys_of
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
 from distdbg.tui.page_keys import page_keys
-from distdbg.tui.parts import NOBODY, Parts, parts_of
+from distdbg.tui.parts import NOBODY, RankRoles, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
 from distdbg.tui.sorting import sort_next, table_of
@@ -123,7 +123,7 @@ class TopApp(FrameApp):
         self._usual = {key.action: key for key in keys_of(self.BINDINGS)}
         self._drawn: Snapshot | None = None
         self._drawn_at = 0.0
-        self._parts: tuple[object, bool, Parts] = (None, False, NOBODY)
+        self._parts: tuple[object, bool, RankRoles] = (None, False, NOBODY)
         theme = theme or theme_of(os.environ if environ is None else environ)
         if theme is not None:
             self.theme = theme
@@ -155,7 +155,7 @@ class TopApp(FrameApp):
         return self.clock()
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> RankRoles:
         """Which ranks are the cause, and which its victims."""
         snapshot = self.snapshot
         key = (snapshot.verdict, bool(snapshot.lines))
@@ -213,7 +213,7 @@ class TopApp(FrameApp):
             marks.append("read only")
         return marks
 
-    def _hints(self) -> list[Key]:
+    def _hints(self) -> list[KeyHint]:
         """What can be done here, the most important first."""
         if not self.trail:
             return []

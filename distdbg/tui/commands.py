@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.theme import Theme
 
 from distdbg.tui.cells import one_line
-from distdbg.tui.replayed import Replayed
+from distdbg.tui.replayed import TimedFeed
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.sorting import sort_by, table_of
 from distdbg.tui.view import Dashboard
@@ -192,7 +192,7 @@ def _positive(text: str) -> float:
 
 
 def _diagnose(app: CommandedApp) -> None:
-    if not isinstance(app.feed, Replayed):
+    if not isinstance(app.feed, TimedFeed):
         raise CommandError("a live job is diagnosed all the time")
     app.feed.ask()
     app.say("diagnosing ...")

@@ -25,7 +25,7 @@ from textual.widgets import Static
 from distdbg.errors import InternalError
 from distdbg.tui.cells import one_line
 from distdbg.tui.line import Line
-from distdbg.tui.pace import Pace, Paced
+from distdbg.tui.pace import PacedScreen, RedrawPace
 from distdbg.tui.question import Question
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.trouble import TroubleLog, TroublePage
@@ -62,7 +62,7 @@ class FrameApp(App[None]):
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         super().__init__()
-        self.pace = Pace()
+        self.pace = RedrawPace()
         self.troubles = TroubleLog()
         self.trail: list[Page] = []
         """What the breadcrumbs show: a view, and the details that were opened from there."""
@@ -78,7 +78,7 @@ class FrameApp(App[None]):
             self._filters[-1] = NoColor()
 
     def get_default_screen(self) -> Screen[Any]:
-        return Paced(id="_default")
+        return PacedScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)

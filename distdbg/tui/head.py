@@ -16,9 +16,9 @@ from textual.style import Style
 from distdbg.errors import format_ranks
 from distdbg.tui.cells import Tone, age, one_line
 from distdbg.tui.headline import headline
-from distdbg.tui.keys import Key, fit
-from distdbg.tui.parts import NOBODY, Parts
-from distdbg.view.snapshot import Link, Snapshot
+from distdbg.tui.keys import KeyHint, fit
+from distdbg.tui.parts import NOBODY, RankRoles
+from distdbg.view.snapshot import FeedLink, Snapshot
 
 #: What the theme calls the colour of a tone.
 STYLES: Final = {
@@ -32,11 +32,11 @@ STYLES: Final = {
     Tone.TITLE: "bold",
 }
 _LINKS: Final = {
-    Link.JOINING: Tone.WARN,
-    Link.LIVE: Tone.GOOD,
-    Link.LOST: Tone.FAULT,
-    Link.OVER: Tone.TITLE,
-    Link.REPLAY: Tone.ACCENT,
+    FeedLink.JOINING: Tone.WARN,
+    FeedLink.LIVE: Tone.GOOD,
+    FeedLink.LOST: Tone.FAULT,
+    FeedLink.OVER: Tone.TITLE,
+    FeedLink.REPLAY: Tone.ACCENT,
 }
 #: The worst first.
 _ORDER: Final = (
@@ -73,12 +73,12 @@ def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
 def link_text(snapshot: Snapshot, now: float) -> str:
     """'live', 'lost for 12 s: the agent of n14 does not answer'."""
     text = str(snapshot.link)
-    if snapshot.link is Link.LOST and snapshot.at and now > snapshot.at:
+    if snapshot.link is FeedLink.LOST and snapshot.at and now > snapshot.at:
         text += f" for {age(now - snapshot.at)}"
     return text + (f": {snapshot.link_why}" if snapshot.link_why else "")
 
 
-def state_text(snapshot: Snapshot, now: float, parts: Parts = NOBODY) -> Content:
+def state_text(snapshot: Snapshot, now: float, parts: RankRoles = NOBODY) -> Content:
     """How many ranks are in which state, the worst first, and what is wrong."""
     counts = Counter((row.state, parts.tone(row)) for row in snapshot.ranks.values())
     text = Content("")
@@ -96,13 +96,13 @@ def state_text(snapshot: Snapshot, now: float, parts: Parts = NOBODY) -> Content
     elif lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         text += Content.styled(one_line(f"host {lost[0]}{more} does not answer"), "$text-warning")
-    elif not snapshot.ranks and snapshot.link is Link.JOINING:
+    elif not snapshot.ranks and snapshot.link is FeedLink.JOINING:
         text += Content.styled("waiting for the first answer", "$text-muted")
     return text
 
 
 def place_text(
-    crumbs: Sequence[str], marks: Sequence[str], keys: Sequence[Key], width: int
+    crumbs: Sequence[str], marks: Sequence[str], keys: Sequence[KeyHint], width: int
 ) -> Content:
     """Where one is, what is left out, and at the right the keys of this page."""
     left = Content("")
@@ -124,7 +124,7 @@ def place_text(
 
 
 def foot_text(
-    views: Sequence[tuple[str, str]], shown: str, keys: Sequence[Key], width: int
+    views: Sequence[tuple[str, str]], shown: str, keys: Sequence[KeyHint], width: int
 ) -> Content:
     """The views, with their keys marked, and the keys that are good everywhere."""
     long = sum(len(_tab_text(key, title)) + 1 for key, title in views) - 1

@@ -12,7 +12,7 @@ from typing import Final
 from distdbg.record.rank_state import RankState
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Tone, age, one_line
-from distdbg.tui.parts import Parts
+from distdbg.tui.parts import RankRoles
 from distdbg.tui.verdict import Document, finding_at, root_path, words
 from distdbg.view.snapshot import RankRow, Snapshot
 
@@ -21,7 +21,7 @@ _WAITED_FOR: Final = ("stall", "stuck rank")
 _TONES: Final = {"error": Tone.FAULT, "warning": Tone.WARN, "note": Tone.VICTIM}
 
 
-def headline(snapshot: Snapshot, parts: Parts, now: float) -> tuple[str, Tone]:
+def headline(snapshot: Snapshot, parts: RankRoles, now: float) -> tuple[str, Tone]:
     """The words, and how bad it is; '' while nothing is wrong."""
     if not snapshot.lines:
         return "", Tone.PLAIN
@@ -32,7 +32,7 @@ def headline(snapshot: Snapshot, parts: Parts, now: float) -> tuple[str, Tone]:
     return text or one_line(snapshot.lines[0]), tone
 
 
-def _waiting(snapshot: Snapshot, parts: Parts, root: Document, now: float) -> str:
+def _waiting(snapshot: Snapshot, parts: RankRoles, root: Document, now: float) -> str:
     """'rank 2 is asleep at slp.py:6 (load); ranks 0-1,3 have waited 12 s for it'; '' if no row says so."""
     causes = [row for rank in sorted(parts.causes) if (row := snapshot.ranks.get(rank)) is not None]
     waiting = [

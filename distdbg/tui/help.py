@@ -12,7 +12,7 @@ from distdbg.tui.commands import Commands
 from distdbg.tui.keys import keys_of
 from distdbg.tui.line import Line
 from distdbg.tui.page_keys import KeyedApp, is_there, page_keys
-from distdbg.tui.table import Column, RowTable
+from distdbg.tui.table import RowTable, TableColumn
 from distdbg.tui.view import TablePage
 
 
@@ -26,9 +26,9 @@ class DocumentedApp(KeyedApp, Protocol):
 class HelpPage(TablePage):
     """A row per key and command; those of the page that was looked at come first."""
 
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="key", width=16),
-        Column(title="what it does", width=40, grows=True),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="key", width=16),
+        TableColumn(title="what it does", width=40, grows=True),
     )
 
     @property

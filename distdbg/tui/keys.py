@@ -44,7 +44,7 @@ _MOST_WORD: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyHint:
     """One key, or several that do the same."""
 
     name: str
@@ -79,7 +79,7 @@ def _one_name(key: str) -> str:
     return _NAMES.get(key, key)
 
 
-def keys_of(bindings: Iterable[BindingType]) -> list[Key]:
+def keys_of(bindings: Iterable[BindingType]) -> list[KeyHint]:
     """All of them, in their order; a binding may be a tuple."""
     keys = []
     for binding in bindings:
@@ -91,7 +91,7 @@ def keys_of(bindings: Iterable[BindingType]) -> list[Key]:
             word = about = binding[2] if len(binding) == 3 else ""
         if len(word) > _MOST_WORD or not word:
             word = action.partition("(")[0].replace("_", " ")
-        keys.append(Key(key_name(key), word, about or word, action, key.split(",")[0].strip()))
+        keys.append(KeyHint(key_name(key), word, about or word, action, key.split(",")[0].strip()))
     return keys
 
 

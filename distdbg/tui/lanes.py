@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from distdbg.view.snapshot import Bar
 
 
-class Family(IntEnum):
+class ColourFamily(IntEnum):
     """Kinds that have one colour."""
 
     OTHER = 1
@@ -33,18 +33,18 @@ class Family(IntEnum):
 
 #: In the order of the legend; what is not here is `OTHER`.
 KINDS: Final = {
-    "all_reduce": Family.REDUCE,
-    "reduce": Family.REDUCE,
-    "all_gather": Family.GATHER,
-    "gather": Family.GATHER,
-    "reduce_scatter": Family.SCATTER,
-    "scatter": Family.SCATTER,
-    "all_to_all": Family.EXCHANGE,
-    "broadcast": Family.SPREAD,
-    "send": Family.MESSAGE,
-    "recv": Family.MESSAGE,
-    "barrier": Family.MEETING,
-    "monitored_barrier": Family.MEETING,
+    "all_reduce": ColourFamily.REDUCE,
+    "reduce": ColourFamily.REDUCE,
+    "all_gather": ColourFamily.GATHER,
+    "gather": ColourFamily.GATHER,
+    "reduce_scatter": ColourFamily.SCATTER,
+    "scatter": ColourFamily.SCATTER,
+    "all_to_all": ColourFamily.EXCHANGE,
+    "broadcast": ColourFamily.SPREAD,
+    "send": ColourFamily.MESSAGE,
+    "recv": ColourFamily.MESSAGE,
+    "barrier": ColourFamily.MEETING,
+    "monitored_barrier": ColourFamily.MEETING,
 }
 
 #: What the half of a letter shows; above it, shifted, the family.
@@ -62,12 +62,12 @@ _LETTERS: Final = {
     (MOVES, BLANK): "▌", (MOVES, WAITS): "▌", (MOVES, SPARSE): "▙", (MOVES, MOVES): "█",
 }  # fmt: skip
 _FAMILIES: Final = {kind: family << _BITS for kind, family in KINDS.items()}
-_OTHER: Final = Family.OTHER << _BITS
+_OTHER: Final = ColourFamily.OTHER << _BITS
 #: Shorter names would tell nothing.
 _LEAST_NAME: Final = 8
 
 
-class Run(NamedTuple):
+class StyledRun(NamedTuple):
     """Letters of one style."""
 
     text: str
@@ -107,7 +107,7 @@ class Window:
 
 def family_of(kind: str) -> int:
     """By the kind of an op; what other backends call theirs is `OTHER`."""
-    return KINDS.get(kind, Family.OTHER)
+    return KINDS.get(kind, ColourFamily.OTHER)
 
 
 def parts_of(bar: Bar, now: float) -> tuple[float, float, float]:
@@ -119,7 +119,7 @@ def parts_of(bar: Bar, now: float) -> tuple[float, float, float]:
     return bar.issued, end if has_waited else bar.issued, end
 
 
-def paint(bars: Iterable[Bar], window: Window, now: float, chosen: int = 0) -> list[Run]:
+def paint(bars: Iterable[Bar], window: Window, now: float, chosen: int = 0) -> list[StyledRun]:
     """The letters of one rank. `chosen`: the number of the op that is to be seen among them."""
     halves = bytearray(2 * window.width)
     count, begin, scale = len(halves), window.begin, 1 / window.per_half
@@ -204,7 +204,7 @@ def _runs(
     names: Sequence[tuple[int, str, int, bool]],
     marks: dict[int, str],
     chosen: tuple[int, int] | None,
-) -> list[Run]:
+) -> list[StyledRun]:
     """Equal neighbours as one run."""
     width = len(halves) // 2
     letters = [""] * width
@@ -227,11 +227,11 @@ def _runs(
     if chosen is not None:
         for at in range(chosen[0], chosen[1] + 1):
             styles[at] = (*styles[at][:2], "chosen")
-    runs: list[Run] = []
+    runs: list[StyledRun] = []
     begin = 0
     for at in range(1, width + 1):
         if at == width or styles[at] != styles[begin]:
-            runs.append(Run("".join(letters[begin:at]), *styles[begin]))
+            runs.append(StyledRun("".join(letters[begin:at]), *styles[begin]))
             begin = at
     return runs
 

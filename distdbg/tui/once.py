@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import UsageError
 from distdbg.tui.picture import plain_picture
-from distdbg.tui.replayed import Replayed
-from distdbg.view.snapshot import Link, Snapshot
+from distdbg.tui.replayed import TimedFeed
+from distdbg.view.snapshot import FeedLink, Snapshot
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -39,7 +39,7 @@ _MOST: Final = (1000, 500)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ScreenFrame:
     """What was on the screen."""
 
     text: str
@@ -71,9 +71,9 @@ def draw_once(
     picture: bool = False,
     joins_s: float = JOINS_S,
     settles_s: float = SETTLES_S,
-) -> Frame:
+) -> ScreenFrame:
     """Run the app without a screen until it shows something; never longer than a few seconds."""
-    frames: list[Frame] = []
+    frames: list[ScreenFrame] = []
 
     async def script(pilot: Pilot[object]) -> None:
         try:
@@ -98,7 +98,7 @@ def draw_once(
 
 def is_joined(snapshot: Snapshot) -> bool:
     """Whether there is anything to show, or never will be."""
-    return snapshot.link is not Link.JOINING
+    return snapshot.link is not FeedLink.JOINING
 
 
 class _Settled:
@@ -116,7 +116,7 @@ class _Settled:
         if snapshot is not self._last:
             self._last = snapshot
             self._changes += 1
-        if isinstance(feed, Replayed):
+        if isinstance(feed, TimedFeed):
             return feed.is_settled
         return self._changes >= 2 or not self._topics
 
@@ -127,7 +127,7 @@ async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-def _frame(app: TopApp, *, picture: bool) -> Frame:
+def _frame(app: TopApp, *, picture: bool) -> ScreenFrame:
     """As `App.export_screenshot` does it; textual has no public name for the lines of a screen."""
     from rich.color import ColorSystem
 
@@ -144,4 +144,4 @@ def _frame(app: TopApp, *, picture: bool) -> Frame:
     svg = ""
     if picture:
         svg = plain_picture(app.export_screenshot(title=f"distdbg top {app.feed.title}"))
-    return Frame(plain, coloured, svg)
+    return ScreenFrame(plain, coloured, svg)

@@ -17,7 +17,7 @@ from textual.screen import Screen
 MOST_PER_S: Final = 10
 
 
-class Pace:
+class RedrawPace:
     """When something may be drawn."""
 
     def __init__(
@@ -42,14 +42,14 @@ class Pace:
 class PacedApp(Protocol):
     """The app of such a screen (frame.py)."""
 
-    pace: Pace
+    pace: RedrawPace
 
     def page_failed(self, error: BaseException) -> None:
         """Put a page that says so in the place of the one that is looked at."""
         ...
 
 
-class Paced(Screen[Any]):
+class PacedScreen(Screen[Any]):
     """A screen that draws at the pace of its app, and that survives what cannot be drawn."""
 
     def _on_timer_update(self) -> None:
@@ -72,5 +72,5 @@ class Paced(Screen[Any]):
             self.check_idle()
 
 
-class PacedPalette(CommandPalette, Paced):
+class PacedPalette(CommandPalette, PacedScreen):
     """textual's palette."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
-from distdbg.tui.keys import Key, keys_of
+from distdbg.tui.keys import KeyHint, keys_of
 from distdbg.tui.sheet import Sheet
 from distdbg.tui.table import RowTable
 from distdbg.tui.view import Dashboard, Page
@@ -22,13 +22,13 @@ class KeyedApp(Dashboard, Protocol):
         ...
 
 
-def is_there(app: KeyedApp, key: Key) -> bool:
+def is_there(app: KeyedApp, key: KeyHint) -> bool:
     """Whether the help has this key of the app: what changes the job is not for who only reads."""
     name = key.action.partition("(")[0]
     return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)
 
 
-def page_keys(page: Page) -> list[Key]:
+def page_keys(page: Page) -> list[KeyHint]:
     """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
     keys = []
     widget = page.first_focus()

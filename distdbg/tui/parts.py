@@ -22,7 +22,7 @@ MARK: Final = "!"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RankRoles:
     """Who has which part in what is wrong."""
 
     causes: frozenset[int] = frozenset()
@@ -60,10 +60,10 @@ class Parts:
         return [*causes, *(rank for rank in found if rank not in self.causes)]
 
 
-NOBODY: Final = Parts()
+NOBODY: Final = RankRoles()
 
 
-def parts_of(snapshot: Snapshot) -> Parts:
+def parts_of(snapshot: Snapshot) -> RankRoles:
     """By the root cause of the verdict; nobody has a part while the headline is silent."""
     document = snapshot.verdict
     path = root_path(document)
@@ -72,4 +72,4 @@ def parts_of(snapshot: Snapshot) -> Parts:
     root = finding_at(document, path)
     causes = {*role_ranks(document, "root"), *(ranks(root, "ranks") if root else ())}
     victims = {*role_ranks(document, "victim"), *(ranks(root, "victims") if root else ())}
-    return Parts(frozenset(causes), frozenset(victims - causes))
+    return RankRoles(frozenset(causes), frozenset(victims - causes))

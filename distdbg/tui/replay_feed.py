@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from distdbg.diagnose.as_of import session_at
-from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.last_moment import last_moment
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import NEVER
@@ -36,20 +36,20 @@ from distdbg.tui.replay.marks import stops_in, stops_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ops import op_rows
 from distdbg.tui.replay.ranks import group_rows, rank_row
-from distdbg.tui.replayed import Stop
+from distdbg.tui.replayed import ReplayMark
 from distdbg.view.feed import Action, Topic
 from distdbg.view.snapshot import (
     Bar,
+    FeedLink,
     HostRow,
-    Link,
     LogRow,
     OpDetail,
     OpKey,
     OpRow,
+    RankAtPrompt,
     RankDetail,
     Snapshot,
     Stacks,
-    Stopped,
     WaitRow,
 )
 
@@ -100,7 +100,7 @@ class ReplayFeed:
         self._log: tuple[int, Sequence[LogRow]] = (-1, ())
         self._times = self._moments.times()
         self._is_big = sum(len(log.ops) for log in session.ranks.values()) > _MOST_DIAGNOSED
-        self._stops: tuple[Stop, ...] = ()
+        self._stops: tuple[ReplayMark, ...] = ()
         self._topics: frozenset[Topic] = frozenset()
         self._told: OrderedDict[int, _Told] = OrderedDict()
         self._ops: OrderedDict[int, tuple[OpRow, ...]] = OrderedDict()
@@ -168,7 +168,7 @@ class ReplayFeed:
 
     # ------------------------------------------------------------------------------- Replayed
 
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[ReplayMark]:
         return self._stops
 
     def next_moment(self, at: float, by: int) -> float | None:
@@ -224,14 +224,16 @@ class ReplayFeed:
             at=at_ns / 1e9,
             run=session.run or self.title,
             attempt=session.attempt,
-            link=Link.REPLAY,
+            link=FeedLink.REPLAY,
             began=self._times[0] / 1e9,
             world_size=session.world_size,
             ranks=rows,
             hosts=hosts,
             groups=group_rows(self._moments, at_ns) if wants_groups else before.groups,
             stopped=tuple(
-                Stopped(rank=row.rank, host=row.host, why=row.op, site=row.site, at=row.state_at)
+                RankAtPrompt(
+                    rank=row.rank, host=row.host, why=row.op, site=row.site, at=row.state_at
+                )
                 for row in rows.values()
                 if row.state is RankState.DEBUGGED
             ),
@@ -316,7 +318,12 @@ class ReplayFeed:
         if not waits:  # all have given up: who waited for whom until then
             moment = last_moment(then)
             waits = find_waits(moment, match(moment)) if moment is not then else {}
-        core = {r for one in verdict.findings if one.kind is Kind.DEADLOCK for r in one.deadlocked}
+        core = {
+            r
+            for one in verdict.findings
+            if one.kind is FindingKind.DEADLOCK
+            for r in one.deadlocked
+        }
         if at_ns >= self._times[1]:
             self._stops = tuple(sorted({*self._stops, *stops_in(verdict)}))
         return _Told(

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Stop:
+class ReplayMark:
     """A moment that is worth stopping at; seconds of unix time."""
 
     at: float
@@ -17,10 +17,10 @@ class Stop:
 
 
 @runtime_checkable
-class Replayed(Protocol):
+class TimedFeed(Protocol):
     """A feed that has `span()`, and knows what happened when."""
 
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[ReplayMark]:
         """What is worth stopping at, in order; more of it may come."""
         ...
 

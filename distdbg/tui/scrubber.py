@@ -17,7 +17,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from distdbg.tui.cells import one_line, shorten
-from distdbg.tui.replayed import Replayed, Stop
+from distdbg.tui.replayed import ReplayMark, TimedFeed
 from distdbg.tui.time_axis import moment
 from distdbg.view.feed import Feed
 from distdbg.view.snapshot import Snapshot
@@ -136,7 +136,7 @@ class Scrubber(Widget):
         self.stop()
         at = self._at
         for _ in range(abs(by)):
-            if isinstance(feed, Replayed):
+            if isinstance(feed, TimedFeed):
                 found = feed.next_moment(at, 1 if by > 0 else -1)
             else:
                 found = at + (times[1] - times[0]) / _STEPS * (1 if by > 0 else -1)
@@ -194,9 +194,9 @@ class Scrubber(Widget):
         if times is not None and self._at >= times[1]:
             self.stop()
 
-    def _stops(self) -> Sequence[Stop]:
+    def _stops(self) -> Sequence[ReplayMark]:
         feed = self.top.feed
-        return feed.stops() if isinstance(feed, Replayed) else ()
+        return feed.stops() if isinstance(feed, TimedFeed) else ()
 
     # ------------------------------------------------------------------------------- drawing
 

@@ -30,7 +30,7 @@ _SIDEWAYS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SheetLine:
     """One line, or some rows that belong together, as a box does."""
 
     cells: Row
@@ -46,19 +46,19 @@ class Line:
     """Lines of one block are filtered together; None: on its own."""
 
 
-def line(*parts: str | Cell, key: Hashable | None = None, hang: int = 0) -> Line:
+def line(*parts: str | Cell, key: Hashable | None = None, hang: int = 0) -> SheetLine:
     """A line of words; a bare string is plain."""
-    return Line(
+    return SheetLine(
         tuple(part if isinstance(part, Cell) else Cell(part) for part in parts), key, hang=hang
     )
 
 
-def title(text: str) -> Line:
+def title(text: str) -> SheetLine:
     """What heads the lines under it."""
-    return Line((Cell(text, Tone.TITLE),), is_title=True)
+    return SheetLine((Cell(text, Tone.TITLE),), is_title=True)
 
 
-def narrowed(lines: Sequence[Line], only: Filter | None, only_faults: bool) -> list[Line]:
+def narrowed(lines: Sequence[SheetLine], only: Filter | None, only_faults: bool) -> list[SheetLine]:
     """Those that fit, whole blocks, and the titles over them."""
     if only is None and not only_faults:
         return list(lines)
@@ -79,8 +79,8 @@ def narrowed(lines: Sequence[Line], only: Filter | None, only_faults: bool) -> l
             own.add(at)
             if one.block is not None:
                 blocks.add(one.block)
-    shown: list[Line] = []
-    heads: list[Line] = []
+    shown: list[SheetLine] = []
+    heads: list[SheetLine] = []
     for at, one in enumerate(lines):
         if one.is_title:
             heads = [one]
@@ -119,8 +119,8 @@ class Sheet(ScrollView, can_focus=True):
     def __init__(self, *, wraps: bool = True, id: str | None = None) -> None:
         super().__init__(id=id)
         self._wraps = wraps
-        self._all: Sequence[Line] = ()
-        self.lines: list[Line] = []
+        self._all: Sequence[SheetLine] = ()
+        self.lines: list[SheetLine] = []
         """What is to be seen."""
         self.filter: Filter | None = None
         self.only_faults = False
@@ -137,7 +137,7 @@ class Sheet(ScrollView, can_focus=True):
 
     # ------------------------------------------------------------------------------- what is shown
 
-    def show(self, lines: Sequence[Line], nothing: str = "") -> None:
+    def show(self, lines: Sequence[SheetLine], nothing: str = "") -> None:
         """Show these lines."""
         self.nothing = nothing
         if (lines is self._all or lines == self._all) and nothing == self._said:

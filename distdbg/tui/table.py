@@ -36,7 +36,7 @@ _CHOOSING_SHARE: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column."""
 
     title: str
@@ -49,7 +49,7 @@ class Column:
 
 
 def widths(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     width: int,
     hidden: Collection[int] = (),
     needs: Mapping[int, int] | None = None,
@@ -74,7 +74,7 @@ def widths(
 
 
 def _share(
-    columns: Sequence[Column], shown: Sequence[int], width: int, needs: Mapping[int, int]
+    columns: Sequence[TableColumn], shown: Sequence[int], width: int, needs: Mapping[int, int]
 ) -> list[tuple[int, int]]:
     """How wide these are."""
     wide = {
@@ -161,7 +161,7 @@ class RowTable(ScrollView, can_focus=True):
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[TableColumn],
         cells: Callable[[Any], Sequence[Cell]],
         *,
         is_fault: Callable[[Any], bool] = lambda key: False,
@@ -256,7 +256,7 @@ class RowTable(ScrollView, can_focus=True):
             self._layout = (0, [])
             self.refresh()
 
-    def set_columns(self, columns: Sequence[Column]) -> None:
+    def set_columns(self, columns: Sequence[TableColumn]) -> None:
         """Have other columns from now on; whoever calls it shows other rows then."""
         self.columns = list(columns)
         self._layout = (0, [])

@@ -18,8 +18,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from distdbg.tui.cells import Tone
-from distdbg.tui.lanes import Family, Run, Window, bar_at, paint
-from distdbg.tui.parts import NOBODY, Parts
+from distdbg.tui.lanes import ColourFamily, StyledRun, Window, bar_at, paint
+from distdbg.tui.parts import NOBODY, RankRoles
 from distdbg.tui.time_axis import axis
 from distdbg.view.snapshot import Bar, RankRow
 
@@ -41,7 +41,7 @@ class TimeLanes(Widget, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lane--axis", "lane--cursor", "lane--chosen", "lane--line", "lane--now", "lane--name",
         "lane--failed", "lane--open", "lane--row",
-        *(f"lane--{family.name.lower()}" for family in Family),
+        *(f"lane--{family.name.lower()}" for family in ColourFamily),
         *(f"tone--{tone}" for tone in Tone),
     }  # fmt: skip
     DEFAULT_CSS = """
@@ -109,7 +109,7 @@ class TimeLanes(Widget, can_focus=True):
         self._number = 0
         """Of the op that the cursor was put on; 0: whatever is there."""
         self._known: dict[int, Sequence[Bar]] = {}
-        self._painted: dict[int, list[Run]] = {}
+        self._painted: dict[int, list[StyledRun]] = {}
         self._styles: dict[tuple[int, int, str, bool], Style] = {}
         self._was_set = False
         self.took_s = 0.0
@@ -126,7 +126,7 @@ class TimeLanes(Widget, can_focus=True):
         *,
         is_replay: bool,
         first_s: float,
-        parts: Parts = NOBODY,
+        parts: RankRoles = NOBODY,
     ) -> None:
         """Show these ranks at this moment. The first time it follows, `first_s` long."""
         rank = self.rank
@@ -281,12 +281,12 @@ class TimeLanes(Widget, can_focus=True):
             return style + self._style(f"lane--{mark}")
         if not family:
             return style
-        colour = self._style(f"lane--{Family(family).name.lower()}").color
+        colour = self._style(f"lane--{ColourFamily(family).name.lower()}").color
         if mark == "name":
             return style + Style(bgcolor=colour) + self._style("lane--name")
         style += Style(color=colour)
         if behind:
-            style += Style(bgcolor=self._style(f"lane--{Family(behind).name.lower()}").color)
+            style += Style(bgcolor=self._style(f"lane--{ColourFamily(behind).name.lower()}").color)
         return style
 
     def _style(self, name: str) -> Style:
@@ -454,17 +454,17 @@ def _key(bar: Bar) -> tuple[float, int]:
     return bar.issued, bar.number
 
 
-def _put_line(runs: list[Run], at: int, mark: str) -> list[Run]:
+def _put_line(runs: list[StyledRun], at: int, mark: str) -> list[StyledRun]:
     """An upright line through a letter where nothing is."""
-    found: list[Run] = []
+    found: list[StyledRun] = []
     start = 0
     for run in runs:
         end = start + len(run.text)
         if start <= at < end and not run.family and not run.mark:
             here = at - start
             parts = (
-                Run(run.text[:here]), Run("│" if mark == "line" else "┃", mark=mark),
-                Run(run.text[here + 1 :]),
+                StyledRun(run.text[:here]), StyledRun("│" if mark == "line" else "┃", mark=mark),
+                StyledRun(run.text[here + 1 :]),
             )  # fmt: skip
             found += [part for part in parts if part.text]
         else:

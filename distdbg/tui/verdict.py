@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.sheet import Line
+from distdbg.tui.sheet import SheetLine
 from distdbg.tui.targets import FindingTarget
 
 Document = Mapping[str, Any]
@@ -115,11 +115,11 @@ def _all(
             yield from _all(items(one, "follows"), (*path, at))
 
 
-def finding_line(finding: Document, target: FindingTarget, *, is_head: bool = False) -> Line:
+def finding_line(finding: Document, target: FindingTarget, *, is_head: bool = False) -> SheetLine:
     """'error    deadlock of ranks 0,1: ...'."""
     severity = words(finding, "severity") or "finding"
     tone = _TONES.get(severity, Tone.PLAIN)
-    return Line(
+    return SheetLine(
         (Cell(f"{severity:<9}", tone), Cell(words(finding, "what"), Tone.TITLE)),
         None if is_head else target,
         hang=9,

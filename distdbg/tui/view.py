@@ -25,9 +25,9 @@ from textual.widgets import Static
 from distdbg.errors import DistError
 from distdbg.tui.asking import Answered, Result, ask
 from distdbg.tui.cells import Cell, Filter
-from distdbg.tui.parts import Parts
-from distdbg.tui.sheet import Line, Sheet
-from distdbg.tui.table import Column, RowTable
+from distdbg.tui.parts import RankRoles
+from distdbg.tui.sheet import Sheet, SheetLine
+from distdbg.tui.table import RowTable, TableColumn
 from distdbg.tui.targets import rank_of
 from distdbg.view.feed import Action, Feed, Topic
 from distdbg.view.snapshot import Snapshot
@@ -42,7 +42,7 @@ class Dashboard(Protocol):
     trail: list[Page]
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> RankRoles:
         """Which ranks are the cause, and which its victims."""
         ...
 
@@ -124,7 +124,7 @@ class Page(Vertical):
         return cast(Dashboard, self.app)
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> RankRoles:
         """Who is the cause of what is wrong, and who its victim."""
         return self.top.parts
 
@@ -228,7 +228,7 @@ class View(Page):
 class TablePage(Page):
     """A page that is one table. Subclasses say which rows there are, and what is in them."""
 
-    columns: ClassVar[Sequence[Column]]
+    columns: ClassVar[Sequence[TableColumn]]
     takes_filter: ClassVar[bool] = True
 
     DEFAULT_CSS = """
@@ -308,7 +308,7 @@ class SheetPage(Page):
         yield self.sheet
 
     @abstractmethod
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         """The lines about `self.snapshot`."""
 
     def nothing(self) -> str:

@@ -23,8 +23,8 @@ from typing import Final
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, shorten, tone_of
-from distdbg.tui.parts import NOBODY, Parts
-from distdbg.tui.sheet import Line
+from distdbg.tui.parts import NOBODY, RankRoles
+from distdbg.tui.sheet import SheetLine
 from distdbg.tui.targets import of_ranks
 from distdbg.tui.wrapped import Row
 from distdbg.view.snapshot import RankRow, WaitRow
@@ -50,7 +50,7 @@ _JOINTS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class WaitNode:
     """Ranks that are alike."""
 
     ranks: tuple[int, ...]
@@ -69,10 +69,10 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitGraph:
+class WaitBoxes:
     """The boxes from top to bottom; `left_out` more, with so many ranks, are not there."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[WaitNode, ...] = ()
     left_out: int = 0
     left_out_ranks: int = 0
 
@@ -80,9 +80,9 @@ class WaitGraph:
 def fold_waits(
     waits: Iterable[WaitRow],
     rows: Mapping[int, RankRow],
-    parts: Parts = NOBODY,
+    parts: RankRoles = NOBODY,
     most: int = MOST_NODES,
-) -> WaitGraph:
+) -> WaitBoxes:
     """As few nodes as there are different waits; of too many those nearest to what is waited for."""
     first: dict[int, WaitRow] = {}
     for wait in waits:
@@ -122,7 +122,7 @@ def fold_waits(
             node = replace(node, tone=Tone.VICTIM)
         to = tuple(sorted({place[rank] for rank in node.on if rank in place}))
         nodes.append(replace(node, layer=layer, to=to))
-    return WaitGraph(
+    return WaitBoxes(
         nodes=tuple(nodes),
         left_out=len(lost),
         left_out_ranks=sum(len(alike[at]) for at, _ in lost),
@@ -159,9 +159,9 @@ def _short(on: tuple[int, ...]) -> tuple[int, ...]:
     return (*on[:half], len(on), *on[-half:])
 
 
-def _waiting(alike: Sequence[WaitRow], ranks: tuple[int, ...]) -> Node:
+def _waiting(alike: Sequence[WaitRow], ranks: tuple[int, ...]) -> WaitNode:
     one = alike[0]
-    return Node(
+    return WaitNode(
         ranks=ranks,
         on=_all_of(alike),
         is_any=one.is_any and len(one.on) > 1,
@@ -187,12 +187,12 @@ def _others(ranks: Iterable[int], rows: Mapping[int, RankRow]) -> list[list[int]
     return list(classes.values())
 
 
-def _waited_for(ranks: tuple[int, ...], rows: Mapping[int, RankRow]) -> Node:
+def _waited_for(ranks: tuple[int, ...], rows: Mapping[int, RankRow]) -> WaitNode:
     row = rows.get(ranks[0])
     if row is None:
-        return Node(ranks=ranks, text="nothing is known of it", tone=Tone.MUTED)
+        return WaitNode(ranks=ranks, text="nothing is known of it", tone=Tone.MUTED)
     what = one_line(row.why or row.op)
-    return Node(
+    return WaitNode(
         ranks=ranks,
         text=f"{row.state}: {what}" if what else str(row.state),
         site=one_line(row.site),
@@ -250,7 +250,7 @@ def _circles(core: Sequence[int], targets: Sequence[Sequence[int]]) -> list[int]
 # ------------------------------------------------------------------------------------ drawing
 
 
-def draw_waits(graph: WaitGraph, width: int, now: float) -> list[Line]:
+def draw_waits(graph: WaitBoxes, width: int, now: float) -> list[SheetLine]:
     """A line of four rows for each box."""
     nodes = graph.nodes
     lanes, dropped = _lanes(nodes)
@@ -265,23 +265,25 @@ def draw_waits(graph: WaitGraph, width: int, now: float) -> list[Line]:
         for i, row in enumerate(_box(node, right, now)):
             rows.append((*row, *_strung(wires.get(4 * at + i, {}), right)))
         key = of_ranks(node.ranks, node.text)
-        lines.append(Line(rows[0], key, tuple(rows[1:]), is_fault=node.is_core or node.is_cause))
+        lines.append(
+            SheetLine(rows[0], key, tuple(rows[1:]), is_fault=node.is_core or node.is_cause)
+        )
     if graph.left_out:
         text = (
             f"... {graph.left_out} more kinds of waiting, of {graph.left_out_ranks} ranks; v lists"
         )
-        lines.append(Line((Cell(text, Tone.MUTED),)))
+        lines.append(SheetLine((Cell(text, Tone.MUTED),)))
     if dropped:
         text = f"{dropped} arrows are not drawn: there is no room; v lists all"
-        lines.append(Line((Cell(text, Tone.MUTED),)))
+        lines.append(SheetLine((Cell(text, Tone.MUTED),)))
     return lines
 
 
-def _indent(node: Node) -> int:
+def _indent(node: WaitNode) -> int:
     return _STEP * min(node.layer, _DEEPEST)
 
 
-def _tag(node: Node, now: float) -> str:
+def _tag(node: WaitNode, now: float) -> str:
     since = age(now - node.since) if node.since is not None else ""
     if node.is_core:
         return f"deadlock, {since}" if since else "deadlock"
@@ -290,17 +292,17 @@ def _tag(node: Node, now: float) -> str:
     return since if node.on else "waits for no rank"
 
 
-def _first(node: Node) -> str:
+def _first(node: WaitNode) -> str:
     return f"{node.text}, for any of {ranks_text(node.on)}" if node.is_any else node.text
 
 
-def _wish(node: Node) -> int:
+def _wish(node: WaitNode) -> int:
     """Where its right side would like to be."""
     texts = (len(_first(node)), len(node.site), len(ranks_text(node.ranks)) + 24)
     return _indent(node) + max(max(texts) + 3, _NARROWEST)
 
 
-def _box(node: Node, right: int, now: float) -> list[Row]:
+def _box(node: WaitNode, right: int, now: float) -> list[Row]:
     indent = _indent(node)
     inner = right - indent - 1  # between the sides
     is_heavy = node.is_core or not node.on
@@ -338,7 +340,7 @@ def _in(at: int) -> int:
     return 4 * at + 2
 
 
-def _lanes(nodes: Sequence[Node]) -> tuple[dict[int, int], int]:
+def _lanes(nodes: Sequence[WaitNode]) -> tuple[dict[int, int], int]:
     """Which node's arrow runs in which lane, the shortest innermost; and how many arrows have no lane."""
     spans: dict[int, tuple[int, int]] = {}
     count: dict[int, int] = {}
@@ -367,7 +369,7 @@ def _lanes(nodes: Sequence[Node]) -> tuple[dict[int, int], int]:
 Wires = dict[int, dict[int, tuple[str, Tone]]]
 
 
-def _wires(nodes: Sequence[Node], lanes: Mapping[int, int], right: int) -> Wires:
+def _wires(nodes: Sequence[WaitNode], lanes: Mapping[int, int], right: int) -> Wires:
     """By row and column, what is drawn right of the boxes."""
     joints: dict[tuple[int, int], int] = {}
     across: dict[tuple[int, int], Tone] = {}

@@ -13,7 +13,7 @@ _MOST_SIDES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class RankCall:
     """What one rank called."""
 
     op: str
@@ -24,7 +24,7 @@ class Called:
     """What the program calls it; ''."""
 
 
-def say_differences(called: Mapping[int, Called], absent: Sequence[int]) -> list[str]:
+def say_differences(called: Mapping[int, RankCall], absent: Sequence[int]) -> list[str]:
     """`absent`: ranks that have not called it."""
     said = []
     if absent:

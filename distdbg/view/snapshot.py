@@ -14,7 +14,7 @@ from typing import Any
 from distdbg.record.rank_state import RankState
 
 
-class Link(StrEnum):
+class FeedLink(StrEnum):
     """What stands between the dashboard and the job."""
 
     JOINING = "joining"  # nothing was heard yet
@@ -113,7 +113,7 @@ class WaitRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Armed:
+class ArmedBreakpoint:
     """One rule of a breakpoint."""
 
     id: int
@@ -121,7 +121,7 @@ class Armed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class RankAtPrompt:
     """A rank at the prompt of a debugger."""
 
     rank: int
@@ -177,7 +177,7 @@ class Snapshot:
     """The moment that is shown."""
     run: str = ""
     attempt: int = 0
-    link: Link = Link.JOINING
+    link: FeedLink = FeedLink.JOINING
     link_why: str = ""
     """For people: "the agent of n14 does not answer: ..."."""
     began: float | None = None
@@ -191,8 +191,8 @@ class Snapshot:
     """The verdict for people, the first line says it all; () while nothing is wrong."""
     verdict: Mapping[str, Any] | None = None
     """As `distdbg analyze --json` has it (docs/reference/analysis-json.md)."""
-    armed: tuple[Armed, ...] = ()
-    stopped: tuple[Stopped, ...] = ()
+    armed: tuple[ArmedBreakpoint, ...] = ()
+    stopped: tuple[RankAtPrompt, ...] = ()
     is_paused: bool = False
     paused_s: float = 0.0
     """All pauses so far."""
@@ -205,12 +205,12 @@ class Snapshot:
 
     @property
     def is_over(self) -> bool:
-        return self.link is Link.OVER
+        return self.link is FeedLink.OVER
 
 
 def until_joined(found: Snapshot) -> Snapshot:
     """What is shown of it: of a job whose ranks were not all read yet, only that they are being read."""
-    if found.link is not Link.JOINING:
+    if found.link is not FeedLink.JOINING:
         return found
     return Snapshot(at=found.at, run=found.run, link=found.link, link_why=found.link_why)
 

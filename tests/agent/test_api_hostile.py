@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent import api
-from distdbg.agent.api import ApiServer, Client
+from distdbg.agent.api import ApiClient, ApiServer
 from distdbg.client import protocol
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.protocol import Request
@@ -26,11 +26,11 @@ from tests.relay import relay
 class Echo:
     """Answers with what was asked; 'big' with so much that nobody can hold it unread."""
 
-    def do(self, request: Request, client: Client) -> None:
+    def do(self, request: Request, client: ApiClient) -> None:
         value = "x" * (8 << 20) if request.do == "big" else request.arguments
         client.send(protocol.answer(request.id, value))
 
-    def gone(self, client: Client) -> None:
+    def gone(self, client: ApiClient) -> None:
         pass
 
 

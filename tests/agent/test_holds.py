@@ -20,7 +20,7 @@ from distdbg.client.live_feed import LiveFeed
 from distdbg.client.live_runs import find_live_runs
 from distdbg.control.holds import hold_of
 from distdbg.control.page import ControlPage, read_page
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import UsageError
@@ -149,7 +149,7 @@ def test_a_rank_killed_at_its_prompt_leaves_no_hold_and_is_told_of(
     assert await_that(lambda: list(folder.glob("ended-*")) or list(folder.glob("*end*")))
     root = diagnose(load_run(folder)).root
     assert root is not None
-    assert root.kind is Kind.DEAD_RANK
+    assert root.kind is FindingKind.DEAD_RANK
     assert "at the prompt of its debugger, at job.py:" in root.what
 
 

@@ -27,7 +27,7 @@ from distdbg.errors import DistError
 from distdbg.record.host import host_name
 from distdbg.record.rank_state import RankState
 from distdbg.view.feed import Action, Topic
-from distdbg.view.snapshot import Link, OpKey, Snapshot
+from distdbg.view.snapshot import FeedLink, OpKey, Snapshot
 
 WAITS = """
 for _ in range(20):
@@ -90,7 +90,7 @@ def test_a_living_job_is_shown_changed_and_followed_to_its_end(
     job = start_job(WAITS)
     job.connect().close()
     feed = open_feed(job)
-    assert feed.latest().link in (Link.JOINING, Link.LIVE)
+    assert feed.latest().link in (FeedLink.JOINING, FeedLink.LIVE)
     feed.want(frozenset(Topic))
     snapshot = await_snapshot(
         feed,
@@ -101,7 +101,7 @@ def test_a_living_job_is_shown_changed_and_followed_to_its_end(
             and [len(group.issued) for group in s.groups] == [2]
         ),
     )
-    assert snapshot.link is Link.LIVE
+    assert snapshot.link is FeedLink.LIVE
     assert (snapshot.run, snapshot.world_size) == (job.run_folder.name, 2)
     assert snapshot.ranks[0].op == "all_reduce #41 on group 'world'"
     assert abs(snapshot.ranks[0].moved_at - time.time()) < 60
@@ -208,7 +208,7 @@ def test_where_the_agent_is_killed_the_records_are_shown(
     os.kill(agent, signal.SIGKILL)
     feed.want(frozenset(Topic))
     snapshot = await_snapshot(feed, lambda s: "no agent answers" in s.link_why and bool(s.waits))
-    assert snapshot.link is Link.LIVE
+    assert snapshot.link is FeedLink.LIVE
     assert snapshot.ranks[0].state is RankState.WAITING
     assert snapshot.waits[0].on == (1,)
     detail = feed.op(OpKey(group=snapshot.groups[0].name, seq=41))
@@ -234,7 +234,7 @@ def test_an_agent_that_stops_and_goes_on_is_left_and_found_again(
         assert snapshot.ranks
     finally:
         os.kill(agent, signal.SIGCONT)
-    await_snapshot(feed, lambda s: s.link is Link.LIVE and not s.link_why)
+    await_snapshot(feed, lambda s: s.link is FeedLink.LIVE and not s.link_why)
 
 
 def test_a_job_without_an_agent_is_shown_from_its_records(
@@ -388,7 +388,7 @@ def test_an_agent_of_an_earlier_version_is_asked_once_for_what_it_does_not_know(
     await_that(lambda: agent.asked.count("ranks") >= 5)
     assert agent.asked.count("breakpoints") == 1
     assert agent.asked.count("counts") == 1
-    assert feed.latest().link is Link.LIVE
+    assert feed.latest().link is FeedLink.LIVE
 
 
 @pytest.mark.slow
@@ -416,11 +416,11 @@ def test_garbage_and_silence_are_a_lost_agent_until_it_speaks_again(
         return garbage.replace(b"%d", b"%d" % request["id"]) if garbage is not None else None
 
     agent.answer = talk_garbage
-    lost = await_snapshot(feed, lambda s: s.link is Link.LOST)
+    lost = await_snapshot(feed, lambda s: s.link is FeedLink.LOST)
     assert lost.link_why
     assert lost.ranks.keys() == before.ranks.keys()
     agent.answer = agent.usual
-    await_snapshot(feed, lambda s: s.link is Link.LIVE and not s.link_why)
+    await_snapshot(feed, lambda s: s.link is FeedLink.LIVE and not s.link_why)
 
 
 def test_an_agent_that_says_nothing_is_lost_and_a_view_never_waits_for_it(
@@ -429,7 +429,7 @@ def test_an_agent_that_says_nothing_is_lost_and_a_view_never_waits_for_it(
     agent, feed = scripted
     await_snapshot(feed, lambda s: len(s.ranks) == 2)
     agent.answer = lambda _: b""
-    await_snapshot(feed, lambda s: s.link is Link.LOST)
+    await_snapshot(feed, lambda s: s.link is FeedLink.LOST)
     began = time.monotonic()
     for _ in range(100):
         feed.latest()

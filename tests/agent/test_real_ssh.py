@@ -17,8 +17,8 @@ import pytest
 
 from distdbg.client.ways import find_way
 from distdbg.errors import DistNetworkError
-from distdbg.testing.ports import free_port
 from tests.agent.conftest import ROOT, Job
+from tests.support.ports import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 SSH = shutil.which("ssh")

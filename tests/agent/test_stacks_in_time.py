@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent import take_stacks as taking
-from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.agent.take_stacks import SampledProcess, take_stacks
 from distdbg.follow.processes import read_stat
 from distdbg.follow.stacks import RankStacks
 
 #: The deadline is less than a second away, and what would be waited for otherwise a minute.
 LIMIT_S = 0.9
 SOON_S = 30.0
-StartTarget = Callable[[], Target]
+StartTarget = Callable[[], SampledProcess]
 
 
 @pytest.fixture
 def start_target(tmp_path: Path) -> Iterator[StartTarget]:
     sleepers: list[subprocess.Popen[bytes]] = []
 
-    def start() -> Target:
+    def start() -> SampledProcess:
         sleepers.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
-        return Target(len(sleepers) - 1, sleepers[-1].pid, 0, tmp_path)
+        return SampledProcess(len(sleepers) - 1, sleepers[-1].pid, 0, tmp_path)
 
     yield start
     for sleeper in sleepers:
@@ -45,7 +45,7 @@ def hanging_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "find_py_spy", lambda: str(program))
 
 
-def take(targets: list[Target], limit_s: float = LIMIT_S) -> tuple[list[RankStacks], float]:
+def take(targets: list[SampledProcess], limit_s: float = LIMIT_S) -> tuple[list[RankStacks], float]:
     began = time.monotonic()
     found = take_stacks(targets, time.monotonic_ns() + int(limit_s * 1e9), native=False)
     return found, time.monotonic() - began

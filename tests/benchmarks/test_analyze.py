@@ -8,19 +8,19 @@ import pytest
 
 from benchmarks.analyze import main
 from benchmarks.made_run import FAULTS, make_run
-from distdbg.diagnose.finding import Kind, Severity
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.folders import record_name
 from distdbg.record.reader import read_record
 
 ROOTS = {
-    "mismatch": Kind.MISMATCH,
-    "missing": Kind.MISSING_RANK,
-    "dead": Kind.DEAD_RANK,
-    "stuck": Kind.STUCK_RANK,
-    "deadlock": Kind.DEADLOCK,
-    "straggler": Kind.STRAGGLER,
+    "mismatch": FindingKind.MISMATCH,
+    "missing": FindingKind.MISSING_RANK,
+    "dead": FindingKind.DEAD_RANK,
+    "stuck": FindingKind.STUCK_RANK,
+    "deadlock": FindingKind.DEADLOCK,
+    "straggler": FindingKind.STRAGGLER,
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from distdbg.record.rank_state import RankState
-from distdbg.view.snapshot import Link, RankRow, Snapshot
+from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
 
 BEGAN = time.time()
 
@@ -26,7 +26,7 @@ class CountingFeed:
             rank: RankRow(rank=rank, state=RankState.RUNNING, state_at=BEGAN, host="n14")
             for rank in range(4)
         }
-        self._snapshot = Snapshot(run="made-up-run", link=Link.LIVE, ranks=rows, began=BEGAN)
+        self._snapshot = Snapshot(run="made-up-run", link=FeedLink.LIVE, ranks=rows, began=BEGAN)
 
     def latest(self) -> Snapshot:
         seq = int((time.time() - BEGAN) * 10)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from browser import Browser  # noqa: TC002
 
-from distdbg.testing.leftovers import find_marked, new_mark
+from tests.support.leftovers import find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
 

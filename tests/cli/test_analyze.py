@@ -15,8 +15,8 @@ from distdbg.cli.main import main
 from distdbg.record.folders import attempt_folder, place_record, record_name
 from distdbg.record.format import Exit
 from distdbg.render.schema import faults
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder
+from tests.support.record_builder import RecordBuilder
+from tests.support.torch_dump_builder import TorchDumpBuilder
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(distdbg.__file__).parents[1]

@@ -18,7 +18,7 @@ from distdbg.cli.export import main
 from distdbg.errors import RecordError, UsageError
 from distdbg.export.formats import FORMATS
 from distdbg.export.output import write_file, write_folder
-from distdbg.testing.rights import ordinary_rights
+from tests.support.rights import ordinary_rights
 from tests.unit.export.small_job import make_job
 
 Export = Callable[..., str]
@@ -228,7 +228,7 @@ _SLOW = """
 import sys, time
 from pathlib import Path
 from distdbg.export.output import write_file
-from distdbg.testing.rights import ordinary_rights
+from tests.support.rights import ordinary_rights
 
 def write(output):
     output.write(b"half")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import distdbg
-from distdbg.cli.commands import COMMANDS, Command
+from distdbg.cli.commands import COMMANDS, CliCommand
 from distdbg.cli.main import main
 from distdbg.command import run_command
 from distdbg.errors import OpTimeout, RecordError
@@ -57,7 +57,7 @@ def test_an_unknown_command_comes_with_the_nearest_one(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_the_module_of_a_command_has_a_main(command: Command) -> None:
+def test_the_module_of_a_command_has_a_main(command: CliCommand) -> None:
     assert callable(import_module(command.module).main)
 
 

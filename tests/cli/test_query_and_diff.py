@@ -11,7 +11,7 @@ import pytest
 
 from distdbg.cli.main import main
 from distdbg.record.folders import record_name
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 Capture = pytest.CaptureFixture[str]
 

@@ -11,8 +11,8 @@ import pytest
 
 from distdbg.cli.top import _reached, main, read_choice
 from distdbg.errors import DistNetworkError, UsageError
-from distdbg.testing.jobs import running
-from distdbg.view.snapshot import Link
+from distdbg.view.snapshot import FeedLink
+from tests.support.jobs import running
 from tests.tui.made_up import MadeUpFeed, job
 
 
@@ -92,5 +92,5 @@ def test_the_folder_of_a_job_that_lives_shows_the_job(tmp_path: Path) -> None:
 def test_a_frame_of_a_job_that_nobody_tells_of_is_a_failure() -> None:
     why = "no agent answers at n14:1: connection refused"
     with pytest.raises(DistNetworkError, match=f"^{why}$"):
-        _reached(MadeUpFeed(job(link=Link.JOINING, link_why=why)))
-    assert _reached(MadeUpFeed(job(link=Link.LOST))) == 0
+        _reached(MadeUpFeed(job(link=FeedLink.JOINING, link_why=why)))
+    assert _reached(MadeUpFeed(job(link=FeedLink.LOST))) == 0

@@ -14,8 +14,8 @@ import pytest
 
 from distdbg.cli.tune import main
 from distdbg.runtime.tuning import background, tuner
-from distdbg.runtime.tuning.kept import Kept, Machine, write_kept
-from distdbg.runtime.tuning.profile import Profile, Way, Ways
+from distdbg.runtime.tuning.kept import KeptProfile, Machine, write_kept
+from distdbg.runtime.tuning.profile import Profile, TransportKind, Ways
 from distdbg.runtime.tuning.ranks import Times
 from distdbg.runtime.tuning.trials import DEFAULT, DIRECT, HALF, trials_for
 
@@ -89,7 +89,7 @@ def test_json_has_what_is_kept_and_what_is_used(
     main(["--json"])
     shown = json.loads(capsys.readouterr().out)
     assert shown["used"] == shown["kept"]["profile"]
-    assert Profile.from_plain(shown["used"]).pairs == Ways.all(Way.DIRECT)
+    assert Profile.from_plain(shown["used"]).pairs == Ways.all(TransportKind.DIRECT)
     monkeypatch.setenv("DISTDBG_TUNE", "off")
     main(["--show", "--json"])
     shown = json.loads(capsys.readouterr().out)
@@ -137,7 +137,7 @@ def test_of_several_at_once_one_measures(state: Path, measured: list[int]) -> No
 def test_a_file_that_others_could_have_written_is_measured_again(
     state: Path, measured: list[int]
 ) -> None:
-    path = write_kept(Kept(Machine.here(), Profile(spins=7), {}, 0.4, "now"))
+    path = write_kept(KeptProfile(Machine.here(), Profile(spins=7), {}, 0.4, "now"))
     assert path is not None
     path.chmod(0o660)
     main([])

@@ -16,7 +16,7 @@ import pytest
 
 import distdbg
 from distdbg.debugger.serve import socket_name
-from distdbg.testing.terminals import ShownProgram, on_terminal
+from tests.support.terminals import ShownProgram, on_terminal
 
 _PATIENCE_S = 120.0
 

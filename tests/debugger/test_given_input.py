@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from distdbg.debugger.given_input import Given, given
-from distdbg.testing.terminals import ShownProgram
+from distdbg.debugger.given_input import InputSource, given
+from tests.support.terminals import ShownProgram
 
 PROGRAM = """
     import distdbg as dist
@@ -124,14 +124,14 @@ def test_what_stdin_is(tmp_path: Path) -> None:
     lines = os.open(tmp_path / "lines", os.O_RDONLY)
     null = os.open(os.devnull, os.O_RDONLY)
     with pipe(b"p x\n") as some, pipe(b"") as ended, pipe(b"", stays_open=True) as idle, one, other:
-        assert given(terminal) is Given.TERMINAL
-        assert [given(fd) for fd in (some, idle, lines, one.fileno())] == [Given.LINES] * 4
+        assert given(terminal) is InputSource.TERMINAL
+        assert [given(fd) for fd in (some, idle, lines, one.fileno())] == [InputSource.LINES] * 4
         os.read(lines, 100)
         other.close()
-        assert [given(fd) for fd in (ended, null, lines)] == [Given.NOTHING] * 3
+        assert [given(fd) for fd in (ended, null, lines)] == [InputSource.NOTHING] * 3
     for fd in (master, terminal, lines, null):
         os.close(fd)
-    assert given(null) is Given.NOTHING  # a closed one
+    assert given(null) is InputSource.NOTHING  # a closed one
 
 
 def test_a_stdin_that_was_closed_at_the_start_is_nothing(ranks_of: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.testing.terminals import on_terminal
+from tests.support.terminals import on_terminal
 
 PROMPT = r"\(Pdb\) "
 

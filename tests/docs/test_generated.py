@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from distdbg import config
-from distdbg.launch.environment import Start, rank_environment
+from distdbg.launch.environment import RanksStart, rank_environment
 from distdbg.launch.flag_table import FLAGS
 from distdbg.launch.options import RunOptions
 from distdbg.launch.rendezvous.round import NodeFacts
@@ -56,7 +56,7 @@ def test_every_variable_of_the_table_is_read_somewhere() -> None:
 
 def test_the_page_names_all_that_a_rank_is_told(generate: ModuleType) -> None:
     options = RunOptions(script="train.py", nproc=2, virtual_local_rank=True)
-    start = Start(
+    start = RanksStart(
         nodes=(NodeFacts(name="a", addr="a", host="a", nproc=2, role="default"),),
         node_rank=0,
         restarts=0,

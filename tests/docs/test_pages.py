@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from distdbg.testing.leftovers import Mark, find_marked, new_mark
+from tests.support.leftovers import JobMark, find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
@@ -74,7 +74,7 @@ def where(program: str) -> str | None:
 
 
 @pytest.fixture
-def mark() -> Iterator[Mark]:
+def mark() -> Iterator[JobMark]:
     """Tells the processes of a page; what it leaves running ends with it."""
     mark = new_mark()
     yield mark
@@ -83,7 +83,7 @@ def mark() -> Iterator[Mark]:
             os.kill(pid, signal.SIGKILL)
 
 
-def run(line: str, folder: Path, mark: Mark) -> subprocess.CompletedProcess[str]:
+def run(line: str, folder: Path, mark: JobMark) -> subprocess.CompletedProcess[str]:
     # Unbuffered, lines of several ranks would mix; the tests of ranks need no agent, the pages do.
     ours = ("PYTEST", "PYTHONUNBUFFERED", "DISTDBG_AGENT")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -104,7 +104,7 @@ def run(line: str, folder: Path, mark: Mark) -> subprocess.CompletedProcess[str]
 @pytest.mark.ranks
 @pytest.mark.timeout(900)  # a page starts up to six jobs of torch
 @pytest.mark.parametrize("name", list(runnable()))
-def test_a_page_does_what_it_says(name: str, tmp_path: Path, mark: Mark) -> None:
+def test_a_page_does_what_it_says(name: str, tmp_path: Path, mark: JobMark) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for part in pages.parts(PAGES[name].read_text()):
         if isinstance(part, pages.File):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.rank_state import RankState
-from distdbg.record.thresholds import CPU_S, ELSE, FACTOR, TABLE, Measure
+from distdbg.record.thresholds import CPU_S, ELSE, FACTOR, TABLE, AgeThresholds
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "how-a-verdict-is-found.md"
@@ -30,7 +30,7 @@ def say(ns: int | None) -> str:
 
 @pytest.mark.parametrize("state", [*TABLE, None], ids=str)
 def test_the_page_of_verdicts_has_the_table(state: RankState | None) -> None:
-    measure: Measure = ELSE if state is None else TABLE[state]
+    measure: AgeThresholds = ELSE if state is None else TABLE[state]
     shown = cells(PAGE, "anything else" if state is None else f"`{state}`")
     assert shown[2:] == [say(measure.warning_ns), say(measure.error_ns)]
     assert shown[1] == ("" if measure.error_ns == 0 else "at once")

@@ -14,8 +14,8 @@ from distdbg.agent.host_agent import HostAgent
 from distdbg.client.protocol import BadLine
 from distdbg.errors import DistError
 from distdbg.record.folders import record_name
-from distdbg.testing.record_examples import build_short
 from tests.fuzz import harness
+from tests.support.record_examples import build_short
 
 REQUESTS: tuple[dict[str, Any], ...] = (
     {"do": "about"}, {"do": "runs"}, {"do": "ranks"}, {"do": "groups"}, {"do": "ops", "ranks": [0]},

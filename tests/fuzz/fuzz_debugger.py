@@ -13,8 +13,8 @@ from typing import Any
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Desk
-from distdbg.debugger.serve import Server, socket_name
+from distdbg.debugger.desk import PromptInput
+from distdbg.debugger.serve import PromptServer, socket_name
 from tests.fuzz import harness
 
 LINES: tuple[dict[str, Any], ...] = (
@@ -26,7 +26,7 @@ LINES: tuple[dict[str, Any], ...] = (
 
 def one(chance: random.Random) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        server, desk = Server(), Desk(3, "run", is_debuggable=chance.random() < 0.5)
+        server, desk = PromptServer(), PromptInput(3, "run", is_debuggable=chance.random() < 0.5)
         if chance.random() < 0.7:
             desk.begin("a breakpoint", "train.py:88 (step)")
             desk.is_waiting = chance.random() < 0.5
@@ -67,7 +67,7 @@ def _say(sock: socket.socket, chance: random.Random) -> None:
 
 def _check(data: bytes) -> None:
     for line in data.splitlines()[:-1]:
-        with suppress(protocol.BadLine):  # the rest of one that came in two parts
+        with suppress(protocol.MalformedLine):  # the rest of one that came in two parts
             protocol.decode(line)
 
 

@@ -9,10 +9,10 @@ import threading
 from contextlib import closing, suppress
 
 from distdbg.errors import DistNetworkError
-from distdbg.export.http.gate import Gate
-from distdbg.export.http.pages import Answer
+from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.pages import PageAnswer
 from distdbg.export.http.server import Server
-from distdbg.export.otel.post import Collector
+from distdbg.export.otel.post import OtlpCollector
 from tests.fuzz import harness
 
 REQUESTS = (
@@ -41,11 +41,11 @@ def one(chance: random.Random) -> None:
 
 
 def _ask(chance: random.Random) -> None:
-    def page(accept: str) -> Answer:
-        return Answer(accept.encode("utf-8", "replace"))
+    def page(accept: str) -> PageAnswer:
+        return PageAnswer(accept.encode("utf-8", "replace"))
 
     pages = dict.fromkeys(("/metrics", "/sd", "/"), page)
-    server = Server(pages, Gate(own_uid=os.getuid(), token=b"secret"), patience_s=2.0)
+    server = Server(pages, AccessGate(own_uid=os.getuid(), token=b"secret"), patience_s=2.0)
     with closing(server):
         port = server.listen("127.0.0.1", 0)
         server.start()
@@ -89,7 +89,7 @@ def _answer(chance: random.Random) -> None:
         thread.start()
         try:
             with suppress(DistNetworkError):
-                collector = Collector(
+                collector = OtlpCollector(
                     f"http://127.0.0.1:{listener.getsockname()[1]}", patience_s=0.3
                 )
                 collector.write(b"{}")

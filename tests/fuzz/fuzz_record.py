@@ -20,8 +20,8 @@ from pathlib import Path
 from distdbg.errors import RecordError
 from distdbg.record.format import FORM, GROUP, HEADER_NBYTES, OP, SITE, Section, checksum
 from distdbg.record.reader import RecordFile
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 #: No input of this size may take longer.
 MOST_SECONDS = 5.0

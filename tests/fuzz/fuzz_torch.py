@@ -18,8 +18,8 @@ from distdbg.errors import RecordError
 from distdbg.render.html import to_html
 from distdbg.render.text import print_verdict
 from distdbg.render.verdict_json import to_plain
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder, to_json
 from tests.fuzz import harness
+from tests.support.torch_dump_builder import TorchDumpBuilder, to_json
 
 
 def build(chance: random.Random) -> list[dict[str, Any]]:

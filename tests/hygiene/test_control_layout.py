@@ -11,7 +11,7 @@ from distdbg.control import layout
 from distdbg.control.page import ControlPage
 from distdbg.control.words import AbortWords
 from distdbg.native import Control
-from distdbg.record.format import Field
+from distdbg.record.format import EntryField
 
 HEADER_FILE = Path(__file__).parents[2] / "native" / "core" / "control.hpp"
 CODES = {"std::uint64_t": "Q", "std::int64_t": "q", "char": "s"}
@@ -26,7 +26,7 @@ def test_every_field_lies_where_the_other_language_has_it() -> None:
     ):
         code, many = CODES[kind], int(count or 1)
         if not name.startswith("padding"):
-            fields[name] = Field(offset, f"{many}s" if code == "s" else code)
+            fields[name] = EntryField(offset, f"{many}s" if code == "s" else code)
         offset += many * struct.calcsize("<" + code)
     assert fields == layout.PAGE
     assert offset == layout.PAGE_HEAD_NBYTES <= layout.ABORT_OFFSET

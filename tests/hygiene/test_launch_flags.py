@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.flag_table import FLAGS, Flag
+from distdbg.launch.flag_table import FLAGS, CommandFlag
 from distdbg.launch.flags import make_parser
 
 FACTS = [
@@ -40,7 +40,7 @@ ADDED = {
 }
 
 
-def flag_of(spellings: set[str]) -> Flag:
+def flag_of(spellings: set[str]) -> CommandFlag:
     [found] = [flag for flag in FLAGS if flag.name in spellings]
     return found
 

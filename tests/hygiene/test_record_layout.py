@@ -12,7 +12,7 @@ import pytest
 from distdbg.native import Recorder
 from distdbg.ops.call import Kind
 from distdbg.record import entries, format
-from distdbg.record.format import EventType, Field, Flag, Section, checksum, pack, unpack
+from distdbg.record.format import EntryField, EventType, Flag, Section, checksum, pack, unpack
 
 HEADER_FILE = Path(__file__).parents[2] / "native" / "core" / "record_layout.hpp"
 CODES = {
@@ -44,7 +44,7 @@ def native_text() -> str:
     return HEADER_FILE.read_text()
 
 
-def members(name: str) -> tuple[dict[str, Field], int]:
+def members(name: str) -> tuple[dict[str, EntryField], int]:
     """The members of a struct of the header but for its padding, and its size.
 
     Its static_asserts say that the compiler adds no padding; so offsets are sums.
@@ -62,7 +62,7 @@ def members(name: str) -> tuple[dict[str, Field], int]:
             nbytes *= COUNTS.get(count) or int(count)
             code = f"{nbytes}s"
         if not member.startswith("padding"):
-            fields[member] = Field(offset, code)
+            fields[member] = EntryField(offset, code)
         offset += nbytes
     return fields, offset
 

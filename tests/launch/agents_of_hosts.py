@@ -6,7 +6,7 @@ from typing import Any
 
 from distdbg.client.agent_client import AgentClient
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts
+from tests.support.hosts import Hosts
 
 PATIENCE_S = 120.0
 

@@ -17,7 +17,7 @@ import pytest
 
 from distdbg.launch.memory import locate_cgroup
 from distdbg.testing import ports
-from distdbg.testing.jobs import RunningJob, running
+from tests.support.jobs import RunningJob, running
 
 
 @pytest.fixture

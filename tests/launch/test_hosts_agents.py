@@ -13,8 +13,8 @@ from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistError
 from distdbg.record import folders
 from distdbg.record.reader import RecordFile
-from distdbg.testing.hosts import Hosts, Launcher
 from tests.launch.agents_of_hosts import agent_of, await_that
+from tests.support.hosts import Hosts, Launcher
 
 pytestmark = pytest.mark.slow
 

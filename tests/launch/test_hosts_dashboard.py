@@ -15,9 +15,9 @@ from distdbg.client.feed.connections import RunDoor, newest_run
 from distdbg.client.live_feed import LiveFeed
 from distdbg.client.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.record.rank_state import RankState
-from distdbg.testing.hosts import Hosts
 from distdbg.view.feed import Topic
-from distdbg.view.snapshot import Link, OpKey, Snapshot
+from distdbg.view.snapshot import FeedLink, OpKey, Snapshot
+from tests.support.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ def test_ranks_of_two_hosts_are_one_job_until_a_host_is_lost(tmp_path: Path) -> 
             os.kill(agent, signal.SIGSTOP)
             try:
                 lost = await_snapshot(feed, lambda s: any(host.is_lost for host in s.hosts))
-                assert lost.link is Link.LIVE
+                assert lost.link is FeedLink.LIVE
                 assert len(lost.ranks) == 4
             finally:
                 os.kill(agent, signal.SIGCONT)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.hosts import Hosts
 from tests.launch.agents_of_hosts import await_that
+from tests.support.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 from distdbg.client.agent_client import AgentClient
 from distdbg.control.page import read_page
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts, Launcher
 from tests.launch.agents_of_hosts import agent_of, await_that
+from tests.support.hosts import Hosts, Launcher
 
 pytestmark = pytest.mark.slow
 

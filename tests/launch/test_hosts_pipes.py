@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from distdbg.client.agent_client import AgentClient, AgentError
-from distdbg.client.ways import Way, ask_all_hosts
+from distdbg.client.ways import AgentRoute, ask_all_hosts
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts, Launcher
 from tests.launch.agents_of_hosts import agent_of, await_that
+from tests.support.hosts import Hosts, Launcher
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ def test_stacks_are_those_of_all_hosts_wherever_they_are_asked_for(tmp_path: Pat
     with Hosts(tmp_path) as hosts:
         launchers = start(hosts, tmp_path, 3)
         for number in range(3):
-            way = Way(hosts.address(number), partial(dial, hosts, number))
+            way = AgentRoute(hosts.address(number), partial(dial, hosts, number))
             answers = ask_all_hosts(way, "stacks", timeout_s=20.0, native=False)
             assert [one.host for one in answers] == [hosts.address(n) for n in range(3)]
             ranks = [set(one.answer["how"]) for one in answers]

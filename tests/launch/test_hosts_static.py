@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts
+from tests.support.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 

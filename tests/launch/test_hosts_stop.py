@@ -9,7 +9,7 @@ import pytest
 
 from distdbg.client.agent_client import AgentClient
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts
+from tests.support.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 

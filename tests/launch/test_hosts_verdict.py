@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from distdbg.record import folders
-from distdbg.testing.hosts import Hosts
 from tests.launch.agents_of_hosts import agent_of, await_that
+from tests.support.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from distdbg.testing.leftovers import find_leftovers, find_marked, new_mark, take_traces
+from tests.support.leftovers import find_leftovers, find_marked, new_mark, take_traces
 
 
 def test_a_process_is_known_by_its_mark_wherever_it_went() -> None:

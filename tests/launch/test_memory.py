@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.ended import Ended
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.memory import OomWatch, find_counter, read_kills
 from distdbg.launch.warden import Warden
 
@@ -45,7 +45,7 @@ def say(warden: Warden, name: str, line: bytes) -> None:
         pipe.flush()
 
 
-def wait_end(warden: Warden) -> Ended:
+def wait_end(warden: Warden) -> EndedChild:
     deadline = time.monotonic() + PATIENCE_S
     while not (ends := warden.events(1.0)):
         assert time.monotonic() < deadline

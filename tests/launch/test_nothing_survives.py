@@ -17,8 +17,8 @@ import pytest
 
 import distdbg
 from distdbg.launch.descendants import read_process
-from distdbg.testing.leftovers import (
-    Mark,
+from tests.support.leftovers import (
+    JobMark,
     Traces,
     find_leftovers,
     find_marked,
@@ -47,7 +47,7 @@ class Launcher:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
-def environ(mark: Mark) -> dict[str, str]:
+def environ(mark: JobMark) -> dict[str, str]:
     package = str(Path(distdbg.__file__).parents[1])
     return {**os.environ, **mark.environment, "PYTHONPATH": package}
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from distdbg.errors import RendezvousClosedError, RendezvousError, UsageError
-from distdbg.launch.rendezvous.board import TURN_S, Board
+from distdbg.launch.rendezvous.board import TURN_S, RendezvousBoard
 from distdbg.launch.rendezvous.registry import make_rendezvous
-from distdbg.launch.rendezvous.round import Closing, NodeFacts, RendezvousInterrupted, Round
+from distdbg.launch.rendezvous.round import Closing, LauncherRound, NodeFacts, RendezvousInterrupted
 from distdbg.launch.rendezvous.shared import SharedRendezvous
-from distdbg.launch.rendezvous.state import State
+from distdbg.launch.rendezvous.state import RendezvousState
 from distdbg.runtime.store import HashStore
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 QUICK = {"last_call_timeout": "0.3", "keep_alive_interval": "0.2", "keep_alive_max_attempt": "10"}
 PATIENCE_S = 120.0
@@ -48,7 +48,7 @@ class Node:
         self.rendezvous = make_rendezvous(options)
         self.pool = ThreadPoolExecutor(1)
 
-    def start(self) -> Future[Round]:
+    def start(self) -> Future[LauncherRound]:
         facts = NodeFacts(name=self.name, addr="127.0.0.1", host=self.name, nproc=2)
         return self.pool.submit(self.rendezvous.next_round, facts)
 
@@ -95,12 +95,12 @@ def make_nodes() -> Iterator[MakeNodes]:
         node.leave()
 
 
-def meet(*nodes: Node) -> list[Round]:
+def meet(*nodes: Node) -> list[LauncherRound]:
     found = [node.start() for node in nodes]
     return [future.result(PATIENCE_S) for future in found]
 
 
-def names(found: Round) -> list[str]:
+def names(found: LauncherRound) -> list[str]:
     return [node.name for node in found.nodes]
 
 
@@ -111,7 +111,7 @@ def await_that(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)  # nothing announces what a thread of the launcher has seen
 
 
-def agree(rounds: list[Round], number: int) -> list[str]:
+def agree(rounds: list[LauncherRound], number: int) -> list[str]:
     """All in the same round, each in its own place; returns the names in order."""
     order = names(rounds[0])
     assert all(names(found) == order and found.number == number for found in rounds)
@@ -288,9 +288,9 @@ def test_a_spare_launcher_knows_why_the_store_goes_that_its_keeper_let_go(
         return keeper is not None and keeper.state is not None
 
     await_that(has_come, "the spare one did not come")
-    read = Board.read
+    read = RendezvousBoard.read
 
-    def read_or_fail(board: Board) -> State:
+    def read_or_fail(board: RendezvousBoard) -> RendezvousState:
         # The store is gone between the keeper's look and this one.
         if board is rendezvous._board:
             nodes[0].rendezvous.close("all ranks succeeded", is_well=True)
@@ -298,7 +298,7 @@ def test_a_spare_launcher_knows_why_the_store_goes_that_its_keeper_let_go(
             raise RendezvousError("the store is gone")
         return read(board)
 
-    monkeypatch.setattr(Board, "read", read_or_fail)
+    monkeypatch.setattr(RendezvousBoard, "read", read_or_fail)
     with pytest.raises(RendezvousClosedError, match="all ranks succeeded"):
         joining.result(PATIENCE_S)
 
@@ -507,21 +507,21 @@ def test_many_launchers_that_come_at_once_read_and_write_the_agreement_a_few_tim
     make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is as long as they are many: read at each of as many changes, it is cubic."""
-    read, write = Board.read, Board.write
+    read, write = RendezvousBoard.read, RendezvousBoard.write
     reads: list[None] = []
     writes: list[bool] = []
 
-    def count_read(board: Board) -> State:
+    def count_read(board: RendezvousBoard) -> RendezvousState:
         reads.append(None)
         return read(board)
 
-    def count_write(board: Board, after: State) -> bool:
+    def count_write(board: RendezvousBoard, after: RendezvousState) -> bool:
         is_written = write(board, after)
         writes.append(is_written)
         return is_written
 
-    monkeypatch.setattr(Board, "read", count_read)
-    monkeypatch.setattr(Board, "write", count_write)
+    monkeypatch.setattr(RendezvousBoard, "read", count_read)
+    monkeypatch.setattr(RendezvousBoard, "write", count_write)
     count = 48
     nodes = make_nodes(count, rdzv_backend="static", min_nodes=count, max_nodes=count)
     rounds = meet(*nodes)
@@ -533,7 +533,7 @@ def test_many_launchers_that_come_at_once_read_and_write_the_agreement_a_few_tim
 
 def test_a_launcher_that_dies_in_its_turn_is_waited_for_no_longer_than_promised() -> None:
     store = HashStore()
-    first, second = Board(store, "job", "here:1"), Board(store, "job", "here:1")
+    first, second = RendezvousBoard(store, "job", "here:1"), RendezvousBoard(store, "job", "here:1")
 
     def do_nothing() -> None:
         pass
@@ -544,5 +544,5 @@ def test_a_launcher_that_dies_in_its_turn_is_waited_for_no_longer_than_promised(
     with second.turn(do_nothing):
         took_s = time.monotonic() - began_s
     assert TURN_S <= took_s < TURN_S + 2.0
-    with Board(store, "job", "here:1").turn(do_nothing):
+    with RendezvousBoard(store, "job", "here:1").turn(do_nothing):
         assert time.monotonic() - began_s - took_s < 1.0  # and nobody after it waits again

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob, running
+from tests.support.jobs import RunningJob, running
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.stress]
 

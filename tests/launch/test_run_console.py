@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.hosts import Hosts
+from tests.support.hosts import Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0

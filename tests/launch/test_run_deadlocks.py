@@ -18,7 +18,7 @@ from distdbg.errors import format_ranks
 from distdbg.record.folders import attempt_folder
 from distdbg.record.format import Exit
 from distdbg.record.observations import read_sightings
-from distdbg.testing.jobs import Done, running
+from tests.support.jobs import Done, running
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ import pytest
 from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
 from distdbg.record.ends import read_ends
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from distdbg.record.observations import UNREAD, Sighting, read_sightings
+from distdbg.record.observations import UNREAD, Observation, read_sightings
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import limit_ns
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
@@ -249,6 +249,6 @@ def test_what_nobody_can_wake_is_a_hang_at_any_age(
     assert (code, root_of(document)["ranks"], root_of(document)["severity"]) == (1, [2], "error")
 
 
-def seen_of(job: RunningJob) -> list[Sighting]:
+def seen_of(job: RunningJob) -> list[Observation]:
     folder = job.run_folder / "attempt_0"
     return list(read_sightings(folder)) if folder.is_dir() else []

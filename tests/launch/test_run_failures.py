@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.ends import RankEnd
-from distdbg.testing.jobs import Done, RunningJob
+from tests.support.jobs import Done, RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import Done, RunningJob
+from tests.support.jobs import Done, RunningJob
 
 pytestmark = pytest.mark.ranks
 

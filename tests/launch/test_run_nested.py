@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
 

@@ -12,7 +12,7 @@ from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.rank_list import read_ranks
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
 

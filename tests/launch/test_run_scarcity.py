@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
 

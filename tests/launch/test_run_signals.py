@@ -17,11 +17,11 @@ import pytest
 from distdbg.cli.main import main
 from distdbg.client.live_runs import find_live_runs
 from distdbg.launch.agent_link import AGENT, AgentLink
-from distdbg.launch.ended import Ended
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.warden import Warden
 from distdbg.record.folders import agent_socket
 from distdbg.record.host import host_name
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
 
@@ -250,7 +250,7 @@ def test_an_agent_that_was_killed_is_known_to_be_gone(tmp_path: Path) -> None:
         assert link.how == "was killed by SIGKILL"
 
 
-def wait_for_end(warden: Warden) -> list[Ended]:
+def wait_for_end(warden: Warden) -> list[EndedChild]:
     deadline = time.monotonic() + 30.0
     while not (ends := warden.events(1.0)):
         assert time.monotonic() < deadline, "the warden does not tell of an end"

@@ -15,7 +15,7 @@ from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistNetworkError
 from distdbg.record.folders import agent_socket
 from distdbg.record.host import host_name
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 

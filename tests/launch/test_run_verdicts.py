@@ -17,7 +17,7 @@ from distdbg.client.agent_client import AgentClient
 from distdbg.record.folders import agent_socket, attempt_folder
 from distdbg.record.host import host_name
 from distdbg.record.observations import read_sightings
-from distdbg.testing.jobs import Done, RunningJob
+from tests.support.jobs import Done, RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 

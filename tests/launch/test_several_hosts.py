@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import distdbg
-from distdbg.launch.rendezvous.board import Board
-from distdbg.launch.rendezvous.state import State
+from distdbg.launch.rendezvous.board import RendezvousBoard
+from distdbg.launch.rendezvous.state import RendezvousState
 from distdbg.runtime.store import TCPStore
-from distdbg.testing.leftovers import Mark, find_leftovers, find_marked, new_mark, take_traces
-from distdbg.testing.ports import free_port
+from tests.support.leftovers import JobMark, find_leftovers, find_marked, new_mark, take_traces
+from tests.support.ports import free_port
 
 PROGRAM = Path(__file__).parent / "programs" / "told_by_files.py"
 QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=10"
@@ -32,7 +32,9 @@ pytestmark = pytest.mark.slow  # each needs several interpreters to start, some 
 class Host:
     """A launcher on an address of its own."""
 
-    def __init__(self, number: int, port: int, folder: Path, mark: Mark, flags: list[str]) -> None:
+    def __init__(
+        self, number: int, port: int, folder: Path, mark: JobMark, flags: list[str]
+    ) -> None:
         self.number = number
         self.port = port
         self._log = folder / f"host-{number}.log"
@@ -74,11 +76,11 @@ class Host:
             time.sleep(0.02)  # a launcher announces nothing to its parent
 
 
-def agreement(host: Host) -> State:
+def agreement(host: Host) -> RendezvousState:
     """What the launchers have agreed on: one that waits says nothing."""
     store = TCPStore("127.0.0.1", host.port)
     try:
-        return Board(store, "none", "here").read()
+        return RendezvousBoard(store, "none", "here").read()
     finally:
         store.close()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.ended import Ended, to_rank_end
+from distdbg.launch.ended import EndedChild, to_rank_end
 from distdbg.launch.warden import Warden, WardenLost
 
 PATIENCE_S = 120.0
@@ -29,8 +29,8 @@ def warden() -> Iterator[Warden]:
         yield warden
 
 
-def wait_ends(warden: Warden, count: int = 1) -> list[Ended]:
-    ends: list[Ended] = []
+def wait_ends(warden: Warden, count: int = 1) -> list[EndedChild]:
+    ends: list[EndedChild] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(ends) < count:
         assert time.monotonic() < deadline, ends
@@ -38,7 +38,7 @@ def wait_ends(warden: Warden, count: int = 1) -> list[Ended]:
     return ends
 
 
-def run(warden: Warden, code: str, **options: object) -> Ended:
+def run(warden: Warden, code: str, **options: object) -> EndedChild:
     warden.spawn("child", [sys.executable, "-c", code], os.environ, **options)  # type: ignore[arg-type]  # passed on
     [ended] = wait_ends(warden)
     assert ended.name == "child"
@@ -83,16 +83,16 @@ def test_an_end_tells_code_or_signal_and_what_was_used(
 
 def test_an_end_becomes_a_line_of_the_run_folder() -> None:
     facts = {"name": "rank 2", "pid": 4711, "user_s": 1.0, "system_s": 0.5}
-    ended = Ended(status=9, max_rss_nbytes=5 << 20, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
+    ended = EndedChild(status=9, max_rss_nbytes=5 << 20, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
     end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_oom=True)
     assert end.cause == "oom"
     assert end.how == "was killed for memory (SIGKILL by the kernel; it had used 5.0 MiB)"
     assert to_rank_end(ended, rank=2, host="n01", wall_ns=8).how == "was killed by SIGKILL"
-    ended = Ended(status=0x8B, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
+    ended = EndedChild(status=0x8B, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
     end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_asked=True)
     assert end.how == "was killed by SIGSEGV (core dumped)"
     assert end.was_asked
-    ended = Ended(status=3 << 8, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
+    ended = EndedChild(status=3 << 8, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
     end = to_rank_end(ended, rank=2, host="n01", wall_ns=8)
     assert (end.cause, end.exit_code, end.signal) == ("exited", 3, None)
 

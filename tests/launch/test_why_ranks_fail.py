@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import distdbg
-from distdbg.launch.evidence import Evidence, gather
-from distdbg.launch.output_streams import Std
+from distdbg.launch.evidence import LostRankEvidence, gather
+from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.choices import OutputChoices
 from distdbg.launch.outputs.folders import make_logs_folder
 from distdbg.launch.outputs.outputs import Outputs
-from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.root_cause import Part, find_root_cause
+from distdbg.launch.report import JobOutcome, exit_code, report
+from distdbg.launch.root_cause import LossRole, find_root_cause
 from distdbg.record.ends import RankEnd
 
 pytestmark = pytest.mark.ranks
@@ -38,14 +38,14 @@ dist.barrier()
 )
 
 
-def run_job(tmp_path: Path, script: str, count: int = 3) -> list[Evidence]:
+def run_job(tmp_path: Path, script: str, count: int = 3) -> list[LostRankEvidence]:
     """Run a script as ranks, wait for all to end by themselves, and gather what they left."""
     file = tmp_path / "train.py"
     file.write_text(script)
     folder = tmp_path / "run" / "attempt_0"
     folder.mkdir(parents=True)
     outputs = Outputs(
-        OutputChoices(redirects=(Std.ALL,) * count), make_logs_folder(tmp_path / "run")
+        OutputChoices(redirects=(StdStreams.ALL,) * count), make_logs_folder(tmp_path / "run")
     )
     ranks = [_start(rank, count, file, folder, outputs) for rank in range(count)]
     began = time.monotonic()
@@ -66,7 +66,7 @@ def run_job(tmp_path: Path, script: str, count: int = 3) -> list[Evidence]:
         ends.values(),
         folder,
         lambda rank: outputs.error_file(rank, 0),
-        lambda rank: outputs.log_file(rank, 0, Std.ERR),
+        lambda rank: outputs.log_file(rank, 0, StdStreams.ERR),
     )
 
 
@@ -109,11 +109,11 @@ def _end(rank: int, process: subprocess.Popen[bytes]) -> RankEnd:
     )
 
 
-def judge(evidence: Sequence[Evidence]) -> tuple[Part, list[int], int, str]:
+def judge(evidence: Sequence[LostRankEvidence]) -> tuple[LossRole, list[int], int, str]:
     """The part and the ranks of who was first, the exit code, the report."""
     found = find_root_cause(evidence)
     assert found is not None
-    outcome = Outcome(evidence=evidence)
+    outcome = JobOutcome(evidence=evidence)
     ranks = sorted(one.rank for one in found.first)
     return found.part, ranks, exit_code(outcome), report(outcome)
 
@@ -126,7 +126,7 @@ dist.barrier()
 """
     evidence = run_job(tmp_path, MEET + script)
     part, ranks, code, text = judge(evidence)
-    assert (part, ranks, code) == (Part.CAUSE, [1], 1)
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 1)
     first, *rest = text.splitlines()
     assert first.startswith("FAILED: rank 1 raised ValueError: no data (host here, pid ")
     assert "  ranks 0,2 failed because of it: RankLeft" in rest
@@ -157,7 +157,7 @@ if rank == 1:
 dist.barrier()
 """
     part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
-    assert (part, ranks, code) == (Part.CAUSE, [1], 75)
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 75)
     lines = text.splitlines()
     assert lines[0].startswith("FAILED: rank 1 exited with code 75 (host here, pid ")
     told = "  thread 'heartbeat' called os._exit(75) at train.py:12 (watchdog); the main thread was at "
@@ -179,7 +179,7 @@ if rank == 1:
 dist.barrier()
 """
     part, ranks, code, text = judge(run_job(tmp_path, "import sys\n" + MEET + script))
-    assert (part, ranks, code) == (Part.CAUSE, [1], 3)
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 3)
     lines = text.splitlines()
     assert lines[0].startswith("FAILED: rank 1 exited with code 3 (host here, pid ")
     [told] = [line for line in lines if "sys.exit" in line]
@@ -199,7 +199,7 @@ if rank == 1:
 dist.barrier()
 """
     part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
-    assert (part, ranks, code) == (Part.CAUSE, [1], 1)
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 1)
     lines = text.splitlines()
     assert lines[0].startswith("FAILED: rank 1 raised OSError: [Errno 24] Too many open files")
     assert any("train.py" in line for line in lines)
@@ -217,7 +217,7 @@ finally:
 """
     evidence = run_job(tmp_path, MEET + script, 2)
     part, ranks, _, text = judge(evidence)
-    assert (part, ranks) == (Part.CAUSE, [0])
+    assert (part, ranks) == (LossRole.CAUSE, [0])
     assert "rank 0 raised ValueError: no data" in text
     assert "error file: " in text
 
@@ -230,7 +230,7 @@ if rank == 2:
 dist.barrier()
 """
     part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
-    assert (part, ranks, code) == (Part.CAUSE, [2], 137)
+    assert (part, ranks, code) == (LossRole.CAUSE, [2], 137)
     assert "rank 2 was killed by SIGKILL" in text
     assert "at its end: last op barrier" in text
     assert "ranks 0-1 failed because of it: PeerLost" in text
@@ -243,7 +243,7 @@ if rank != 1:
     dist.barrier()
 """
     part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
-    assert (part, ranks, code) == (Part.LEAVER, [1], 1)
+    assert (part, ranks, code) == (LossRole.LEAVER, [1], 1)
     assert "rank 1 ended with exit code 0 while other ranks still needed it" in text
     assert "ranks 0,2 failed because of it: RankLeft" in text
 
@@ -255,7 +255,7 @@ import numpy as np
 dist.all_reduce(np.ones(4 + rank // 2, "float32"))
 """
     part, ranks, _, text = judge(run_job(tmp_path, MEET + script))
-    assert (part, ranks) == (Part.CAUSE, [0, 1, 2])
+    assert (part, ranks) == (LossRole.CAUSE, [0, 1, 2])
     assert text.startswith("MISMATCH: ")
     assert text.count("differs between ranks") == 1
     assert "train.py" in text

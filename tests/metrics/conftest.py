@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.testing import ports
-from distdbg.testing.jobs import RunningJob, running
+from tests.support.jobs import RunningJob, running
 
 BEGIN = """
 import os, pathlib, sys, time

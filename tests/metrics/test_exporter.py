@@ -15,8 +15,8 @@ import pytest
 
 from distdbg.exporter import RunsCollector
 from distdbg.record.folders import user_folder
-from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, get_numbers, samples, value_of
+from tests.support.jobs import RunningJob
 
 ROOT = Path(__file__).resolve().parents[2]
 StartJob = Callable[..., RunningJob]

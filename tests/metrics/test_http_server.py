@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from distdbg.export.http.gate import Gate
-from distdbg.export.http.pages import Answer
+from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.pages import PageAnswer
 from distdbg.export.http.server import MOST_CONNECTIONS, MOST_UNKNOWN, Server
 from tests.metrics.scraping import await_that, get
 
@@ -27,18 +27,18 @@ class Served:
         self.may_answer.set()
         self.server = Server(
             {"/metrics": self._metrics, "/broken": self._break},
-            Gate(own_uid=os.getuid()),
+            AccessGate(own_uid=os.getuid()),
             patience_s=patience_s,
         )
         self.port = self.server.listen("127.0.0.1", 0)
         self.server.start()
 
-    def _metrics(self, accept: str) -> Answer:
+    def _metrics(self, accept: str) -> PageAnswer:
         self.asked += 1
         self.may_answer.wait(120)
-        return Answer(b"up 1\n")
+        return PageAnswer(b"up 1\n")
 
-    def _break(self, accept: str) -> Answer:
+    def _break(self, accept: str) -> PageAnswer:
         raise RuntimeError("a page with a bug")
 
     def connect(self) -> socket.socket:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.live_runs import find_live_runs
-from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that
+from tests.support.jobs import RunningJob
 
 StartJob = Callable[..., RunningJob]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import value_of
+from tests.support.jobs import RunningJob
 
 StartJob = Callable[..., RunningJob]
 

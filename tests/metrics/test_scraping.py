@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import Answer, await_that, get, get_numbers, samples, value_of
+from tests.support.jobs import RunningJob
 
 StartJob = Callable[..., RunningJob]
 Go = Callable[[str], None]

@@ -12,9 +12,9 @@ import pytest
 
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.live_runs import find_live_runs
-from distdbg.testing.hosts import Hosts
-from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, get_numbers, value_of
+from tests.support.hosts import Hosts
+from tests.support.jobs import RunningJob
 
 StartJob = Callable[..., RunningJob]
 Go = Callable[[str], None]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob
+from tests.support.jobs import RunningJob
 
 StartJob = Callable[..., RunningJob]
 

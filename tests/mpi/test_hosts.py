@@ -15,8 +15,8 @@ from subprocess import Popen
 
 import pytest
 
-from distdbg.testing.network import Network
 from tests.mpi.launchers import command_of, environment_of
+from tests.support.network import Network
 
 pytest.importorskip("mpi4py")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.usefixtures("can_make_hosts")]

@@ -20,7 +20,7 @@ import pytest
 import distdbg as dist
 from distdbg.native import EventReader, Form, NativeError, RecordedOp, Recorder
 from distdbg.ops.call import Kind
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.nccl import events, library, watchdog
 from tests.unit.nccl.stand_in import Machine, StandInArray, StandInEvent
@@ -73,7 +73,7 @@ def begin(path: Path) -> RecordedOp:
     return recorder.begin(group, form, 1, 0, -1, 0)
 
 
-def find(path: Path) -> Op:
+def find(path: Path) -> OpEntry:
     return read_record(path).ops[-1]
 
 
@@ -226,7 +226,7 @@ def test_ops_over_nccl_end_in_the_record_with_no_python_thread_beside_them(
     monkeypatch.setattr(watchdog.watchdog, "add", lambda pending: None)
     path = tmp_path / "rank00000.ddr"
 
-    def op() -> Op:
+    def op() -> OpEntry:
         return next(op for op in read_record(path).ops if op.name == "broadcast")
 
     def program() -> None:

@@ -14,7 +14,7 @@ from distdbg.errors import OpTimeout
 from distdbg.native import NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.pending import CpuPending
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 
 class EndsAsTheWaitGivesUp:

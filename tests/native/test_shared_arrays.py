@@ -16,7 +16,7 @@ import distdbg as dist
 from distdbg.errors import ConfigError, DistBackendError, UsageError
 from distdbg.native import is_shared
 from distdbg.runtime.api import shared_arrays
-from distdbg.runtime.arrays.memory_room import Memory, cgroup_folders, parse_table
+from distdbg.runtime.arrays.memory_room import MemoryRoom, cgroup_folders, parse_table
 
 
 def has_memory(x: Any) -> bool:
@@ -87,7 +87,7 @@ def wrong_arguments() -> list[str]:
 
 def on_a_full_machine() -> list[Any]:
     # In a process of its own: nothing has to be put back. mypy refuses to replace functions.
-    shared_arrays.read_memory = lambda: Memory(1 << 40, 5 << 20, "its cgroup")  # type: ignore[assignment]
+    shared_arrays.read_memory = lambda: MemoryRoom(1 << 40, 5 << 20, "its cgroup")  # type: ignore[assignment]
     dist.empty(4 << 20, np.uint8)
     with pytest.raises(DistBackendError) as caught:
         dist.zeros(6 << 20, np.uint8)

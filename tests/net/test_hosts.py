@@ -14,8 +14,8 @@ from subprocess import Popen, TimeoutExpired
 
 import pytest
 
-from distdbg.testing.network import Host, Network
 from tests.net.test_over_tcp import PROGRAM
+from tests.support.network import Network, NetworkHost
 
 ROOT = Path(__file__).parents[2]
 KEEPALIVE_S = 2.0
@@ -92,7 +92,7 @@ def common() -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT), "DISTDBG_TOKEN": "one"}
 
 
-def host_of(network: Network, rank: int, each: int = 2) -> Host:
+def host_of(network: Network, rank: int, each: int = 2) -> NetworkHost:
     return network.hosts[rank // each]
 
 

@@ -8,8 +8,8 @@ from subprocess import Popen
 
 import pytest
 
-from distdbg.testing.network import Network
 from tests.net.test_hosts import await_line, failures, kill_rank, output, start
+from tests.support.network import Network
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.usefixtures("can_make_hosts")]
 

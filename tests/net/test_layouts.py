@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.runtime.rendezvous.process import Process, identify_self
-from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
+from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
+from tests.support.store_ranks import REFERENCE, run_store_ranks
 from tests.unit.runtime.test_monitored_barrier import look_when_all_have_come
 
 SIZE = 4
@@ -44,7 +44,7 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Sequence[int]]
     def lay_out(hosts: Sequence[Sequence[int]]) -> None:
         host_of = {f"rank {rank}": number for number, ranks in enumerate(hosts) for rank in ranks}
 
-        def identify() -> Process:
+        def identify() -> ProcessIdentity:
             number = host_of[threading.current_thread().name]
             return replace(identify_self(), host=f"node{number}", pid_namespace=number + 1)
 

@@ -26,13 +26,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from distdbg.agent.api import ApiServer, Client
+from distdbg.agent.api import ApiClient, ApiServer
 from distdbg.client import protocol
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.protocol import Request
 from distdbg.errors import ConfigError, DistError, NotAuthenticatedError, UsageError
-from distdbg.export.http.gate import Gate
-from distdbg.export.http.pages import Answer
+from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.pages import PageAnswer
 from distdbg.export.http.server import Server
 from distdbg.export.otel.post import read_context
 from distdbg.hosts.handshake import Handshake
@@ -42,7 +42,7 @@ from distdbg.secure import relay
 from distdbg.secure.certificate import NAME, derive_pair
 from distdbg.secure.contexts import certificate_pem
 from distdbg.secure.guard import Guard, open_guard, why_ended
-from distdbg.secure.settings import Files, Settings, read_settings
+from distdbg.secure.settings import Files, TlsSettings, read_settings
 
 TOKEN = b"a token"
 
@@ -138,7 +138,7 @@ def test_what_was_sent_before_the_guard_is_closed_still_arrives() -> None:
 def test_all_processes_derive_one_certificate_from_a_token() -> None:
     assert derive_pair(TOKEN) == derive_pair(TOKEN)
     assert derive_pair(TOKEN) != derive_pair(b"another")
-    assert certificate_pem(Settings(), TOKEN).encode() == derive_pair(TOKEN).certificate
+    assert certificate_pem(TlsSettings(), TOKEN).encode() == derive_pair(TOKEN).certificate
 
 
 def test_another_token_is_refused_and_both_ends_know_why() -> None:
@@ -224,7 +224,7 @@ def test_half_of_the_users_files_or_a_broken_one_is_an_error(
     with pytest.raises(ConfigError, match="the certificates cannot be loaded"):
         open_guard(TOKEN)
     assert read_settings({"DISTDBG_TLS": "0", "DISTDBG_TLS_CERT": "a.pem"}) is None
-    settings = Settings(Files(tmp_path / "a", tmp_path / "b", tmp_path / "none.crt"))
+    settings = TlsSettings(Files(tmp_path / "a", tmp_path / "b", tmp_path / "none.crt"))
     assert certificate_pem(settings, TOKEN) == "no certificate"
 
 
@@ -320,13 +320,13 @@ def test_one_end_of_a_store_without_tls_names_the_variable_on_both(
 
 
 def test_pages_over_https_are_read_with_the_certificate_of_the_run() -> None:
-    gate = Gate(own_uid=os.getuid())
-    pages = {"/metrics": lambda _: Answer(b"up 1\n")}
+    gate = AccessGate(own_uid=os.getuid())
+    pages = {"/metrics": lambda _: PageAnswer(b"up 1\n")}
     server = Server(pages, gate, guard=made(is_web=True, notice=b"https please"))
     port = server.listen("127.0.0.1", 0)
     server.start()
     try:
-        context = ssl.create_default_context(cadata=certificate_pem(Settings(), TOKEN))
+        context = ssl.create_default_context(cadata=certificate_pem(TlsSettings(), TOKEN))
         with (
             socket.create_connection(("127.0.0.1", port), 10) as sock,
             context.wrap_socket(sock, server_hostname=NAME) as secure,
@@ -348,10 +348,10 @@ def test_pages_over_https_are_read_with_the_certificate_of_the_run() -> None:
 
 
 class _Answers:
-    def do(self, request: Request, client: Client) -> None:
+    def do(self, request: Request, client: ApiClient) -> None:
         client.send(protocol.answer(request.id, {"did": request.do}))
 
-    def gone(self, client: Client) -> None:
+    def gone(self, client: ApiClient) -> None:
         """Nothing is kept of it."""
 
 

@@ -21,7 +21,7 @@ from distdbg.native import TcpHub
 from distdbg.secure import channel
 from distdbg.secure.contexts import make_contexts
 from distdbg.secure.guard import SecuredSocket, open_guard
-from distdbg.secure.settings import Settings
+from distdbg.secure.settings import TlsSettings
 from tests.net.test_tls import TOKEN, connected, made, secured, why
 
 
@@ -45,7 +45,7 @@ def is_released(end: socket.socket) -> bool:
 def a_hello() -> bytes:
     """How a client begins that knows the token."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = make_contexts(Settings(), TOKEN).client.wrap_bio(incoming, outgoing)
+    client = make_contexts(TlsSettings(), TOKEN).client.wrap_bio(incoming, outgoing)
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from distdbg.testing.network import Network
 from tests.net.test_hosts import output, start
+from tests.support.network import Network
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import Done, RunningJob, running
+from tests.support.jobs import Done, RunningJob, running
 
 HEAD = """
 import os, signal, sys, time

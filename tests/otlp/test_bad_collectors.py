@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.jobs import Done, RunningJob
-from distdbg.testing.ports import free_port
 from tests.otlp.collector import Taken, over_http, plain
 from tests.otlp.conftest import variables
+from tests.support.jobs import Done, RunningJob
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.ranks]
 

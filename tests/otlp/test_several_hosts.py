@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.hosts import Hosts
 from tests.otlp.collector import over_http, plain
 from tests.otlp.conftest import variables
+from tests.support.hosts import Hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.ranks]
 

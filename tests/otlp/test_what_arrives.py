@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from distdbg.testing.jobs import Done
 from tests.otlp.collector import Taken, over_grpc, over_http, plain
 from tests.otlp.conftest import variables
+from tests.support.jobs import Done
 
 pytestmark = pytest.mark.ranks
 

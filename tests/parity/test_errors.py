@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.testing.ports import free_port
 from tests.parity.promise import on_ranks, promise
+from tests.support.ports import free_port
 
 
 @promise("`DistError` is the base of all errors here, and a `RuntimeError`")

@@ -14,8 +14,8 @@ import pytest
 
 import distdbg as dist
 from distdbg.runtime.process.world import World, use
-from distdbg.testing.ports import free_port
 from tests.parity.promise import on_ranks, promise
+from tests.support.ports import free_port
 
 
 def total() -> int:

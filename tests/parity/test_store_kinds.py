@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import distdbg as dist
-from distdbg.testing.ports import free_port
 from tests.parity.promise import promise
+from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
 

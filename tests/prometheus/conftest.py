@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from distdbg.testing.jobs import RunningJob, running
-from distdbg.testing.prometheus import Prometheus, made_quick, prometheus
+from tests.support.jobs import RunningJob, running
+from tests.support.prometheus import Prometheus, made_quick, prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 if (ROOT / "dashboards").is_dir():

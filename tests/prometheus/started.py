@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 #: The first start on a busy machine takes seconds.
 TIMEOUT_S = 40.0

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distdbg.testing.prometheus import Prometheus, prometheus
+from tests.support.prometheus import Prometheus, prometheus
 
 pytestmark = pytest.mark.slow
 

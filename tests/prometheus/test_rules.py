@@ -13,7 +13,7 @@ import pytest
 
 from distdbg.diagnose.counting import late_shares
 from distdbg.export.metrics.families import BY_NAME, FAMILIES, MetricType
-from distdbg.testing.prometheus import made_quick
+from tests.support.prometheus import made_quick
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from distdbg.errors import DistStoreError, JobAborted, OpTimeout, PeerLost
 from distdbg.record.host import host_name
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 WORDS = AbortWords(
     what="rank 1 does not come",

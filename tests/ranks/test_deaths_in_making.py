@@ -20,7 +20,7 @@ import distdbg as dist
 from distdbg.errors import CollectiveError, PeerLost, RendezvousError
 from distdbg.runtime.groups import creation
 from distdbg.runtime.rendezvous import presence
-from distdbg.runtime.rendezvous.assemble import Round
+from distdbg.runtime.rendezvous.assemble import JoinRound
 from distdbg.runtime.rendezvous.process import identify_self
 
 #: Far below the group's own 60 s, and far above what it takes on a busy machine.
@@ -62,7 +62,7 @@ def die_after_the_announcement() -> dict[str, Any] | None:
     if rank == 2:
         return None  # never comes, so that the others wait
     if rank == 1:
-        patch.object(Round, "wait", kill_self).start()
+        patch.object(JoinRound, "wait", kill_self).start()
     start = time.monotonic()
     with pytest.raises(RendezvousError) as caught:
         dist.init_process_group(timeout=timedelta(seconds=60))

@@ -17,7 +17,7 @@ import pytest
 import distdbg as dist
 from distdbg.config import read_setting
 from distdbg.errors import MismatchError, OpTimeout, PeerLost
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
 from tests.ranks.known_calls import SIZE, hits, run, send_around, world
@@ -110,7 +110,7 @@ def record_all() -> list[Any]:
     assert folder is not None
     count = hits()
     record = read_record(Path(folder) / f"rank{dist.get_rank():05}.ddr")
-    ops = [event for event in record.events if isinstance(event, Op)]
+    ops = [event for event in record.events if isinstance(event, OpEntry)]
     facts = [
         [
             op.name,

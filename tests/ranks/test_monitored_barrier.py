@@ -18,7 +18,7 @@ from distdbg.errors import OpTimeout, PeerLost, RankLeft
 from distdbg.runtime.members import store_barrier
 from distdbg.runtime.members.barrier_tree import find_missing
 from distdbg.runtime.members.store_barrier import run_monitored_barrier
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 LONG = timedelta(seconds=60)
 Is = Callable[[int], bool]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.folders import is_live
 from distdbg.record.rank_words import where_is
 from distdbg.record.reader import read_record
@@ -93,7 +93,7 @@ def check_record(folder: Path, steps_begun: list[int]) -> None:
     numbers = [event.number for event in record.events]
     receive = record.events[0]
     # The receive was issued first and is in flight for ever; parked when the ring came round.
-    assert isinstance(receive, Op)
+    assert isinstance(receive, OpEntry)
     assert (receive.name, receive.tag, receive.ended_ns) == ("recv", 99, None)
     begun = steps_begun[-1]
     first = receive.number + 1
@@ -105,11 +105,11 @@ def check_record(folder: Path, steps_begun: list[int]) -> None:
     assert numbers[1:][-RING_COUNT + 1 :] == list(range(oldest, newest + 1))
     for event in record.events[1:]:
         step = event.number - first
-        name = event.name if isinstance(event, Op) else "mark"
+        name = event.name if isinstance(event, OpEntry) else "mark"
         assert name == STEPS[step % len(STEPS)]
         assert event.site is not None
         assert event.site.file.endswith("record_kill_program.py")
-        if isinstance(event, Op) and step < begun:
+        if isinstance(event, OpEntry) and step < begun:
             assert event.status_label == "ok"
     assert where_is(folder, 0) is not None
 

@@ -12,7 +12,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import ConfigError, RankLeft, UsageError
-from distdbg.record.entries import Mark, Op
+from distdbg.record.entries import MarkEntry, OpEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
 
@@ -33,8 +33,8 @@ def write_odd_names() -> list[object]:
     assert folder is not None
     record = read_record(Path(folder) / f"rank{dist.get_rank():05}.ddr")
     dist.destroy_process_group()
-    names = [event.name for event in record.events if isinstance(event, Mark)]
-    comms = [event.comm for event in record.events if isinstance(event, Op)]
+    names = [event.name for event in record.events if isinstance(event, MarkEntry)]
+    comms = [event.comm for event in record.events if isinstance(event, OpEntry)]
     return [names, comms[0], comms[1] == LONG[: len(comms[1])], record.groups[-1].desc]
 
 

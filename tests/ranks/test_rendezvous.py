@@ -14,7 +14,7 @@ import pytest
 import distdbg as dist
 from distdbg.errors import RendezvousError
 from distdbg.runtime.rendezvous import join
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 Ranks = Callable[..., list[Any]]
 

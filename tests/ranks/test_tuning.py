@@ -14,7 +14,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.runtime.net import between
-from distdbg.runtime.tuning.profile import KINDS, Way
+from distdbg.runtime.tuning.profile import KINDS, TransportKind
 from distdbg.runtime.tuning.trials import SIZES
 
 #: Of float32: about one of each class of sizes.
@@ -24,7 +24,9 @@ LARGE = 2_200_000
 
 def random_rules(dice: random.Random) -> str:
     """DISTDBG_TUNE with something for everything."""
-    rules = [f"{kind}@{nbytes}={dice.choice(list(Way))}" for kind in KINDS for nbytes in SIZES]
+    rules = [
+        f"{kind}@{nbytes}={dice.choice(list(TransportKind))}" for kind in KINDS for nbytes in SIZES
+    ]
     rules.append(f"stream_nbytes={dice.choice(['64KiB', '1MiB', 'never'])}")
     rules.append(f"tile_nbytes={dice.choice(['32KiB', '100000', '1MiB', '8MiB'])}")
     rules.append(f"pushed_nbytes={dice.choice(['0', '100KiB', '1MiB', 'never'])}")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.record.entries import Context, Mark, Op, Record
+from distdbg.record.entries import ContextEntry, MarkEntry, OpEntry, Record
 from distdbg.record.reader import RecordFile, read_record
 
 Ranks = Callable[..., list[Any]]
@@ -23,9 +23,9 @@ def span_of(record: Record) -> dict[int, str]:
     spans: dict[int, str] = {}
     found = {}
     for event in record.events:
-        if isinstance(event, Context):
+        if isinstance(event, ContextEntry):
             spans[event.thread] = event.span_id
-        elif isinstance(event, Op | Mark):
+        elif isinstance(event, OpEntry | MarkEntry):
             found[event.number] = spans.get(event.thread, "")
     return found
 
@@ -102,17 +102,17 @@ def test_each_op_is_recorded_in_the_span_that_it_was_called_in(
     for rank in (0, 1):
         record = read_record(folder / f"rank{rank:05}.ddr")
         assert list(span_of(record).values()) == expected[rank]
-        contexts = [event for event in record.events if isinstance(event, Context)]
+        contexts = [event for event in record.events if isinstance(event, ContextEntry)]
         assert all(event.is_sampled for event in contexts if event.span_id)
         with RecordFile(folder / f"rank{rank:05}.ddr") as file:
-            notes = [note for note in file.notes(0, 100) if isinstance(note, Context)]
+            notes = [note for note in file.notes(0, 100) if isinstance(note, ContextEntry)]
         assert notes == contexts
 
 
 def test_without_the_variable_nothing_of_it_is_recorded(folder: Path, ranks: Ranks) -> None:
     ranks(trace_all_kinds_of_ops, 2)
     record = read_record(folder / "rank00000.ddr")
-    assert not any(isinstance(event, Context) for event in record.events)
+    assert not any(isinstance(event, ContextEntry) for event in record.events)
 
 
 def run_untraced() -> list[str]:
@@ -129,7 +129,7 @@ def test_a_rank_that_does_not_trace_loads_none_of_it(
     monkeypatch.setenv("DISTDBG_OTLP", "all")
     assert ranks(run_untraced, 2) == [[], []]
     record = read_record(folder / "rank00000.ddr")
-    assert [type(event) for event in record.events] == [Op, Mark]
+    assert [type(event) for event in record.events] == [OpEntry, MarkEntry]
 
 
 def trace_with_an_api_that_breaks() -> bool:

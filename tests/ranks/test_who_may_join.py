@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.runtime.store.holder import find_sockets
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 #: Prints the error of init, else what ops give.

@@ -17,7 +17,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import DistError, OpTimeout
-from distdbg.record.entries import WorkWait
+from distdbg.record.entries import WorkWaitEntry
 from distdbg.record.folders import record_name
 from distdbg.record.rank_words import where_is
 from distdbg.record.reader import RecordFile, read_record
@@ -38,12 +38,12 @@ def folder() -> Path:
     return Path(found)
 
 
-def waits_of(rank: int) -> tuple[WorkWait, ...]:
+def waits_of(rank: int) -> tuple[WorkWaitEntry, ...]:
     with RecordFile(folder() / record_name(rank)) as record:
         return record.state().work_waits
 
 
-def line_of(wait: WorkWait) -> str:
+def line_of(wait: WorkWaitEntry) -> str:
     site = wait.site
     assert site is not None
     return f"{os.path.basename(site.file)}:{site.function}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import distdbg as dist
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from warm_python import WarmPython

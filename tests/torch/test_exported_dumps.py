@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
-from distdbg.export.reading import Chosen
+from distdbg.export.reading import RunSelection
 from distdbg.export.torch_fr.dumps import write
 from distdbg.record.format import Status
 from tests.unit.export.made_run import MadeRun, every_kind
@@ -45,7 +45,7 @@ print("DATABASE " + json.dumps([
 """
 
 
-def export(run: MadeRun, folder: Path, chosen: Chosen | None = None) -> Path:
+def export(run: MadeRun, folder: Path, chosen: RunSelection | None = None) -> Path:
     opened = run.open(folder / "run", chosen)
     dumps = folder / "dumps"
     dumps.mkdir()
@@ -120,7 +120,7 @@ def test_a_mismatch_is_told_with_its_ranks(
     (session,) = open_paths([dumps])
     root = diagnose(session).root
     assert root is not None
-    assert (root.kind, root.ranks, root.seq) == (Kind.MISMATCH, (2,), 2)
+    assert (root.kind, root.ranks, root.seq) == (FindingKind.MISMATCH, (2,), 2)
 
 
 def test_a_rank_that_never_called_is_the_one_that_is_missing(
@@ -141,7 +141,7 @@ def test_a_rank_that_never_called_is_the_one_that_is_missing(
     (session,) = open_paths([dumps])
     root = diagnose(session).root
     assert root is not None
-    assert (root.kind, root.ranks, root.seq) == (Kind.MISSING_RANK, (2,), 2)
+    assert (root.kind, root.ranks, root.seq) == (FindingKind.MISSING_RANK, (2,), 2)
 
 
 def test_a_message_that_nobody_takes_is_missing_at_its_receiver(
@@ -213,7 +213,7 @@ def test_a_run_that_was_cut_to_a_time_makes_nobody_missing(
     ops = next(iter(whole.starts[0].read())).ops.issued_ns
     (start,) = whole.starts
     middle = start.offset_ns(0) + ops[len(ops) // 2]
-    dumps = export(run, tmp_path, Chosen(since_ns=middle - 40_000, until_ns=middle + 65_000))
+    dumps = export(run, tmp_path, RunSelection(since_ns=middle - 40_000, until_ns=middle + 65_000))
     found, _ = analyze(dumps)
     assert found
     assert [one for one in found if not one["is_good"]] == []

@@ -17,9 +17,9 @@ from torch.distributed.elastic.multiprocessing import Std as TorchStd
 from torch.distributed.elastic.multiprocessing.api import to_map
 from torch.distributed.run import config_from_args, get_args_parser
 
-from distdbg.launch.environment import Start, rank_command, rank_environment
+from distdbg.launch.environment import RanksStart, rank_command, rank_environment
 from distdbg.launch.flags import parse
-from distdbg.launch.options import Machine, read_options
+from distdbg.launch.options import LaunchHost, read_options
 from distdbg.launch.output_streams import parse_std
 from distdbg.launch.rendezvous.round import NodeFacts
 
@@ -78,7 +78,7 @@ def test_a_ranks_command_line_is_the_same(line: list[str], monkeypatch: pytest.M
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     argv = [*line, "s", "--out=${local_rank}"]
     _, program, arguments = config_from_args(get_args_parser().parse_args([*argv]))
-    options = read_options(parse(argv, {}), {}, Machine(cpus=2, gpus=0))
+    options = read_options(parse(argv, {}), {}, LaunchHost(cpus=2, gpus=0))
     ours = rank_command(options, 5, environ={}, executable=sys.executable)
     assert ours == (program, *(word.replace("${local_rank}", "5") for word in arguments))
 
@@ -96,9 +96,9 @@ def test_a_rank_is_told_the_same_variables(tmp_path: Path, warm_python: WarmPyth
     theirs = {environ["RANK"]: environ for _, environ in ranks}
     assert {argv[1] for argv, _ in ranks} == {"a"}
 
-    options = read_options(parse([*flags, "s.py"], base), base, Machine(cpus=2, gpus=0))
+    options = read_options(parse([*flags, "s.py"], base), base, LaunchHost(cpus=2, gpus=0))
     node = NodeFacts(name="a", addr="127.0.0.1", host="a", nproc=2, role="trainer")
-    start = Start(
+    start = RanksStart(
         nodes=(node,),
         node_rank=0,
         restarts=0,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distdbg.device_mesh import DeviceMesh
-from distdbg.runtime.mesh.layout import Layout, to_ranks
+from distdbg.runtime.mesh.layout import MeshLayout, to_ranks
 
 theirs = pytest.importorskip("torch.distributed")
 
@@ -44,7 +44,7 @@ def ours(shape: dict[str, int]) -> DeviceMesh:
 
     ranks = to_ranks(np.arange(math.prod(shape.values())).reshape(*shape.values()), WORLD)
     made = DeviceMesh.__new__(DeviceMesh)
-    made._set("cpu", Layout.whole(ranks, tuple(shape)), 7, ())
+    made._set("cpu", MeshLayout.whole(ranks, tuple(shape)), 7, ())
     return made
 
 

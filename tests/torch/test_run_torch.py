@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distdbg.testing.jobs import Done, running
+from tests.support.jobs import Done, running
 
 if TYPE_CHECKING:
     from warm_python import WarmPython

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distdbg.testing.jobs import running
+from tests.support.jobs import running
 
 if TYPE_CHECKING:
     from warm_python import WarmPython

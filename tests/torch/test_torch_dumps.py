@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
 
@@ -101,6 +101,8 @@ def test_dumps_of_gloo_are_diagnosed(job: tuple[str, Path], which: str) -> None:
     assert verdict.root is not None
     assert verdict.root.ranks == (1,)
     assert verdict.root.seq == 5
-    assert verdict.root.kind is (Kind.MISMATCH if how == "mismatch" else Kind.MISSING_RANK)
+    assert verdict.root.kind is (
+        FindingKind.MISMATCH if how == "mismatch" else FindingKind.MISSING_RANK
+    )
     if which == "dumps":
         assert any("train.py" in evidence.text for evidence in verdict.root.evidence)

@@ -4,7 +4,7 @@ from typing import Any
 
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import (
-    Armed,
+    ArmedBreakpoint,
     Arrival,
     Bar,
     GroupRow,
@@ -13,11 +13,11 @@ from distdbg.view.snapshot import (
     OpDetail,
     OpKey,
     OpRow,
+    RankAtPrompt,
     RankDetail,
     Snapshot,
     StackGroup,
     Stacks,
-    Stopped,
     WaitRow,
 )
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
@@ -137,8 +137,8 @@ def snapshot() -> Snapshot:
             LEAK, MISSING, STRAGGLER, root=1,
             rank3="root", **{f"rank{rank}": "victim" for rank in WAITERS}, rank6="bystander",
         ),
-        armed=(Armed(id=1, rule="rank=6,kind=all_reduce"), Armed(id=2, rule="on=nan")),
-        stopped=(Stopped(rank=6, host="n15", why="before all_reduce #42 on group 'world'",
+        armed=(ArmedBreakpoint(id=1, rule="rank=6,kind=all_reduce"), ArmedBreakpoint(id=2, rule="on=nan")),
+        stopped=(RankAtPrompt(rank=6, host="n15", why="before all_reduce #42 on group 'world'",
                          site="train.py:90 (step)", at=NOW - 12),),
         held_by=("rank 6",),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from distdbg.tui.app import TopApp
 from distdbg.view.feed import Action, Topic
 from distdbg.view.snapshot import (
     Bar,
-    Link,
+    FeedLink,
     LogRow,
     OpDetail,
     OpKey,
@@ -48,7 +48,7 @@ def row(rank: int, state: RankState = RankState.RUNNING, **more: Any) -> RankRow
 
 def job(*rows: RankRow, **more: Any) -> Snapshot:
     """A job of these ranks."""
-    usual: dict[str, Any] = {"run": "20261122-071611-63d104", "link": Link.LIVE}
+    usual: dict[str, Any] = {"run": "20261122-071611-63d104", "link": FeedLink.LIVE}
     ranks = {one.rank: one for one in rows}
     return Snapshot(at=NOW, began=NOW - 185, world_size=len(ranks), ranks=ranks, **(usual | more))
 

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
 from distdbg.view.feed import Action
-from distdbg.view.snapshot import Link
+from distdbg.view.snapshot import FeedLink
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, press, see, type_in
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
@@ -57,7 +57,7 @@ def test_it_says_so_when_there_are_none_and_a_reader_changes_nothing() -> None:
         await press(pilot, "c", "end", "d", "n")
         await see(pilot, "break: not with --readonly")
         assert feed.done == []
-        feed.change(armed=(), stopped=(), link=Link.OVER)
+        feed.change(armed=(), stopped=(), link=FeedLink.OVER)
         await draw(pilot)
         await see(pilot, "the job is over: nothing is armed")
 
@@ -112,7 +112,7 @@ def test_where_the_terminal_cannot_be_given_away_it_says_what_to_type() -> None:
         await press(pilot, "a")
         await see(pilot, "attach: not with --readonly")
         app_of(pilot).is_readonly = False
-        feed.change(link=Link.OVER)
+        feed.change(link=FeedLink.OVER)
         await draw(pilot)
         await press(pilot, "a")
         await see(pilot, "there is no running process to attach to")

@@ -101,16 +101,16 @@ def test_the_headline_has_the_time_and_the_state_of_its_rows() -> None:
 
 
 def test_nothing_is_drawn_before_all_ranks_were_read() -> None:
-    from distdbg.view.snapshot import Link
+    from distdbg.view.snapshot import FeedLink
 
     feed = hang()
-    feed.change(link=Link.JOINING, link_why="5 of 8 ranks were read")
+    feed.change(link=FeedLink.JOINING, link_why="5 of 8 ranks were read")
     app = TopApp(feed, now=lambda: NOW, environ={})
 
     async def script(pilot: Pilot[None]) -> None:
         screen = await see(pilot, "5 of 8 ranks were read")
         assert "waiting" not in screen.replace("waiting for the first answer", "")
-        feed.change(link=Link.LIVE, link_why="")
+        feed.change(link=FeedLink.LIVE, link_why="")
         await draw(pilot)
         await see(pilot, LONG)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing.leftovers import find_marked, new_mark
+from tests.support.leftovers import find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0

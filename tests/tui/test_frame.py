@@ -7,9 +7,9 @@ from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
 from distdbg.tui.head import foot_text, place_text
-from distdbg.tui.keys import Key, fit, key_name, keys_of
+from distdbg.tui.keys import KeyHint, fit, key_name, keys_of
 from distdbg.view.feed import Action
-from distdbg.view.snapshot import HostRow, Link, Snapshot
+from distdbg.view.snapshot import FeedLink, HostRow, Snapshot
 from tests.tui.framed import Detail, answered, enter, lines, made, settle, shown
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
 
@@ -39,9 +39,9 @@ def test_the_head_says_which_job_and_the_foot_how_to_go_on() -> None:
 
 
 BECOMES = [
-        ({"link": Link.LOST, "at": NOW - 12, "link_why": "the agent of n14 does not answer"},
+        ({"link": FeedLink.LOST, "at": NOW - 12, "link_why": "the agent of n14 does not answer"},
          "lost for 12 s: the agent of n14 does not answer"),
-        ({"link": Link.OVER, "link_why": "all ranks ended"}, "over: all ranks ended"),
+        ({"link": FeedLink.OVER, "link_why": "all ranks ended"}, "over: all ranks ended"),
         ({"is_paused": True, "held_by": ("the user", "rank 3")},
          "live  the clock is paused (the user, rank 3)"),
         ({"hosts": (HostRow(host="n14"), HostRow(host="n15", is_lost=True))},
@@ -91,7 +91,10 @@ def test_keys_that_have_no_room_are_left_out_from_the_end() -> None:
         2,
         3,
     ]
-    keys = [Key("a", "attach", "", "attach", "a"), Key("/", "filter", "", "filter", "slash")]
+    keys = [
+        KeyHint("a", "attach", "", "attach", "a"),
+        KeyHint("/", "filter", "", "filter", "slash"),
+    ]
     assert (
         place_text(["ranks", "rank 3"], [], keys, 34).plain == "ranks > rank 3            a attach"
     )
@@ -101,7 +104,7 @@ def test_keys_that_have_no_room_are_left_out_from_the_end() -> None:
 
 def test_the_footer_of_a_narrow_terminal_has_the_keys_of_the_views_alone() -> None:
     views = [("r", "ranks"), ("g", "groups"), ("x", "by host")]
-    keys = [Key("?", "help", "", "help", "?"), Key("q", "leave", "", "quit", "q")]
+    keys = [KeyHint("?", "help", "", "help", "?"), KeyHint("q", "leave", "", "quit", "q")]
     assert foot_text(views, "ranks", keys, 60).plain.split() == [
         "ranks", "groups", "x", "by", "host", "?", "help", "q", "leave",
     ]  # fmt: skip
@@ -396,7 +399,7 @@ def test_a_job_that_is_over_cannot_be_changed_and_no_key_offers_it() -> None:
     app, feed = made()
 
     async def script(pilot: Pilot[None]) -> None:
-        feed.change(link=Link.OVER)
+        feed.change(link=FeedLink.OVER)
         app.tick()
         await settle(pilot)
         assert not {"a attach", "p pause"} & set(re.split("  +", lines(app)[2]))

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
-from distdbg.tui.pace import MOST_PER_S, Pace
+from distdbg.tui.pace import MOST_PER_S, RedrawPace
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
 
 pytestmark = pytest.mark.tui
@@ -25,7 +25,7 @@ class CountingApp(TopApp):
 
 def test_the_first_redraw_after_a_rest_is_made_at_once_and_the_next_one_waits() -> None:
     moments = iter([10.0, 10.0, 10.0625, 10.125, 10.125])
-    pace = Pace(0.1, clock=lambda: next(moments))
+    pace = RedrawPace(0.1, clock=lambda: next(moments))
     assert [pace.take(), pace.take(), pace.take()] == [True, False, True]
 
 

@@ -5,14 +5,14 @@ from textual.pilot import Pilot
 
 import distdbg as dist
 from distdbg.diagnose.load.run_folder import load_run
-from distdbg.record.entries import Mark
+from distdbg.record.entries import MarkEntry
 from distdbg.record.known_marks import MESH
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
 from distdbg.tui.app import TopApp
 from distdbg.tui.replay_feed import ReplayFeed
 from distdbg.view.feed import Topic
-from distdbg.view.snapshot import Link
+from distdbg.view.snapshot import FeedLink
+from tests.support.store_ranks import run_store_ranks
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
@@ -60,7 +60,7 @@ def test_without_groups_it_says_so_and_a_group_that_is_gone_is_no_traceback() ->
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "no groups yet")
-        feed.change(link=Link.OVER)
+        feed.change(link=FeedLink.OVER)
         await draw(pilot)
         await see(pilot, "no data about the groups of this job")
         feed.snapshot = example_job.snapshot()
@@ -87,7 +87,7 @@ def test_groups_of_a_mesh_are_shown_by_the_names_of_its_dimensions() -> None:
 
     session = load_run(run_store_ranks(run, 4, backend="gloo")[0])
     for log in session.ranks.values():
-        told = [note.name for note in log.notes if isinstance(note, Mark)]
+        told = [note.name for note in log.notes if isinstance(note, MarkEntry)]
         assert told == [
             f"{MESH}dp (2) on group 'mesh_dp', tp (2) on group 'mesh_tp'",
             f"{MESH}both (4) on group 'world'",

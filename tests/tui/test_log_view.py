@@ -5,7 +5,7 @@ from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
 from distdbg.view.feed import Topic
-from distdbg.view.snapshot import Link, LogRow
+from distdbg.view.snapshot import FeedLink, LogRow
 from tests.tui import example_job
 from tests.tui.eyes import draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
@@ -92,7 +92,7 @@ def test_where_no_output_is_kept_it_says_how_to_keep_it() -> None:
         await draw(pilot)
         await see(pilot, "no output is kept: look there", no=("err",))
         feed.lines = []
-        feed.change(link=Link.OVER)
+        feed.change(link=FeedLink.OVER)
         await draw(pilot)
         await see(pilot, "the job is over; its replay shows")
 

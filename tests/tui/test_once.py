@@ -9,7 +9,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
 from distdbg.tui.once import draw_once, parse_size
 from distdbg.tui.replay_feed import ReplayFeed
-from distdbg.view.snapshot import Link
+from distdbg.view.snapshot import FeedLink
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
 from tests.tui.test_replay import killed
 
@@ -45,7 +45,7 @@ def test_a_finished_run_is_drawn_with_its_verdict() -> None:
 
 
 def test_a_job_that_does_not_answer_is_drawn_as_such_after_a_while() -> None:
-    feed = MadeUpFeed(job(link=Link.JOINING))
+    feed = MadeUpFeed(job(link=FeedLink.JOINING))
     frame = draw_once(TopApp(feed, now=lambda: NOW), size=(80, 24), joins_s=0.05)
     assert "joining" in frame.text
 

@@ -13,11 +13,11 @@ from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.folders import record_name
 from distdbg.record.line_times import LineTimesWriter
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder
 from distdbg.tui.app import TopApp
 from distdbg.view.feed import Feed, Topic
 from distdbg.view.snapshot import OpKey
+from tests.support.record_builder import RecordBuilder
+from tests.support.torch_dump_builder import TorchDumpBuilder
 
 pytestmark = pytest.mark.tui
 

@@ -8,13 +8,13 @@ from textual.pilot import Pilot
 
 from distdbg.diagnose.session import Session
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
 from distdbg.tui.app import TopApp
 from distdbg.tui.replay_feed import ReplayFeed
-from distdbg.tui.replayed import Replayed
+from distdbg.tui.replayed import TimedFeed
 from distdbg.tui.scrubber import Scrubber
 from distdbg.view.feed import Topic
-from distdbg.view.snapshot import Link, OpKey
+from distdbg.view.snapshot import FeedLink, OpKey
+from tests.support.session_builder import SessionBuilder
 from tests.tui.made_up import drive, text_of, until
 
 pytestmark = pytest.mark.tui
@@ -54,7 +54,7 @@ def wait_for(is_so: Callable[[], object]) -> None:
 def test_each_moment_shows_what_the_ranks_did_then() -> None:
     feed = ReplayFeed(killed())
     try:
-        assert isinstance(feed, Replayed)
+        assert isinstance(feed, TimedFeed)
         feed.seek(2.2)
         rows = feed.latest().ranks
         assert [rows[rank].state for rank in range(4)] == [
@@ -70,7 +70,7 @@ def test_each_moment_shows_what_the_ranks_did_then() -> None:
         assert rows[2].why == "was killed by SIGKILL"
         assert rows[0].state is RankState.WAITING
         assert rows[0].state_at == near(5.1)
-        assert feed.latest().link is Link.REPLAY
+        assert feed.latest().link is FeedLink.REPLAY
     finally:
         feed.close()
 

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
 from distdbg.tui.picture import lines_of, plain_picture
-from distdbg.view.snapshot import Link
+from distdbg.view.snapshot import FeedLink
 from tests.tui import example_job
 from tests.tui.made_up import NOW, MadeUpFeed, drive
 
@@ -33,7 +33,7 @@ async def look(pilot: Pilot[None], app: TopApp) -> None:
 
 async def lose(pilot: Pilot[None], app: TopApp) -> None:
     assert isinstance(app.feed, MadeUpFeed)
-    app.feed.change(link=Link.LOST, at=NOW - 12, link_why="the agent of n14 does not answer")
+    app.feed.change(link=FeedLink.LOST, at=NOW - 12, link_why="the agent of n14 does not answer")
     app.tick()
 
 

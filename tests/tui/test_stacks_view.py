@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from distdbg.errors import DistNetworkError
 from distdbg.tui.app import TopApp
-from distdbg.view.snapshot import Link, Stacks
+from distdbg.view.snapshot import FeedLink, Stacks
 from tests.tui import example_job
 from tests.tui.eyes import draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive
@@ -120,7 +120,7 @@ def test_an_agent_that_does_not_answer_is_a_sentence_and_so_is_a_job_that_is_ove
         await press(pilot, "R")
         await see(pilot, "▾ rank 3", no=("does not answer",))
         feed.all_stacks = Stacks()
-        feed.change(link=Link.OVER)
+        feed.change(link=FeedLink.OVER)
         await draw(pilot)
         await press(pilot, "R")
         await see(pilot, "the job is over, and no stacks were recorded")

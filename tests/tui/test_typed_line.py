@@ -4,7 +4,7 @@ import pytest
 from textual.pilot import Pilot
 
 from distdbg.view.feed import Action
-from distdbg.view.snapshot import Armed
+from distdbg.view.snapshot import ArmedBreakpoint
 from tests.tui.framed import answered, enter, lines, made, settle, shown
 from tests.tui.made_up import drive, row, text_of, until
 
@@ -87,7 +87,7 @@ def test_only_faults_can_be_seen_and_none_is_said() -> None:
 
 def test_a_command_is_completed_and_recalled() -> None:
     app, feed = made()
-    feed.change(armed=(Armed(id=7, rule="rank=3"),))
+    feed.change(armed=(ArmedBreakpoint(id=7, rule="rank=3"),))
 
     async def script(pilot: Pilot[None]) -> None:
         app.tick()

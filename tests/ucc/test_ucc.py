@@ -17,8 +17,13 @@ import distdbg as dist
 from distdbg.errors import BackendMissingError, DistError, UsageError
 from distdbg.runtime.backends.registry import check_available
 from distdbg.runtime.backends.ucc import library
-from distdbg.runtime.backends.ucc.library import Arguments, ContextParams, Exchange, TeamParams
-from distdbg.runtime.backends.ucc.memory import Held, check_places, give, take
+from distdbg.runtime.backends.ucc.library import (
+    Arguments,
+    BootstrapExchange,
+    ContextParams,
+    TeamParams,
+)
+from distdbg.runtime.backends.ucc.memory import HeldMemory, check_places, give, take
 from distdbg.testing.conformance.group import Api, run_checks
 from tests.unit.nccl.stand_in import StandInArray
 
@@ -163,7 +168,12 @@ def test_without_libucc_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPat
 def test_structures_are_laid_out_as_in_the_interface() -> None:
     """The numbers are those of a C compiler for the public header, on machines of 64 bits."""
     at: Callable[[Any, str], int] = lambda kind, name: getattr(kind, name).offset  # noqa: E731
-    assert [at(Exchange, x) for x in ("allgather", "free", "info", "place")] == [0, 16, 24, 36]
+    assert [at(BootstrapExchange, x) for x in ("allgather", "free", "info", "place")] == [
+        0,
+        16,
+        24,
+        36,
+    ]
     assert at(ContextParams, "exchange") == 16
     fields = ("ordering", "place", "places", "size", "exchange")
     assert [at(TeamParams, x) for x in fields] == [16, 32, 48, 56, 72]
@@ -173,7 +183,7 @@ def test_structures_are_laid_out_as_in_the_interface() -> None:
 
 def test_arrays_on_a_gpu_are_named_as_such() -> None:
     x = StandInArray(np.ones((2, 4), np.float32))
-    held = Held()
+    held = HeldMemory()
     for piece in (take([x], held), give([x], held)):
         assert (piece.address, piece.counts, piece.memory_type) == (x.address, (8,), library.CUDA)
     assert held.finish == []

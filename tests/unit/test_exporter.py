@@ -17,7 +17,7 @@ from distdbg.export.exporter.one_run import RunMeter
 from distdbg.export.metrics.families import FAMILIES
 from distdbg.exporter import RunsCollector
 from distdbg.record.folders import record_name, user_folder
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 @pytest.fixture

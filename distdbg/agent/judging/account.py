@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from distdbg.agent.judging.stuck_thresholds import patient_state
 from distdbg.errors import RecordError
-from distdbg.follow.watched_rank import Seat
-from distdbg.record.entries import Frame, Group, Op
+from distdbg.follow.watched_rank import WatchedRank
+from distdbg.record.entries import Group, OpEntry, RecordedFrame
 from distdbg.record.format import Flag
 from distdbg.record.forms import Form, write_form
 from distdbg.record.known_marks import LATENT
@@ -53,7 +53,7 @@ class AccountMaker:
         self.host = host
         self._known: dict[int, tuple[object, _Draft]] = {}
 
-    def make(self, seats: Iterable[Seat], now_ns: int) -> Account:
+    def make(self, seats: Iterable[WatchedRank], now_ns: int) -> Account:
         """Of these ranks now."""
         tables = _Tables()
         seats = list(seats)
@@ -70,7 +70,7 @@ class AccountMaker:
     def forget(self) -> None:
         self._known.clear()
 
-    def _row(self, seat: Seat, tables: _Tables, now_ns: int) -> Row:
+    def _row(self, seat: WatchedRank, tables: _Tables, now_ns: int) -> Row:
         row: Row = {
             "rank": seat.rank,
             "pid": seat.pid,
@@ -98,7 +98,7 @@ class AccountMaker:
             draft.write(row, tables)
         return row
 
-    def _draft(self, seat: Seat) -> _Draft | None:
+    def _draft(self, seat: WatchedRank) -> _Draft | None:
         if seat.record is None:
             return None
         key = (id(seat.record), seat.pulse, seat.state, seat.pid)
@@ -119,13 +119,13 @@ class _Tables:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str, str, str], int] = {}
-        self._stacks: dict[tuple[Frame, ...], int] = {(): 0}
+        self._stacks: dict[tuple[RecordedFrame, ...], int] = {(): 0}
         self._forms: dict[str, int] = {"": 0}
 
     def group(self, words: tuple[str, str, str, str]) -> int:
         return self._groups.setdefault(words, len(self._groups))
 
-    def stack(self, frames: tuple[Frame, ...]) -> int:
+    def stack(self, frames: tuple[RecordedFrame, ...]) -> int:
         return self._stacks.setdefault(frames[:_MOST_FRAMES], len(self._stacks))
 
     def form(self, text: str) -> int:
@@ -142,7 +142,7 @@ class _Tables:
 class _Draft:
     """What a record says of its rank, before it is put into tables."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: WatchedRank) -> None:
         record = seat.record
         assert record is not None
         standing = seat.standing
@@ -264,7 +264,7 @@ def ranks_of(text: str) -> _Ranks:
     return tuple(ranks)
 
 
-def _plain_op(op: Op, places: dict[int, int], tables: _Tables) -> list[Any]:
+def _plain_op(op: OpEntry, places: dict[int, int], tables: _Tables) -> list[Any]:
     """As `live_session` reads it: 13 cells, 0 or -1 where there is nothing."""
     members = ranks_of(op.group.ranks) if op.group is not None else ()
     flags = Flag.ASYNC * op.is_async | Flag.MESSAGE * op.is_message | Flag.ASIDE * op.is_aside

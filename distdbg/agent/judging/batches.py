@@ -9,21 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.record.batches import HINT, UNKNOWN
 from distdbg.record.ran_out import look, say
 from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
 
 if TYPE_CHECKING:
-    from distdbg.agent.judging.judge import Judged
+    from distdbg.agent.judging.judge import JudgedVerdict
 
-_KINDS: Final = frozenset((Kind.DEADLOCK, Kind.MISSING_RANK, Kind.MISMATCH))
+_KINDS: Final = frozenset((FindingKind.DEADLOCK, FindingKind.MISSING_RANK, FindingKind.MISMATCH))
 #: Groups that are looked at: one of the finding, or those that its ranks share.
 _MOST_GROUPS: Final = 4
 
 
-def tell_out_of_batches(judged: Judged, folder: Path) -> Judged:
+def tell_out_of_batches(judged: JudgedVerdict, folder: Path) -> JudgedVerdict:
     """The same, with one line more behind the first; who is the cause stays as it was proven."""
     root = judged.verdict.root
     if root is None or root.kind not in _KINDS or root.severity is not Severity.ERROR:
@@ -36,7 +36,7 @@ def tell_out_of_batches(judged: Judged, folder: Path) -> Judged:
     return judged
 
 
-def _with(judged: Judged, root: Finding, words: str) -> Judged:
+def _with(judged: JudgedVerdict, root: Finding, words: str) -> JudgedVerdict:
     told = replace(
         root,
         evidence=(Evidence(text=words), *(one for one in root.evidence if UNKNOWN not in one.text)),
@@ -50,7 +50,7 @@ def _with(judged: Judged, root: Finding, words: str) -> Judged:
     return replace(judged, verdict=verdict, lines=lines, plain=to_plain(judged.session, verdict))
 
 
-def _groups(judged: Judged, root: Finding, ranks: list[int]) -> list[str]:
+def _groups(judged: JudgedVerdict, root: Finding, ranks: list[int]) -> list[str]:
     session = judged.session
     shared = [
         group

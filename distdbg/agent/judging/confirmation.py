@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distdbg.agent.judging.judge import Judged
+    from distdbg.agent.judging.judge import JudgedVerdict
 
 
 @dataclass(slots=True)
-class Doubt:
+class PendingProof:
     """A proof that other hosts have still to vouch for."""
 
-    judged: Judged
+    judged: JudgedVerdict
     vouch: int
     until_ns: int

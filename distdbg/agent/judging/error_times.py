@@ -14,7 +14,7 @@ from typing import Any, Final
 from distdbg.errors import RecordError
 from distdbg.follow.findings import read_words
 from distdbg.follow.tail import TailedRecord
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 
 #: Of one record at once: more have come between two looks only where it is full of errors.
 _MOST_NEW: Final = 256
@@ -35,13 +35,13 @@ class _Known:
     """By type and what, when the rank has written it last."""
 
 
-class Dates:
+class ErrorTimes:
     """Of what the ranks of one host found in one start of the job."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
 
-    def put(self, found: Sequence[_Told], seats: Mapping[int, Seat]) -> list[_Told]:
+    def put(self, found: Sequence[_Told], seats: Mapping[int, WatchedRank]) -> list[_Told]:
         """The same with their times; without what is older than all that its record still has."""
         words: dict[int, set[_Words]] = {}
         for told in found:
@@ -68,7 +68,7 @@ class Dates:
             return
         known.text_count = count
 
-    def _dated(self, told: _Told, seat: Seat | None) -> _Told | None:
+    def _dated(self, told: _Told, seat: WatchedRank | None) -> _Told | None:
         known = self._known.get(told["rank"])
         if "at_ns" in told:
             return told
@@ -81,7 +81,7 @@ class Dates:
         return None if is_old else told
 
 
-def last_good(found: Sequence[_Told], seats: Mapping[int, Seat]) -> dict[int, int]:
+def last_good(found: Sequence[_Told], seats: Mapping[int, WatchedRank]) -> dict[int, int]:
     """When those of the ranks that have found something issued the last op that went well."""
     times = {}
     for rank in {told["rank"] for told in found}:

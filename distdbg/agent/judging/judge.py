@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.agent.judging.live_session import Facts, Heard, make_session
-from distdbg.agent.judging.reports import Case
+from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_session
+from distdbg.agent.judging.reports import ReportedRoot
 from distdbg.agent.policy import find_hopeless, find_proof
-from distdbg.diagnose.finding import Edge, Kind, Verdict
+from distdbg.diagnose.finding import Edge, FindingKind, Verdict
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
@@ -22,12 +22,12 @@ from distdbg.render.verdict_json import to_plain
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedVerdict:
     """One verdict, and what it stands on."""
 
     session: Session
     verdict: Verdict
-    case: Case | None
+    case: ReportedRoot | None
     lines: list[str]
     plain: dict[str, Any]
     hopeless: frozenset[int]
@@ -35,7 +35,7 @@ class Judged:
     waits: dict[int, tuple[Edge, ...]] = field(default_factory=dict)
 
 
-def judge_accounts(heard: Sequence[Heard], facts: Facts) -> Judged:
+def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> JudgedVerdict:
     """Say what is wrong, if anything is."""
     session = make_session(heard, facts)
     waits = dict(find_waits(session, match(session)))
@@ -45,12 +45,12 @@ def judge_accounts(heard: Sequence[Heard], facts: Facts) -> Judged:
     case = None
     if root is not None:
         state = None
-        if root.kind in (Kind.STUCK_RANK, Kind.STALL) and root.ranks:
+        if root.kind in (FindingKind.STUCK_RANK, FindingKind.STALL) and root.ranks:
             log = session.ranks.get(root.ranks[0])
             state = log.activity.state if log is not None and log.activity is not None else None
         proof = find_proof(session, root, hopeless)
-        case = Case(root, proof, bool(hopeless), state)
-    return Judged(
+        case = ReportedRoot(root, proof, bool(hopeless), state)
+    return JudgedVerdict(
         session=session,
         verdict=verdict,
         case=case,
@@ -61,7 +61,7 @@ def judge_accounts(heard: Sequence[Heard], facts: Facts) -> Judged:
     )
 
 
-def plain_waits(judged: Judged) -> list[dict[str, Any]]:
+def plain_waits(judged: JudgedVerdict) -> list[dict[str, Any]]:
     """Who waits for whom, as the API gives it."""
     return [
         {

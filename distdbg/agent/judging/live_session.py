@@ -16,15 +16,15 @@ from distdbg.agent.judging.account import Account, Row, ranks_of
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import (
     Activity,
-    Found,
     GroupInfo,
-    Progress,
+    GroupProgress,
     RankLog,
+    RecordedProblem,
     Session,
     WorkWait,
 )
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit
 from distdbg.record.forms import Form, read_form
 from distdbg.record.rank_state import RankState
@@ -37,7 +37,7 @@ _MOST_WORLD: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedAccount:
     """An account, and when it was made on the clock of whoever reads it."""
 
     account: Account
@@ -45,7 +45,7 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Facts:
+class LiveFacts:
     """What a session of the living has besides the accounts."""
 
     run: str = ""
@@ -62,7 +62,7 @@ class Facts:
     lacks: list[str] = field(default_factory=list)
 
 
-def make_session(heard: Sequence[Heard], facts: Facts) -> Session:
+def make_session(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> Session:
     """The session of these accounts. One that cannot be read is left out, and `lacks` says so."""
     to_wall_ns = facts.wall_ns - facts.now_ns
     session = Session(
@@ -97,7 +97,7 @@ class _Building:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._groups: dict[str, int] = {}
-        self._stacks: dict[tuple[Frame, ...], int] = {(): 0}
+        self._stacks: dict[tuple[RecordedFrame, ...], int] = {(): 0}
         self._forms: dict[str, int] = {"": 0}
 
     def add(self, account: Account, made_wall_ns: int) -> None:
@@ -127,7 +127,7 @@ class _Building:
         return self._groups[name]
 
     def _stack(self, frames: Sequence[Sequence[Any]]) -> int:
-        stack = tuple(Frame(str(file), int(line), str(name)) for file, line, name in frames)
+        stack = tuple(RecordedFrame(str(file), int(line), str(name)) for file, line, name in frames)
         if stack not in self._stacks:
             self._stacks[stack] = len(self._session.stacks)
             self._session.stacks.append(stack)
@@ -177,7 +177,7 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         )
     for place, issued, ended, *more in row.get("progress", ()):
         closed_ns, broken = more or (None, None)
-        log.progress[groups[place]] = Progress(
+        log.progress[groups[place]] = GroupProgress(
             issued_seq=issued, ended_seq=ended, closed_ns=closed_ns, broken=broken
         )
     if "threads" in row:
@@ -244,7 +244,7 @@ def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
         seq, at_ns = facts.get("seq"), facts.get("at_ns")
         ranks = facts.get("ranks")
         details = facts.get("details")
-        one = Found(
+        one = RecordedProblem(
             type=str(facts.get("type") or ""),
             what=str(facts.get("what") or ""),
             at_ns=at_ns if type(at_ns) is int and 0 <= at_ns < _MOST_NS else NEVER,

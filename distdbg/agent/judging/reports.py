@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose import headline
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import limit_ns
@@ -38,13 +38,13 @@ STALL_NS: Final = limit_ns(None)
 #: Who stops and continues a rank again and again need not read of it each time. What is proven counts
 #: by itself: it may have to end the job.
 _MOST_SAID: Final = 20
-_WHEN_LEFT_ALONE: Final = (Kind.DEAD_RANK, Kind.MISSING_RANK, Kind.MISMATCH)
+_WHEN_LEFT_ALONE: Final = (FindingKind.DEAD_RANK, FindingKind.MISSING_RANK, FindingKind.MISMATCH)
 
-_Key = tuple[Kind, tuple[int, ...], str, int, str | None]
+_Key = tuple[FindingKind, tuple[int, ...], str, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReportedRoot:
     """The root of a verdict, as far as it matters for what is said."""
 
     finding: Finding
@@ -63,23 +63,23 @@ class Case:
     @property
     def is_cause(self) -> bool:
         """Whether what comes later is more likely its consequence than another cause."""
-        return self.proof is not None or self.finding.kind is Kind.STUCK_RANK
+        return self.proof is not None or self.finding.kind is FindingKind.STUCK_RANK
 
 
-class News:
+class ReportChanges:
     """What was said, and what is about to be."""
 
     def __init__(self) -> None:
-        self._case: Case | None = None
+        self._case: ReportedRoot | None = None
         self._since_ns = 0
         self._said: set[_Key] = set()
-        self._stuck: dict[_Key, Case] = {}
+        self._stuck: dict[_Key, ReportedRoot] = {}
         #: Since when those of them move.
         self._freed_ns: dict[_Key, int] = {}
         self._counts: Counter[str | None] = Counter()
 
     @property
-    def case(self) -> Case | None:
+    def case(self) -> ReportedRoot | None:
         """The one that is true now."""
         return self._case
 
@@ -88,13 +88,13 @@ class News:
         """Since when it is."""
         return self._since_ns
 
-    def take(self, case: Case | None, now_ns: int) -> None:
+    def take(self, case: ReportedRoot | None, now_ns: int) -> None:
         """The job was judged anew; None: there is nothing to say of it."""
         if case is None or self._case is None or case.key != self._case.key:
             self._since_ns = now_ns
         self._case = case
 
-    def due(self, now_ns: int) -> Case | None:
+    def due(self, now_ns: int) -> ReportedRoot | None:
         """The case when it is to be said now, for the first time."""
         case = self._case
         if case is None or case.key in self._said or self._counts[case.proof] >= _MOST_SAID:
@@ -104,14 +104,14 @@ class News:
             return None
         return case
 
-    def said(self, case: Case) -> None:
+    def said(self, case: ReportedRoot) -> None:
         """It was said."""
         self._said.add(case.key)
         self._counts[case.proof] += 1
-        if case.finding.kind is Kind.STUCK_RANK:
+        if case.finding.kind is FindingKind.STUCK_RANK:
             self._stuck[case.key] = case
 
-    def again(self, case: Case) -> None:
+    def again(self, case: ReportedRoot) -> None:
         """What it asks for was put off: it is said once more, if the job is found so again."""
         self._said.discard(case.key)
         self._case = None
@@ -148,16 +148,16 @@ class News:
         return lines
 
 
-def _patience_ns(case: Case) -> int | None:
+def _patience_ns(case: ReportedRoot) -> int | None:
     kind = case.finding.kind
-    if kind is Kind.DEADLOCK:
+    if kind is FindingKind.DEADLOCK:
         return 0 if case.proof is not None else None
     if kind in _WHEN_LEFT_ALONE and case.proof is not None:
         return GRACE_NS if case.is_hopeless else LONG_GRACE_NS
-    if kind is Kind.STUCK_RANK and case.finding.victims:
+    if kind is FindingKind.STUCK_RANK and case.finding.victims:
         return SETTLE_NS
-    if kind is Kind.STALL and case.state is not None and case.state.is_stuck:
+    if kind is FindingKind.STALL and case.state is not None and case.state.is_stuck:
         return None  # it counts as stuck when it is as old as that state may be
-    if kind in (Kind.STALL, Kind.MISSING_RANK):
+    if kind in (FindingKind.STALL, FindingKind.MISSING_RANK):
         return STALL_NS
     return None

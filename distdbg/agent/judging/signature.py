@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from distdbg.agent.judging.stuck_thresholds import patient_state
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.rank_state import RankState
 
 Signature = tuple[object, ...]
 _INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
 
 
-def find_signature(seats: Iterable[Seat], now_ns: int) -> Signature:
+def find_signature(seats: Iterable[WatchedRank], now_ns: int) -> Signature:
     """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
     found: list[tuple[int, int, RankState, int | str]] = []
     for seat in seats:
@@ -31,7 +31,7 @@ def find_signature(seats: Iterable[Seat], now_ns: int) -> Signature:
     return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
 
 
-def find_prompts(seats: Iterable[Seat]) -> Signature:
+def find_prompts(seats: Iterable[WatchedRank]) -> Signature:
     """The ranks in debuggers and since when: no reason to look, but others may wait for them elsewhere."""
     found = (seat for seat in seats if seat.state is RankState.DEBUGGED)
     return tuple((seat.rank, seat.pid, seat.state, seat.since_ns) for seat in found)

@@ -12,13 +12,13 @@ have their time again. The state is shown as it is seen all the same; only no ve
 
 from __future__ import annotations
 
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.observations import lock_holder_in
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import CPU_S, limit_ns
 
 
-def patient_state(seat: Seat, now_ns: int) -> RankState:
+def patient_state(seat: WatchedRank, now_ns: int) -> RankState:
     """Its state as far as a verdict may count on it: RUNNING while it may be at work."""
     if not seat.state.is_stuck:
         return seat.state

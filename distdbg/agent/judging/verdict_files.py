@@ -18,11 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from distdbg.agent.take_stacks import Target, ask_faulthandler, take_stacks
+from distdbg.agent.take_stacks import SampledProcess, ask_faulthandler, take_stacks
 from distdbg.follow.stacks import RankStacks, ThreadStack, read_faulthandler
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.folders import VERDICT_NAME
-from distdbg.record.observations import DEAD_CHILD, FILE_LOCK, Sighting, write_sighting
+from distdbg.record.observations import DEAD_CHILD, FILE_LOCK, Observation, write_sighting
 from distdbg.record.rank_state import RankState
 from distdbg.record.stack_file import stacks_name
 
@@ -50,14 +50,14 @@ def withdraw_verdict(folder: Path) -> None:
         (folder / VERDICT_NAME).unlink()
 
 
-class Sightings:
+class ObservationWriter:
     """Writes what changes of ranks that do not move though others wait for them."""
 
     def __init__(self) -> None:
         self._written: dict[int, tuple[int, RankState, str]] = {}
         self._left = _MOST_BUSY
 
-    def look(self, folder: Path, seats: Iterable[Seat]) -> None:
+    def look(self, folder: Path, seats: Iterable[WatchedRank]) -> None:
         """Write of those that got stuck, or are busy somewhere, or neither of it any more."""
         for seat in seats:
             now = _key(seat)
@@ -72,13 +72,13 @@ class Sightings:
                 self._left -= 1
                 self.write(folder, seat)
 
-    def write(self, folder: Path, seat: Seat, stacks: RankStacks | None = None) -> None:
+    def write(self, folder: Path, seat: WatchedRank, stacks: RankStacks | None = None) -> None:
         """Write where a rank is now."""
         self._written[seat.rank] = _key(seat)
         stacks = stacks or seat.stacks
         main = stacks.main if stacks is not None else None
         frames = main.python[:_MOST_FRAMES] if main is not None else ()
-        seen = Sighting(
+        seen = Observation(
             rank=seat.rank,
             pid=seat.pid,
             host=seat.host,
@@ -94,7 +94,7 @@ class Sightings:
             write_sighting(folder, seen)
 
 
-def _key(seat: Seat) -> tuple[int, RankState, str]:
+def _key(seat: WatchedRank) -> tuple[int, RankState, str]:
     """What a rank is in; another one is written down."""
     if is_busy(seat):
         return seat.pid, seat.state, seat.site
@@ -104,31 +104,31 @@ def _key(seat: Seat) -> tuple[int, RankState, str]:
     return seat.pid, seat.state, seat.why if is_named else ""
 
 
-def _is_placed_start(seat: Seat) -> bool:
+def _is_placed_start(seat: WatchedRank) -> bool:
     """Whether it has no record yet, and a close look has found where it is."""
     return seat.state is RankState.STARTING and seat.starts_in is not None
 
 
-def _state_of(seat: Seat) -> RankState:
+def _state_of(seat: WatchedRank) -> RankState:
     return seat.starts_in or seat.state if _is_placed_start(seat) else seat.state
 
 
-def is_busy(seat: Seat) -> bool:
+def is_busy(seat: WatchedRank) -> bool:
     """Whether a close look has found where in its own code it is."""
     return seat.state is RankState.RUNNING and bool(seat.site)
 
 
-def targets_of(seats: Iterable[Seat], folder: Path) -> list[Target]:
+def targets_of(seats: Iterable[WatchedRank], folder: Path) -> list[SampledProcess]:
     """The processes whose stacks are worth taking."""
     return [
-        Target(seat.rank, seat.pid, seat.life.started, folder)
+        SampledProcess(seat.rank, seat.pid, seat.life.started, folder)
         for seat in seats
         if seat.life is not None and seat.state is not RankState.BLOCKED_IO
     ][:_MOST_RANKS]
 
 
 def take_blamed(
-    targets: Sequence[Target], waiting: Collection[int], limit_ns: int = STACKS_NS
+    targets: Sequence[SampledProcess], waiting: Collection[int], limit_ns: int = STACKS_NS
 ) -> list[RankStacks]:
     """Take their stacks and keep them beside their records.
 
@@ -147,7 +147,7 @@ def take_blamed(
     return taken
 
 
-def _ask(target: Target, deadline_ns: int) -> RankStacks:
+def _ask(target: SampledProcess, deadline_ns: int) -> RankStacks:
     text, why = ask_faulthandler(target, min(deadline_ns, time.monotonic_ns() + _ANSWER_NS))
     threads = read_faulthandler(text)
     return RankStacks(

@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.judging.account import Account, AccountMaker, latent_of, without_ops
-from distdbg.agent.judging.confirmation import Doubt
-from distdbg.agent.judging.error_times import Dates, last_good
+from distdbg.agent.judging.confirmation import PendingProof
+from distdbg.agent.judging.error_times import ErrorTimes, last_good
 from distdbg.agent.judging.pacing import fresh_ns, is_held_back, pause_ns
 from distdbg.agent.judging.signature import (
     Signature,
@@ -29,20 +29,20 @@ from distdbg.agent.judging.signature import (
     is_of_interest,
 )
 from distdbg.agent.judging.verdict_files import (
-    Sightings,
+    ObservationWriter,
     take_blamed,
     targets_of,
     withdraw_verdict,
     write_verdict,
 )
 from distdbg.errors import RecordError
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
-    from distdbg.agent.judging.judge import Judged
-    from distdbg.agent.judging.reports import Case
+    from distdbg.agent.judging.judge import JudgedVerdict
+    from distdbg.agent.judging.reports import ReportedRoot
     from distdbg.agent.steering import Steering
     from distdbg.follow.roster import Roster
 
@@ -57,7 +57,7 @@ Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 _log = logging.getLogger("distdbg.agent")
 
 
-class Watch:
+class LiveDiagnosis:
     """The diagnosis of one start of the ranks."""
 
     def __init__(
@@ -81,8 +81,8 @@ class Watch:
         self._abort_on = abort_on
         self._findings = findings
         self._maker = AccountMaker(host)
-        self._sightings = Sightings()
-        self._dates = Dates()
+        self._sightings = ObservationWriter()
+        self._dates = ErrorTimes()
         self._seen: Signature = ()
         self._told: Signature = ()
         #: How many findings of ranks were looked through for latent errors, and those that there are.
@@ -100,11 +100,11 @@ class Watch:
         #: When the words of the verdict that stands are too old; None: they have no age.
         self._aged_ns: int | None = None
         self._cost_ns = 0
-        self._judged: Judged | None = None
-        self._doubt: Doubt | None = None
+        self._judged: JudgedVerdict | None = None
+        self._doubt: PendingProof | None = None
         self._news: Any = None
         #: What would have ended the job, had nobody held its clock.
-        self._postponed: Case | None = None
+        self._postponed: ReportedRoot | None = None
         self.version = 0
         """Grows with every verdict."""
 
@@ -198,7 +198,7 @@ class Watch:
             self.version += 1
             self._write(judged)
 
-    def _write(self, judged: Judged) -> None:
+    def _write(self, judged: JudgedVerdict) -> None:
         self._has_written = True
         write_verdict(self._roster.folder, judged.plain)
 
@@ -256,15 +256,15 @@ class Watch:
         self._aged_ns = None
         self._think(self._prepare(now_ns), self._on_judged)
 
-    def _prepare(self, now_ns: int) -> Callable[[], tuple[Judged, int]]:
+    def _prepare(self, now_ns: int) -> Callable[[], tuple[JudgedVerdict, int]]:
         """What is to be judged, as it is now; what it returns gives the verdict, and what it has cost."""
-        from distdbg.agent.judging.live_session import Facts, Heard
+        from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
 
         began_ns = time.thread_time_ns()
-        heard = [Heard(self._account(now_ns), now_ns)]
-        heard += [Heard(one.account, one.made_ns) for one in self._steering.accounts()]
+        heard = [ReceivedAccount(self._account(now_ns), now_ns)]
+        heard += [ReceivedAccount(one.account, one.made_ns) for one in self._steering.accounts()]
         found = self._dates.put(self._findings(), self._roster.seats)
-        facts = Facts(
+        facts = LiveFacts(
             run=self._run,
             source=str(self._roster.folder),
             attempt=self._roster.attempt,
@@ -277,7 +277,7 @@ class Watch:
 
         folder = self._roster.folder
 
-        def judge() -> tuple[Judged, int]:
+        def judge() -> tuple[JudgedVerdict, int]:
             from distdbg.agent.judging.batches import tell_out_of_batches
             from distdbg.agent.judging.judge import judge_accounts  # takes long, the first time
 
@@ -308,7 +308,7 @@ class Watch:
             elsewhere = [rank for rank in judged.hopeless if rank not in self._roster.seats]
             if elsewhere:
                 vouch = self._steering.ask_vouch(judged.case.finding.ranks)
-                self._doubt = Doubt(judged, vouch, now_ns + _VOUCH_NS)
+                self._doubt = PendingProof(judged, vouch, now_ns + _VOUCH_NS)
                 return
         self._accept(judged, now_ns)
 
@@ -357,11 +357,11 @@ class Watch:
 
     # ------------------------------------------------------------------------------- what follows
 
-    def _accept(self, judged: Judged, now_ns: int) -> None:
-        from distdbg.agent.judging.reports import News
+    def _accept(self, judged: JudgedVerdict, now_ns: int) -> None:
+        from distdbg.agent.judging.reports import ReportChanges
 
         if self._news is None:
-            self._news = News()
+            self._news = ReportChanges()
         self._judged, self._judged_ns = judged, now_ns
         self.version += 1
         self._news.take(judged.case, now_ns)
@@ -415,7 +415,7 @@ class Watch:
         else:
             self._blame(case.finding.ranks, lambda: None)
 
-    def _abort(self, judged: Judged) -> None:
+    def _abort(self, judged: JudgedVerdict) -> None:
         if self._is_finished:
             return
         case = judged.case
@@ -434,7 +434,7 @@ class Watch:
         seats = [seat for rank in ranks if (seat := self._roster.seats.get(rank))]
         self._take_stacks([seat for seat in seats if not seat.is_gone], then)
 
-    def _take_stacks(self, seats: list[Seat], then: Callable[[], None]) -> None:
+    def _take_stacks(self, seats: list[WatchedRank], then: Callable[[], None]) -> None:
         targets = targets_of(seats, self._roster.folder)
         if not targets:
             then()
@@ -473,7 +473,7 @@ def _has_reason(account: Account) -> bool:
     return False
 
 
-def _stands_as(row: dict[str, Any], judged: Judged, rank: int) -> bool:
+def _stands_as(row: dict[str, Any], judged: JudgedVerdict, rank: int) -> bool:
     """Whether a rank of another host is still in the ops in which it was judged to wait."""
     log = judged.session.ranks[rank]
     numbers = [op[0] for op in row.get("ops", ())]

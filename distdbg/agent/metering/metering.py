@@ -32,9 +32,9 @@ from distdbg.follow.processes import read_stat
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
-    from distdbg.agent.api import Client
+    from distdbg.agent.api import ApiClient
     from distdbg.client.protocol import Request
-    from distdbg.export.outlets.exporting import Exporting
+    from distdbg.export.outlets.exporting import AgentOutlets
     from distdbg.follow.roster import Roster
 
 #: For how long what was collected is given to others as well.
@@ -48,10 +48,10 @@ _HOSTS_NS: Final = 1_000_000_000
 _GROUPS_NS: Final = 200_000_000
 
 
-class Exported(Host, Protocol):
+class AgentWithMetrics(Host, Protocol):
     """An agent that has metrics, made at first use, and may export them."""
 
-    exporting: Exporting | None
+    exporting: AgentOutlets | None
     """None: nothing is exported."""
 
     @property
@@ -126,7 +126,7 @@ class Metering:
         if roster.seats:
             self._read(now_ns)
 
-    def answer_totals(self, request: Request, client: Client) -> None:
+    def answer_totals(self, request: Request, client: ApiClient) -> None:
         """The API's `totals`: what the ranks of this host have done, for the root's sums."""
         from distdbg.client import protocol
 

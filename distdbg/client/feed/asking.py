@@ -31,7 +31,7 @@ from distdbg.client.feed.dashboard_rows import (
     wait_rows,
     with_gpus,
 )
-from distdbg.client.feed.links import Links, is_refusal, is_unknown
+from distdbg.client.feed.links import FeedConnections, is_refusal, is_unknown
 from distdbg.errors import DistError
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.printable import printable
@@ -68,10 +68,10 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 Changes = dict[str, Any]
 
 
-class Asking:
+class JobPoller:
     """Asks one job. Used by one thread, but for `bars`, `log` and `shift_of`."""
 
-    def __init__(self, links: Links, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, links: FeedConnections, clock: Callable[[], float] = time.time) -> None:
         self._links = links
         self._clock = clock
         self.why = ""

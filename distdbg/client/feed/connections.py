@@ -21,7 +21,7 @@ from distdbg.record.folders import attempt_number, attempts, is_held, is_live
 _GLANCE_S: Final = 0.3
 
 
-class Asked(Protocol):
+class FeedConnection(Protocol):
     """One connection. DistNetworkError when it is lost, another DistError when a request is refused."""
 
     hello: dict[str, Any]
@@ -31,7 +31,7 @@ class Asked(Protocol):
     def close(self) -> None: ...
 
 
-class Door(Protocol):
+class JobRoute(Protocol):
     """The way to one job."""
 
     @property
@@ -49,7 +49,7 @@ class Door(Protocol):
         """Where its records can be read from here; None: nowhere, or not known."""
         ...
 
-    def open(self, timeout_s: float) -> Asked:
+    def open(self, timeout_s: float) -> FeedConnection:
         """Connect. DistError: nobody answers."""
         ...
 
@@ -88,7 +88,7 @@ class RunDoor:
     def folder(self) -> Path | None:
         return self._run_folder
 
-    def open(self, timeout_s: float) -> Asked:
+    def open(self, timeout_s: float) -> FeedConnection:
         try:
             return self._open_agent(timeout_s)
         except DistError:
@@ -157,7 +157,7 @@ class RunDoor:
         return root
 
 
-class Way(Protocol):
+class FeedRoute(Protocol):
     """What leads to an agent elsewhere: `addresses.find_way` gives one."""
 
     @property
@@ -173,7 +173,7 @@ class WayDoor:
 
     folder: Path | None = None
 
-    def __init__(self, way: Way, address: str) -> None:
+    def __init__(self, way: FeedRoute, address: str) -> None:
         """`address`: as it was given on the command line."""
         self._way = way
         self._address = address
@@ -186,7 +186,7 @@ class WayDoor:
     def address(self) -> str:
         return self._address
 
-    def open(self, timeout_s: float) -> Asked:
+    def open(self, timeout_s: float) -> FeedConnection:
         return self._way.connect_root(timeout_s)
 
     def is_over(self) -> bool | None:

@@ -11,13 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from distdbg.diagnose.counting import Counted, add_up
+from distdbg.diagnose.counting import OpTally, add_up
 from distdbg.errors import format_ranks
 from distdbg.follow.answers.counts import read_counted
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.record.text import error_words
-from distdbg.view.snapshot import Armed, GroupRow, HostRow, OpRow, RankRow, Stopped, WaitRow
+from distdbg.view.snapshot import (
+    ArmedBreakpoint,
+    GroupRow,
+    HostRow,
+    OpRow,
+    RankAtPrompt,
+    RankRow,
+    WaitRow,
+)
 
 Plain = Mapping[str, Any]
 
@@ -176,7 +184,7 @@ def op_rows(answers: Iterable[Sequence[Plain]], labels: Mapping[str, str]) -> tu
     return tuple(op_row(row, labels) for row in counted)
 
 
-def op_row(row: Counted, labels: Mapping[str, str]) -> OpRow:
+def op_row(row: OpTally, labels: Mapping[str, str]) -> OpRow:
     """One row of the table of ops."""
     return OpRow(
         group=labels.get(row.group, row.group),
@@ -277,17 +285,19 @@ def abort_text(control: Plain | None) -> str:
 
 
 def breakpoint_rows(
-    answer: Plain, known: Sequence[Stopped], now: float
-) -> tuple[tuple[Armed, ...], tuple[Stopped, ...]]:
+    answer: Plain, known: Sequence[RankAtPrompt], now: float
+) -> tuple[tuple[ArmedBreakpoint, ...], tuple[RankAtPrompt, ...]]:
     """The rules that are armed, and the ranks that sit at a prompt."""
-    armed = tuple(Armed(id=int(one["id"]), rule=str(one["rule"])) for one in answer["rules"])
+    armed = tuple(
+        ArmedBreakpoint(id=int(one["id"]), rule=str(one["rule"])) for one in answer["rules"]
+    )
     before = {one.rank: one for one in known}
     stopped = []
     for one in answer["stopped"]:
         rank, at = int(one["rank"]), now - float(one["since_s"])
         was = before.get(rank)
         stopped.append(
-            Stopped(
+            RankAtPrompt(
                 rank=rank,
                 host=str(one["host"]),
                 why=str(one["why"]),

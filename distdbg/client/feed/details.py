@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distdbg.view.differences import Called, say_differences, say_unseen
+from distdbg.view.differences import RankCall, say_differences, say_unseen
 from distdbg.view.frames import frame_text
 from distdbg.view.op_names import call_name, message_name, status_words
 from distdbg.view.rank_facts import NO_RECORD, GroupFacts, RankFacts, fact_rows
@@ -61,10 +61,10 @@ def _arrival(rank: int, words: Plain, shift_ns: int) -> Arrival:
     )
 
 
-def _called(told: Mapping[int, Plain]) -> dict[int, Called]:
+def _called(told: Mapping[int, Plain]) -> dict[int, RankCall]:
     """Of a message the two sides are two calls, and not compared."""
     return {
-        rank: Called(
+        rank: RankCall(
             op=str(words["op"] or ""), form=str(words["form"] or ""), comm=str(words["comm"] or "")
         )
         for rank, words in told.items()

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from distdbg.client.agent_client import AgentClient
-from distdbg.client.feed.connections import Asked, Door
+from distdbg.client.feed.connections import FeedConnection, JobRoute
 from distdbg.errors import DistError, DistNetworkError, UsageError
 
 #: How long a host that did not answer is left alone.
@@ -21,17 +21,17 @@ _REST_S: Final = 3.0
 MOST_HOSTS: Final = 24
 
 
-class Links:
+class FeedConnections:
     """Used by one thread. Connections are made when they are wanted."""
 
     def __init__(
-        self, door: Door, timeout_s: float, clock: Callable[[], float] = time.monotonic
+        self, door: JobRoute, timeout_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._door = door
         self._timeout_s = timeout_s
         self._clock = clock
-        self._root: Asked | None = None
-        self._hosts: dict[str, Asked] = {}
+        self._root: FeedConnection | None = None
+        self._hosts: dict[str, FeedConnection] = {}
         self._rests: dict[str, float] = {}
         self.has_via = True
         """Whether other hosts can be asked at all."""
@@ -47,7 +47,7 @@ class Links:
         """Who answers; {} when nobody does."""
         return self._root.hello if self._root is not None else {}
 
-    def root(self) -> Asked:
+    def root(self) -> FeedConnection:
         """The agent that knows the job. DistError when nobody answers."""
         if self._root is None:
             self._root = self._door.open(self._timeout_s)
@@ -84,7 +84,7 @@ class Links:
         self._hosts.clear()
         self._root = None
 
-    def _of(self, host: str) -> Asked | None:
+    def _of(self, host: str) -> FeedConnection | None:
         found = self._hosts.get(host)
         if found is not None or not self.has_via:
             return found
@@ -111,7 +111,7 @@ class Links:
         self.why_not[host] = error.what
 
 
-def open_host(door: Door, host: str, timeout_s: float) -> Asked:
+def open_host(door: JobRoute, host: str, timeout_s: float) -> FeedConnection:
     """A connection of its own to the agent of a host. DistError: there is no way there."""
     client = door.open(timeout_s)
     if client.hello["host"] == host:
@@ -119,7 +119,7 @@ def open_host(door: Door, host: str, timeout_s: float) -> Asked:
     try:
         if not isinstance(client, AgentClient) or not hasattr(client, "via"):
             raise UsageError(f"host {host} cannot be asked from here")
-        found: Asked = client.via(host)
+        found: FeedConnection = client.via(host)
     except BaseException:
         client.close()
         raise
@@ -127,7 +127,7 @@ def open_host(door: Door, host: str, timeout_s: float) -> Asked:
 
 
 @contextmanager
-def opened(door: Door, host: str | None, timeout_s: float) -> Iterator[Asked]:
+def opened(door: JobRoute, host: str | None, timeout_s: float) -> Iterator[FeedConnection]:
     """A connection for one question; None: the agent that knows the job."""
     client = door.open(timeout_s) if host is None else open_host(door, host, timeout_s)
     try:

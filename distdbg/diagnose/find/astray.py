@@ -12,23 +12,29 @@ from typing import Final, NamedTuple
 from distdbg.diagnose.find.other_group import ADVICE
 from distdbg.diagnose.find.other_neighbor import find_other_neighbor
 from distdbg.diagnose.find.telling_site import telling_site
-from distdbg.diagnose.find.who_chose import Choice, who_chose_another
+from distdbg.diagnose.find.who_chose import RankAtLine, who_chose_another
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.tag_used_twice import taken_by_same_tag
 from distdbg.diagnose.tags_of_others import odd_tag_of
 from distdbg.diagnose.tags_relayed import wrong_relay
-from distdbg.diagnose.unmatched import Differ, Pair, find_pairs, say_taken, taken_by_any
+from distdbg.diagnose.unmatched import (
+    PairDifference,
+    UnmatchedPair,
+    find_pairs,
+    say_taken,
+    taken_by_any,
+)
 from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag
 
 _MOST: Final = 16
 _ADVICE: Final = {
-    Differ.TAG: "send and receive in the same order with the same tags, or use isend or irecv",
-    Differ.GROUP: "send and receive the message on the same group",
-    Differ.DST: "compare dst of the send with src of the recv: they name different ranks",
-    Differ.SOURCE: "compare dst of the send with src of the recv: they name different ranks",
+    PairDifference.TAG: "send and receive in the same order with the same tags, or use isend or irecv",
+    PairDifference.GROUP: "send and receive the message on the same group",
+    PairDifference.DST: "compare dst of the send with src of the recv: they name different ranks",
+    PairDifference.SOURCE: "compare dst of the send with src of the recv: they name different ranks",
 }
 _ANY: Final = (
     "receive from the intended rank (src=), or send what a recv is meant for with a tag of its own"
@@ -40,7 +46,7 @@ _ORDER: Final = (
 )
 
 
-class Miss(NamedTuple):
+class WrongPeerFact(NamedTuple):
     """One fact about two calls."""
 
     evidence: Evidence
@@ -57,7 +63,7 @@ class Miss(NamedTuple):
 
 def unmatched_messages(
     session: Session, edges: Iterable[Edge], behind: Iterable[Edge] = ()
-) -> list[Miss]:
+) -> list[WrongPeerFact]:
     """Sends and recvs of which one is what a rank of these waits in; `behind` waits for these."""
     edges, behind = list(edges), list(behind)
     if not _has_message(session, edges):
@@ -69,14 +75,14 @@ def unmatched_messages(
         for pair in find_pairs(session)
         if {pair.send.rank, pair.recv.rank} <= near and mine & {pair.send.rank, pair.recv.rank}
     ]
-    alike: dict[tuple[OpRef, int, Stack], list[Pair]] = {}
+    alike: dict[tuple[OpRef, int, Stack], list[UnmatchedPair]] = {}
     for pair in found:  # sends of one line to one recv are one fact
         key = pair.recv, pair.send.rank, _stack(session, pair.send)
         alike.setdefault(key, []).append(pair)
     return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_MOST]]
 
 
-def _miss(session: Session, pair: Pair, more: int) -> Miss:
+def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:
     """`more`: so many messages of the same line are as this one."""
     neighbor = find_other_neighbor(session, pair)
     is_cause = pair.is_likely or neighbor is not None
@@ -84,10 +90,10 @@ def _miss(session: Session, pair: Pair, more: int) -> Miss:
     target = log.ops.peer[pair.send.at]
     # With no tag that is the recv's alone, the target may as well be gone too early. Of two tags or groups
     # either may be the wrong one.
-    is_one = pair.differ is Differ.DST and log.ops.tag[pair.send.at]
+    is_one = pair.differ is PairDifference.DST and log.ops.tag[pair.send.at]
     wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
     relayed = None
-    if pair.differ is Differ.TAG:
+    if pair.differ is PairDifference.TAG:
         odd = odd_tag_of(session, pair)
         relayed = wrong_relay(session, pair) if odd in (None, pair.send.rank) else None
         odd = pair.send.rank if relayed is not None else odd
@@ -95,7 +101,7 @@ def _miss(session: Session, pair: Pair, more: int) -> Miss:
     cause, advice = pair.cause, relayed.advice if relayed is not None else _advice(session, pair)
     if neighbor is not None:
         wrong, cause, advice = (neighbor.rank,), neighbor.cause, neighbor.advice
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=pair.text
             + (f" ({more} more sent at that line)" if more else "")
@@ -113,14 +119,14 @@ def _miss(session: Session, pair: Pair, more: int) -> Miss:
     )
 
 
-def _advice(session: Session, pair: Pair) -> str:
+def _advice(session: Session, pair: UnmatchedPair) -> str:
     flags = [session.ranks[op.rank].ops.flags[op.at] for op in (pair.send, pair.recv)]
-    if pair.differ is Differ.TAG and all(flag & Flag.ASYNC for flag in flags):
+    if pair.differ is PairDifference.TAG and all(flag & Flag.ASYNC for flag in flags):
         return "use the same tag for the send and the recv"
     return _ADVICE[pair.differ]
 
 
-def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+def taken_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
     """Of ranks that wait for a message which another recv of their own took before."""
     found = []
     for edge in edges:
@@ -137,11 +143,11 @@ def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
         cause = say_taken(session, edge.op, taker, short=True) if is_cause else ()
         evidence = Evidence(text=text, rank=edge.rank, op=taker, site=site_of(session, taker))
         own = (edge.rank,) if is_cause else ()
-        found.append(Miss(evidence, _ANY, cause, own, own))
+        found.append(WrongPeerFact(evidence, _ANY, cause, own, own))
     return found
 
 
-def _of_same_tag(session: Session, recv: OpRef) -> list[Miss]:
+def _of_same_tag(session: Session, recv: OpRef) -> list[WrongPeerFact]:
     """The message went to another recv of the same tag."""
     pair = taken_by_same_tag(session, recv)
     if pair is None:
@@ -161,7 +167,7 @@ def _of_same_tag(session: Session, recv: OpRef) -> list[Miss]:
     evidence = Evidence(text=text, rank=recv.rank, op=taker, site=sites[0])
     own = (recv.rank,)
     advice = f"tag {tag} is used twice: give each kind of message tags of its own"
-    return [Miss(evidence, advice, cause, own, own)]
+    return [WrongPeerFact(evidence, advice, cause, own, own)]
 
 
 def _somebody_is_left(session: Session, recv: OpRef) -> bool:
@@ -184,9 +190,9 @@ def _somebody_is_left(session: Session, recv: OpRef) -> bool:
 
 def mixed_groups(
     session: Session, edges: Sequence[Edge], behind: Sequence[Edge] = ()
-) -> list[Miss]:
+) -> list[WrongPeerFact]:
     """Ranks in one op on two groups, where one of them is waited for on the group of the other."""
-    found: dict[frozenset[int], Miss] = {}
+    found: dict[frozenset[int], WrongPeerFact] = {}
     everybody = [edge for edge in (*edges, *behind) if _is_collective(session, edge)]
     for edge in edges:
         for other in everybody if _is_collective(session, edge) else ():
@@ -201,7 +207,9 @@ def mixed_groups(
     return list(causes.values()) or list(found.values())
 
 
-def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge]) -> Miss | None:
+def _mixed(
+    session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge]
+) -> WrongPeerFact | None:
     """`waiter` waits on its group for the rank of `other`, which is in an op on another one."""
     if waiter.op is None or other.op is None or other.rank not in waiter.on:
         return None
@@ -226,7 +234,9 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
             text=text + count, rank=other.rank, ranks=ranks, op=other.op, site=other.site
         )
         is_either = not odd and waiter.rank in groups[1].ranks
-        return Miss(evidence, _ORDER if is_either else ADVICE, (cause, count), odd, odd, most)
+        return WrongPeerFact(
+            evidence, _ORDER if is_either else ADVICE, (cause, count), odd, odd, most
+        )
     if waiter.rank not in groups[1].ranks:
         return None
     by_group = _ranks_by_order(session, everybody, {groups[0].label, groups[1].label})
@@ -241,10 +251,12 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
     evidence = Evidence(
         text=text, rank=first.rank, ranks=ranks, op=first, site=site_of(session, first)
     )
-    return Miss(evidence, _GROUPS)
+    return WrongPeerFact(evidence, _GROUPS)
 
 
-def _of_choice(session: Session, kind: str, choice: Choice, everybody: Sequence[Edge]) -> Miss:
+def _of_choice(
+    session: Session, kind: str, choice: RankAtLine, everybody: Sequence[Edge]
+) -> WrongPeerFact:
     """One rank's group at a line is another one than that in which the others meet there."""
     place, label = site_of(session, choice.op), session.groups[choice.used].label
     meant = session.groups[choice.meant].label
@@ -262,7 +274,7 @@ def _of_choice(session: Session, kind: str, choice: Choice, everybody: Sequence[
         f"see how that line chooses the group: rank {choice.rank} takes another one than the others"
     )
     own = (choice.rank,)
-    return Miss(evidence, advice, (cause,), own, own, waits)
+    return WrongPeerFact(evidence, advice, (cause,), own, own, waits)
 
 
 def _ranks_by_order(
@@ -281,7 +293,7 @@ def _ranks_by_order(
 
 def _out_of_order(
     session: Session, edges: Sequence[Edge], odd: tuple[int, ...], most: tuple[int, ...]
-) -> Miss:
+) -> WrongPeerFact:
     """Most ranks are in an op of one group, these in one of another, and all of them are in both groups."""
     own = {edge.rank: edge.op for edge in edges if edge.op is not None}
     kinds = {session.kind_of(own[rank]) for rank in (odd[0], most[0])}
@@ -299,7 +311,7 @@ def _out_of_order(
     came = f"came to {site} first" if site else "came to another one first"
     advice = f"use the groups in the same order: see why {say_ranks(odd, 3)} {came}"
     cause = (shorts[0] + shorts[1], f"; {shorts[2]}{shorts[3]}")
-    return Miss(evidence, advice, cause, odd, odd, most)
+    return WrongPeerFact(evidence, advice, cause, odd, odd, most)
 
 
 def _ranks_by_group(

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from distdbg.diagnose.debugged import prompt_of
-from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
+from distdbg.diagnose.endings import EndRole, RankEnding, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.unlike_models import UnlikeModels, find_unlike_models
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -36,12 +36,12 @@ def find(
 ) -> list[Finding]:
     failures = failures_of(session)
     endings = endings_of(session, failures)
-    dead = [e for e in endings.values() if e.part is Part.CAUSE]
+    dead = [e for e in endings.values() if e.part is EndRole.CAUSE]
     if not is_stopped_from_outside(endings):
         swept = swept_away(endings)
-        struck = [e for e in endings.values() if e.part is Part.INTERRUPTED]
+        struck = [e for e in endings.values() if e.part is EndRole.INTERRUPTED]
         dead += [e for e in struck if e.rank not in swept]
-    together: dict[str, list[Ending]] = defaultdict(list)
+    together: dict[str, list[RankEnding]] = defaultdict(list)
     unlike = find_unlike_models({e.rank: e.reason for e in endings.values()})
     explained = [e for e in dead if unlike is not None and e.rank in unlike.odd + unlike.others]
     for ending in dead:
@@ -56,12 +56,12 @@ def find(
     return findings + [_lost_finding(session, rank, by, waits) for rank, by in lost.items()]
 
 
-def _unlike_finding(session: Session, found: UnlikeModels, same: Sequence[Ending]) -> Finding:
+def _unlike_finding(session: Session, found: UnlikeModels, same: Sequence[RankEnding]) -> Finding:
     """Every rank has raised; only the odd ones are the cause."""
     shown = sorted(same, key=lambda one: (one.rank not in found.odd, one.rank))
     where = shown[0].where
     return Finding(
-        kind=Kind.DEAD_RANK,
+        kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
         what=fit(found.what, f", at {where}" if where else ""),
         ranks=found.odd,
@@ -72,7 +72,7 @@ def _unlike_finding(session: Session, found: UnlikeModels, same: Sequence[Ending
     )
 
 
-def _blow(ending: Ending, dead: Sequence[Ending]) -> str:
+def _blow(ending: RankEnding, dead: Sequence[RankEnding]) -> str:
     """One word for all ranks that one signal has killed at one time, from outside or by one cause."""
     if ending.end is None or ending.end.signal is None or ending.at_ns == NEVER:
         return f"{ending.how} {ending.rank}"
@@ -85,7 +85,7 @@ def _blow(ending: Ending, dead: Sequence[Ending]) -> str:
 
 def _finding(
     session: Session,
-    same: list[Ending],
+    same: list[RankEnding],
     failures: Mapping[int, tuple[Failure, ...]],
     waits: Mapping[int, tuple[Edge, ...]],
 ) -> Finding:
@@ -99,7 +99,7 @@ def _finding(
     evidence += _losses(ranks, failures)
     share = _share(session, first) if len(same) == 1 else None
     return Finding(
-        kind=Kind.DEAD_RANK,
+        kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
         what=fit(
             f"{say_ranks(ranks)} {_plural(first.how, ranks)}",
@@ -173,7 +173,7 @@ def _whom_it_kept(
     return f" while {say_ranks(places[place], 3)} waited for {whom} in {place}"
 
 
-def _evidence(session: Session, one: Ending) -> list[Evidence]:
+def _evidence(session: Session, one: RankEnding) -> list[Evidence]:
     host = session.ranks[one.rank].host
     process = f" (host {host}, pid {session.ranks[one.rank].pid})" if host else ""
     found = [
@@ -208,7 +208,7 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
     return found
 
 
-def _share(session: Session, one: Ending) -> MemoryShare | None:
+def _share(session: Session, one: RankEnding) -> MemoryShare | None:
     ends = [log.end for log in session.ranks.values() if log.end is not None]
     has_raised = one.reason.startswith("MemoryError")
     is_killed = one.end is not None and one.end.cause == "signal" and not one.reason
@@ -217,7 +217,7 @@ def _share(session: Session, one: Ending) -> MemoryShare | None:
     return its_share(one.end, ends, has_raised=has_raised)
 
 
-def _struck(session: Session, same: Sequence[Ending]) -> list[Evidence]:
+def _struck(session: Session, same: Sequence[RankEnding]) -> list[Evidence]:
     """Ranks that one signal has killed: what they were in, those that were in the same together."""
     ranks = tuple(sorted(one.rank for one in same))
     took_ns = same[-1].at_ns - same[0].at_ns
@@ -248,7 +248,7 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
     return found[:_MOST_VICTIMS_TOLD]
 
 
-def _advice(session: Session, one: Ending, *, is_alone: bool = True) -> str:
+def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
     end = one.end
     if not one.reason and (site := exit_site(session, one.rank)):
         return f"see why {site} ends the process"
@@ -269,7 +269,7 @@ def _advice(session: Session, one: Ending, *, is_alone: bool = True) -> str:
 
 
 def _lost(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, Ending]
+    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, RankEnding]
 ) -> dict[int, list[Failure]]:
     """Ranks that others lost, and of whose end nothing is known."""
     found: dict[int, list[Failure]] = defaultdict(list)
@@ -303,7 +303,7 @@ def _lost_finding(
         for e in by[:_MOST_VICTIMS_TOLD]
     ]
     return Finding(
-        kind=Kind.DEAD_RANK,
+        kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
         what=fit(
             f"rank {rank} was lost by {say_ranks(losers)}: {how}",

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_site
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import crashed_child_in
 from distdbg.record.printed_stack import own_frame
 
-_KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
+_KINDS: Final = frozenset((FindingKind.STUCK_RANK, FindingKind.STALL, FindingKind.MISSING_RANK))
 _LOST: Final = "what that process had to make is lost, and the rank waits for it"
 _HINT: Final = f"see why it died (stderr may have its stack; of SIGKILL, the kernel's log): {_LOST}"
 #: Of the stack of a process that crashed.
@@ -38,7 +38,7 @@ def tell_dead_child(finding: Finding, session: Session) -> Finding:
             return replace(
                 finding,
                 # What it waits for will not come: of a job that is over no age is asked for.
-                kind=Kind.STUCK_RANK if is_over else finding.kind,
+                kind=FindingKind.STUCK_RANK if is_over else finding.kind,
                 severity=Severity.ERROR if is_over else finding.severity,
                 what=fit(head, f"; {wait}", then + end),
                 evidence=(Evidence(text=finding.what), *_stack(rank, log), *finding.evidence),

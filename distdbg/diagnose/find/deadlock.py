@@ -10,7 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
+from distdbg.diagnose.find.astray import (
+    WrongPeerFact,
+    mixed_groups,
+    taken_messages,
+    unmatched_messages,
+)
 from distdbg.diagnose.find.cycle_text import ring_of, uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_exchanged import not_exchanged
@@ -20,7 +25,7 @@ from distdbg.diagnose.find.not_sent_there import not_sent_there
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.paired_apart import paired_apart
 from distdbg.diagnose.find.unsent import unsent_messages
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
@@ -110,7 +115,7 @@ class _Telling:
         self._ring = ring_of(edges) if is_cycle and is_one_call else ""
         if self._ring:  # each meets its other neighbor later: a send to that one is no evidence
             unmatched = [miss for miss in unmatched if miss.advice]
-        self._misses: list[Miss] = [*apart, *taken, *unmatched, *unsent, *relayed]
+        self._misses: list[WrongPeerFact] = [*apart, *taken, *unmatched, *unsent, *relayed]
         self._misses = (
             self._misses
             or mixed_groups(session, edges, behind)
@@ -128,7 +133,7 @@ class _Telling:
         odd = set(next((miss.odd for miss in self._misses if miss.cause), ())) & everybody
         causes = odd or set(core)
         return Finding(
-            kind=Kind.DEADLOCK,
+            kind=FindingKind.DEADLOCK,
             severity=Severity.ERROR,
             what=self._what(core),
             ranks=tuple(sorted(causes)),
@@ -257,7 +262,7 @@ def _by_count(part: tuple[str, list[int]]) -> tuple[int, list[int]]:
     return len(part[1]), part[1]
 
 
-def _is_for_another(misses: Iterable[Miss]) -> bool:
+def _is_for_another(misses: Iterable[WrongPeerFact]) -> bool:
     """Whether one send goes to a rank that asks for another one's message, while its own is waited for."""
     receivers: dict[object, set[int]] = defaultdict(set)
     for miss in misses:

@@ -12,10 +12,10 @@ from typing import Final
 
 from distdbg.diagnose.failures import Failure, are_over, failures_of
 from distdbg.diagnose.find.phrases import as_told, called, few
-from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, OpRef
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.record.format import Status
 
 _ERROR: Final = "DivergedError"
@@ -25,7 +25,7 @@ def find(
     session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
 ) -> list[Finding]:
     """What ranks found to differ between them."""
-    told: dict[tuple[str, str, int], list[tuple[int, Found]]] = defaultdict(list)
+    told: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
         for found in log.found:
             if found.type == _ERROR:
@@ -65,7 +65,7 @@ def _ops_that_diverged(session: Session) -> dict[tuple[str, int], list[OpRef]]:
 
 def _say(
     session: Session,
-    told: Sequence[tuple[int, Found]],
+    told: Sequence[tuple[int, RecordedProblem]],
     ops: Sequence[OpRef],
     severity: Severity,
 ) -> Finding:
@@ -76,7 +76,7 @@ def _say(
     at_ns = session.time_ns(rank, found.at_ns)
     evidence = [as_told(line) for line in found.details]
     return Finding(
-        kind=Kind.DIVERGED,
+        kind=FindingKind.DIVERGED,
         severity=severity,
         what=found.what,
         ranks=found.ranks if is_odd else (),
@@ -99,7 +99,7 @@ def _say_op(session: Session, refs: Sequence[OpRef], severity: Severity) -> Find
     ops = session.ranks[first.rank].ops
     group = session.group_of(first)
     return Finding(
-        kind=Kind.DIVERGED,
+        kind=FindingKind.DIVERGED,
         severity=severity,
         what=f"{session.name_of(first)} left different results on its ranks",
         victims=tuple(sorted(op.rank for op in refs)),

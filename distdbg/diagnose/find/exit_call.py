@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.diagnose.finding import Evidence
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.diagnose.wording import known_ns, short_site
 from distdbg.record.known_marks import EXIT_CALL
 
@@ -28,7 +28,7 @@ def exit_site(session: Session, rank: int) -> str:
     return short_site(last.details[0]).partition(" ")[0] if last and last.details else ""
 
 
-def _last(session: Session, rank: int) -> Found | None:
+def _last(session: Session, rank: int) -> RecordedProblem | None:
     log = session.ranks.get(rank)
     calls = [one for one in log.found if one.type == EXIT_CALL] if log is not None else []
     return calls[-1] if calls else None

@@ -13,7 +13,7 @@ from typing import Final
 from distdbg.diagnose.doing import doing_then
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.phrases import as_told
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -68,7 +68,7 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
     told = set() if first.type == "BufferChangedError" or _is_join(first) else set(ranks)
     named = tuple(sorted(set(first.named) - told))
     return Finding(
-        kind=Kind.FAILED_OP,
+        kind=FindingKind.FAILED_OP,
         severity=Severity.WARNING if first.went_on else Severity.ERROR,
         what=_what(session, first, ranks, named),
         ranks=named if first.type != "UsageError" else ranks,

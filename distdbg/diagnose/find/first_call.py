@@ -15,7 +15,7 @@ from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks, say_site
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 
 #: So many calls may another one be off in a loop over arrays.
 _NEAR: Final = 4
@@ -122,7 +122,7 @@ def _is_near(session: Session, call: OpRef, other: OpRef) -> bool:
     )
 
 
-def _evidence(session: Session, op: OpRef, frame: Frame, text: str) -> Evidence:
+def _evidence(session: Session, op: OpRef, frame: RecordedFrame, text: str) -> Evidence:
     place = say_site(frame)
     words = text.format(f"{session.kind_of(op)} at {place}")
     return Evidence(text=words, rank=op.rank, op=op, site=place)
@@ -134,6 +134,6 @@ def _was_made_before(session: Session, op: OpRef) -> bool:
     return stacks[op.at] in stacks[: op.at]
 
 
-def _count(session: Session, rank: int, frame: Frame) -> int:
+def _count(session: Session, rank: int, frame: RecordedFrame) -> int:
     known = [bool(stack) and stack[0] == frame for stack in session.stacks]
     return sum(known[index] for index in session.ranks[rank].ops.stack)

@@ -12,14 +12,20 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import MOST_LINE
 from distdbg.record.printable import shorten_middle
 
 _KINDS: Final = frozenset(
-    (Kind.DEADLOCK, Kind.DEAD_RANK, Kind.FAILED_OP, Kind.MISMATCH, Kind.MISSING_RANK)
+    (
+        FindingKind.DEADLOCK,
+        FindingKind.DEAD_RANK,
+        FindingKind.FAILED_OP,
+        FindingKind.MISMATCH,
+        FindingKind.MISSING_RANK,
+    )
 )
 _HINT: Final = (
     "mend that error first: in `finally`, `__exit__`, `except` the failed rank alone makes an op"
@@ -39,7 +45,7 @@ def tell_handled(finding: Finding, session: Session) -> Finding:
 
 def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding:
     called = last_op(session, rank)
-    if finding.kind is Kind.DEAD_RANK or called is None or called.op is None:
+    if finding.kind is FindingKind.DEAD_RANK or called is None or called.op is None:
         fact = Evidence(text=f"rank {rank} was handling {handled}", rank=rank)
         return replace(finding, evidence=(fact, *finding.evidence))
     tail = f" when it called {session.kind_of(called.op)}"

@@ -44,7 +44,7 @@ _MEETINGS: Final = frozenset(
 
 
 @dataclass(slots=True)
-class Late:
+class LateArrival:
     """When one rank was late."""
 
     at: list[int] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Lateness:
     every: float
     """How many ops stand behind one that was looked at."""
     ranks: list[int]
-    late: dict[int, Late]
+    late: dict[int, LateArrival]
     """By rank."""
     worst_ns: dict[int, int]
     """By index into `seqs`: how late the last rank was, where any was late."""
@@ -196,10 +196,10 @@ def _pick(column: Sequence[int], places: Sequence[int]) -> Sequence[int]:
 
 def _compare(
     ranks: Sequence[int], columns: Sequence[Sequence[int]], least: int
-) -> tuple[dict[int, Late], dict[int, int]]:
+) -> tuple[dict[int, LateArrival], dict[int, int]]:
     width = len(ranks)
     middle, quarter = (width - 1) // 2, (width - 1) // 4
-    late: dict[int, Late] = {}
+    late: dict[int, LateArrival] = {}
     worst: dict[int, int] = {}
     for at, row in enumerate(zip(*columns, strict=True)):
         last = max(row)
@@ -214,7 +214,7 @@ def _compare(
         behind = [(index, time - typical) for index, time in enumerate(row) if time > bar]
         waiting = width - len(behind)
         for index, by_ns in behind:
-            mine = late.setdefault(ranks[index], Late())
+            mine = late.setdefault(ranks[index], LateArrival())
             mine.at.append(at)
             mine.by_ns.append(by_ns)
             mine.cost_ns.append(by_ns * waiting)

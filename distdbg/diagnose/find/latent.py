@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.phrases import as_told, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.diagnose.wording import say_ranks
 
 KINDS: Final = {
-    "LeakedWork": Kind.LEAKED_WORK,
-    "LeakedGroup": Kind.LEAKED_GROUP,
-    "BufferRace": Kind.BUFFER_RACE,
-    "MessageRace": Kind.MESSAGE_RACE,
+    "LeakedWork": FindingKind.LEAKED_WORK,
+    "LeakedGroup": FindingKind.LEAKED_GROUP,
+    "BufferRace": FindingKind.BUFFER_RACE,
+    "MessageRace": FindingKind.MESSAGE_RACE,
 }
 _MOST_FINDINGS: Final = 16
 
@@ -32,7 +32,7 @@ def find(
     session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
 ) -> list[Finding]:
     """What each line did, with the ranks that it did it on."""
-    told: dict[_Key, dict[int, Found]] = defaultdict(dict)
+    told: dict[_Key, dict[int, RecordedProblem]] = defaultdict(dict)
     for rank, log in session.ranks.items():
         for found in log.found:
             if found.type in KINDS:
@@ -54,11 +54,11 @@ def told_sites(session: Session) -> frozenset[tuple[int, str]]:
     )
 
 
-def _site(found: Found) -> str:
+def _site(found: RecordedProblem) -> str:
     return as_told(found.details[0]).site if found.details else ""
 
 
-def _say(session: Session, site: str, told: Mapping[int, Found]) -> Finding:
+def _say(session: Session, site: str, told: Mapping[int, RecordedProblem]) -> Finding:
     ranks = tuple(sorted(told))
     first = told[ranks[0]]
     kind = KINDS[first.type]
@@ -70,7 +70,7 @@ def _say(session: Session, site: str, told: Mapping[int, Found]) -> Finding:
         severity=Severity.WARNING,
         what=what,
         ranks=ranks,
-        group=first.group if kind is not Kind.LEAKED_GROUP else "",
+        group=first.group if kind is not FindingKind.LEAKED_GROUP else "",
         at_ns=None if at_ns == NEVER else at_ns,
         evidence=few(_evidence([told[rank] for rank in ranks])),
         advice=first.hint,
@@ -78,22 +78,22 @@ def _say(session: Session, site: str, told: Mapping[int, Found]) -> Finding:
     )
 
 
-def _what(kind: Kind, found: Found, site: str, ranks: str, times: int) -> str:
+def _what(kind: FindingKind, found: RecordedProblem, site: str, ranks: str, times: int) -> str:
     at = f" at {site}" if site else ""
     often = f", {times} times" if times > 1 else ""
-    if kind is Kind.LEAKED_WORK:
+    if kind is FindingKind.LEAKED_WORK:
         return f"{ranks} never waited for {found.kind} on group '{found.group}'{at}{often}"
-    if kind is Kind.LEAKED_GROUP:
+    if kind is FindingKind.LEAKED_GROUP:
         return f"{ranks} made a group{at}{often}, and never destroyed it"
-    if kind is Kind.MESSAGE_RACE:
+    if kind is FindingKind.MESSAGE_RACE:
         return found.what
     return f"{ranks}: {found.what}{at}{often}"
 
 
-def _evidence(told: Sequence[Found]) -> list[Evidence]:
+def _evidence(told: Sequence[RecordedProblem]) -> list[Evidence]:
     return [as_told(line) for found in told for line in found.details]
 
 
-def _times(found: Found) -> int:
+def _times(found: RecordedProblem) -> int:
     count, _, _ = found.how.partition(" ")
     return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 1

@@ -18,7 +18,7 @@ from typing import Final
 
 from distdbg.diagnose.find.latent import told_sites
 from distdbg.diagnose.find.phrases import at_site, called, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import RankLog, Session
@@ -61,7 +61,7 @@ def _leaked_work(session: Session) -> list[Finding]:
     count = f"{len(left)} ops" if len(left) > 1 else "an op"
     return [
         Finding(
-            kind=Kind.LEAKED_WORK,
+            kind=FindingKind.LEAKED_WORK,
             severity=Severity.WARNING,
             what=f"{say_ranks(ranks)} ended with {count} in flight: {session.name_of(first)}",
             ranks=ranks,
@@ -128,7 +128,7 @@ def _say_growing(session: Session, site: str, makers: Sequence[tuple[OpRef, int,
     ranks = tuple(sorted(op.rank for op, _, _ in makers))
     op, made, alive = max(makers, key=lambda each: each[2])
     return Finding(
-        kind=Kind.LEAKED_GROUP,
+        kind=FindingKind.LEAKED_GROUP,
         severity=Severity.WARNING,
         what=(
             f"{say_ranks(ranks)} made {made} groups{site or ' on one line'} and destroyed few: "
@@ -159,7 +159,7 @@ def _left_open(session: Session) -> list[Finding]:
     which = f"group {names}" if len(labels) == 1 else f"{len(labels)} groups"
     return [
         Finding(
-            kind=Kind.LEAKED_GROUP,
+            kind=FindingKind.LEAKED_GROUP,
             severity=Severity.NOTE,
             what=f"{say_ranks(ranks)} ended without destroying {which}",
             ranks=ranks,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, say_site, verb
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 
 #: Fewer calls are no loop.
 _FEWEST = 2
@@ -70,7 +70,7 @@ def find_left_loop(
     return LeftLoop(what, advice)
 
 
-def _behind(mine: Stack, loop: Stack) -> tuple[Frame, str] | None:
+def _behind(mine: Stack, loop: Stack) -> tuple[RecordedFrame, str] | None:
     """The frame behind the loop, in the function where the stacks part, and the function of the loop."""
     own, other = mine[::-1], loop[::-1]
     for at, (one, two) in enumerate(zip(own, other, strict=False)):

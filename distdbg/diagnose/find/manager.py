@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -21,7 +21,7 @@ from distdbg.record.format import Flag, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ManagerExchange:
     """What one worker and the manager have sent each other; each was received."""
 
     worker: int
@@ -34,7 +34,7 @@ class Exchange:
         return self.sent - self.got
 
 
-def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[Miss]:
+def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
     """Of a deadlock in which each rank but one waits in a recv from that one, which is in a recv as well."""
     manager = _manager(session, edges)
     if manager is None or manager.op is None:
@@ -45,7 +45,7 @@ def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[Miss]:
         return []
     given = _received(session, manager.op, manager.rank)
     exchanges = [
-        Exchange(
+        ManagerExchange(
             worker=edge.rank,
             got=_received(session, edge.op, edge.rank)[manager.rank],
             sent=given[edge.rank],
@@ -64,11 +64,11 @@ def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[Miss]:
     evidence = Evidence(
         text=text, rank=first, ranks=tuple(sorted(names)), op=edge.op, site=edge.site
     )
-    return [Miss(evidence, advice, pieces, odd or (first,), odd)]
+    return [WrongPeerFact(evidence, advice, pieces, odd or (first,), odd)]
 
 
 def judge(
-    manager: int, exchanges: Sequence[Exchange], *, is_any: bool
+    manager: int, exchanges: Sequence[ManagerExchange], *, is_any: bool
 ) -> tuple[str, tuple[str, ...], tuple[int, ...], str] | None:
     """The evidence, the first line with '{at}' for the place, who is odd, and the hint; None: not known."""
     if not any(one.got or one.sent for one in exchanges):
@@ -99,7 +99,7 @@ def judge(
 
 
 def _all_alike(
-    manager: int, exchanges: Sequence[Exchange], ahead: int
+    manager: int, exchanges: Sequence[ManagerExchange], ahead: int
 ) -> tuple[str, tuple[str, ...], tuple[int, ...], str] | None:
     who = [one.worker for one in exchanges]
     got, sent = sum(one.got for one in exchanges), sum(one.sent for one in exchanges)

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.phrases import at_site, called
-from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
-from distdbg.diagnose.happened import Order, order_of
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
+from distdbg.diagnose.happened import MessageOrder, order_of
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
@@ -73,7 +73,7 @@ def _open_recvs(session: Session) -> Iterator[OpRef]:
                 yield OpRef(rank, at)
 
 
-def _race_of(session: Session, order: Order, recv: OpRef, took: OpRef) -> _Race | None:
+def _race_of(session: Session, order: MessageOrder, recv: OpRef, took: OpRef) -> _Race | None:
     """With the first message of another sender that would have fitted; one that matters is preferred."""
     ops = session.ranks[recv.rank].ops
     group, tag = ops.group[recv.at], ops.tag[recv.at]
@@ -128,7 +128,7 @@ def _say(session: Session, races: list[_Race]) -> Finding:
             called(session, later, f"rank {rank} received that one later{at_site(session, later)}")
         )
     return Finding(
-        kind=Kind.MESSAGE_RACE,
+        kind=FindingKind.MESSAGE_RACE,
         severity=Severity.WARNING if serious else Severity.NOTE,
         what=fit(
             f"rank {rank}'s recv{at_site(session, recv)} took rank {took.rank}'s message",

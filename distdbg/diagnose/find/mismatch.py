@@ -21,7 +21,7 @@ from distdbg.diagnose.find.forward_alone import forward_alone
 from distdbg.diagnose.find.left_loop import find_left_loop
 from distdbg.diagnose.find.one_more_call import find_one_more_call
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
-from distdbg.diagnose.find.parted import Parted, tell_parting_before
+from distdbg.diagnose.find.parted import DifferenceText, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
 from distdbg.diagnose.find.sides import find_sides, odd_ranks
@@ -29,12 +29,12 @@ from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_bef
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
 from distdbg.diagnose.find.two_threads import are_of_threads, two_threads
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.shifted_calls import Slip, find_slip
+from distdbg.diagnose.shifted_calls import CallShift, find_slip
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import Shape
@@ -152,7 +152,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         if said and not _is_known(line, calls) and not (meant and line == _NO_MAJORITY):
             evidence.append(as_told(said))
     return Finding(
-        kind=Kind.MISMATCH,
+        kind=FindingKind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
         what=led.what if led else elsewhere or fit(first.what or _unsaid(first)),
@@ -237,7 +237,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
         numbers["later"] = float(rest)
     if slip is not None:
         numbers["slipped"] = float(slip.skipped)
-    parted = Parted()
+    parted = DifferenceText()
     if odd and not meant and (slip is None or abs(slip.skipped) == 1):
         parted = tell_parting_before(session, ops, group, odd, sides[0][0].rank, seq)
     if parted.seq:
@@ -251,7 +251,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     if not odd:
         evidence.append(Evidence(text=_NO_MAJORITY))
     return Finding(
-        kind=Kind.MISMATCH,
+        kind=FindingKind.MISMATCH,
         severity=_severity(session, ops, calls),
         what=_what(session, comparer, ops, sides, seq, slip, parted),
         ranks=odd,
@@ -283,7 +283,7 @@ def _slip(
     ops: GroupOps,
     sides: Sequence[Sequence[OpRef]],
     seq: int,
-) -> Slip | None:
+) -> CallShift | None:
     """Whether the first odd rank is some calls off against the largest side."""
     theirs, others = sides[-1][0].rank, sides[0][0].rank
 
@@ -303,7 +303,7 @@ def _slip_lines(
     ops: GroupOps,
     sides: Sequence[Sequence[OpRef]],
     seq: int,
-    slip: Slip | None,
+    slip: CallShift | None,
 ) -> Iterator[Evidence]:
     if slip is None:
         return
@@ -346,8 +346,8 @@ def _what(
     ops: GroupOps,
     sides: Sequence[Sequence[OpRef]],
     seq: int,
-    slip: Slip | None,
-    parted: Parted,
+    slip: CallShift | None,
+    parted: DifferenceText,
 ) -> str:
     group = session.group_of(sides[0][0])
     where = f" on group '{group.label}'" if group else ""
@@ -468,7 +468,7 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
             f"all_to_all #{seq} on group '{label}' differs between ranks: split sizes do not match"
         )
         return Finding(
-            kind=Kind.MISMATCH,
+            kind=FindingKind.MISMATCH,
             severity=Severity.ERROR,
             what=fit(what, f" on {whose}" if odd else f" between {whose}"),
             ranks=blamed,

@@ -13,12 +13,12 @@ from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
-from distdbg.diagnose.find.astray import Miss, taken_messages, unmatched_messages
+from distdbg.diagnose.find.astray import WrongPeerFact, taken_messages, unmatched_messages
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
-from distdbg.diagnose.find.parted import Parted, tell_parting
+from distdbg.diagnose.find.parted import DifferenceText, tell_parting
 from distdbg.diagnose.find.used_wrong_group import used_wrong_group
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -41,7 +41,7 @@ def find(
 
 def tell_who_came_late(finding: Finding, session: Session, matched: Matched) -> Finding:
     """Of ranks that called the op after all, when the others had given it up: 'never' is wrong."""
-    if finding.kind is not Kind.MISSING_RANK or not finding.ranks or not finding.seq:
+    if finding.kind is not FindingKind.MISSING_RANK or not finding.ranks or not finding.seq:
         return finding
     for index, group in enumerate(session.groups):
         if group.label != finding.group:
@@ -136,13 +136,13 @@ def _finding(
 ) -> Finding:
     astray = _astray(session, matched, waits, end, how)
     cause = next((miss for miss in astray if miss.cause), None)
-    parted = Parted() if cause else _parted(session, matched, end, how, ranks)
+    parted = DifferenceText() if cause else _parted(session, matched, end, how, ranks)
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     place = session.name_of(end.op) if end.op else end.edge.text
     group = _group_of(session, end)
     blamed = cause.ranks if cause else direct if parted.extra else () if how is _UNKNOWN else ranks
     return Finding(
-        kind=Kind.MISSING_RANK,
+        kind=FindingKind.MISSING_RANK,
         severity=Severity.NOTE if how is _UNKNOWN and session.is_live else Severity.ERROR,
         what=(
             _what_astray(cause, how, ranks)
@@ -181,7 +181,7 @@ def _astray(
     waits: Mapping[int, tuple[Edge, ...]],
     end: ChainEnd,
     how: str,
-) -> list[Miss]:
+) -> list[WrongPeerFact]:
     """Of those that wait: messages that went elsewhere, or to another recv; calls on a wrong group."""
     if how is _UNKNOWN:
         return []
@@ -193,7 +193,7 @@ def _astray(
     return [*taken, *unmatched, *(() if taken else not_relayed_messages(session, end.direct))]
 
 
-def _what_astray(cause: Miss, how: str, ranks: tuple[int, ...]) -> str:
+def _what_astray(cause: WrongPeerFact, how: str, ranks: tuple[int, ...]) -> str:
     """The cause, and how those that are waited for are gone, who did nothing wrong."""
     gone = f"; {say_ranks(ranks, 3)} {how}" if how is not _LATE else ""
     return fit(cause.cause[0], *cause.cause[1:], gone)
@@ -230,12 +230,12 @@ def _what_parted(
 
 def _parted(
     session: Session, matched: Matched, end: ChainEnd, how: str, ranks: tuple[int, ...]
-) -> Parted:
+) -> DifferenceText:
     """Where those that made fewer calls than the waiting ranks part from them."""
     group, seq = _group_of(session, end), _seq_of(session, end)
     behind = [rank for rank in ranks if behind_by(session, end, rank)]
     if how is _UNKNOWN or group is None or not seq or not behind:
-        return Parted()
+        return DifferenceText()
     direct = sorted({edge.rank for edge in end.direct})
     return tell_parting(session, matched, group, behind, direct, is_over=how is not _LATE)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, NONE
 from distdbg.diagnose.session import Session
@@ -164,7 +164,7 @@ def _note(
     count: float = 0.0,
 ) -> Finding:
     return Finding(
-        kind=Kind.RECORDING_LOST,
+        kind=FindingKind.RECORDING_LOST,
         severity=Severity.NOTE,
         what=what,
         ranks=tuple(ranks),

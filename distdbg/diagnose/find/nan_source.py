@@ -15,10 +15,10 @@ from typing import Final
 
 from distdbg.diagnose.failures import Failure, are_over, failures_of
 from distdbg.diagnose.find.phrases import as_told, at_site, called, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag, Status
@@ -41,7 +41,7 @@ class _Report:
     """Whose inputs had it."""
     group: str
     seq: int
-    found: Found | None = None
+    found: RecordedProblem | None = None
     ops: list[OpRef] = field(default_factory=list)
     followers: list[_Report] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ def _are_over(failures: Mapping[int, tuple[Failure, ...]], source: _Report) -> b
 
 def _reports(session: Session) -> list[_Report]:
     ops: dict[tuple[str, int], list[OpRef]] = defaultdict(list)
-    told: dict[tuple[str, int], list[tuple[int, Found]]] = defaultdict(list)
+    told: dict[tuple[str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
         if Status.NONFINITE in log.ops.status:
             for at, status in enumerate(log.ops.status):
@@ -186,7 +186,7 @@ def _say(session: Session, source: _Report, are_over: bool) -> Finding:
         for each in source.followers
     ]
     return Finding(
-        kind=Kind.NAN_SOURCE,
+        kind=FindingKind.NAN_SOURCE,
         severity=Severity.WARNING if are_over else Severity.ERROR,
         what=what,
         ranks=tuple(source.ranks),

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_ranks, verb
-from distdbg.record.entries import Mark, SpanBegin
+from distdbg.record.entries import MarkEntry, SpanBegin
 from distdbg.record.known_marks import BACKWARD, NO_GRADIENT
 
-_KINDS: Final = frozenset((Kind.MISSING_RANK, Kind.MISMATCH, Kind.DEAD_RANK))
+_KINDS: Final = frozenset((FindingKind.MISSING_RANK, FindingKind.MISMATCH, FindingKind.DEAD_RANK))
 _BUCKET: Final = "DDP bucket "
 #: What DDP says one step later.
 _LATE: Final = "finished reduction in the prior iteration"
@@ -46,7 +46,7 @@ def tell_no_gradients(found: Sequence[Finding], session: Session) -> list[Findin
     # The rank that left them out may end before anybody is seen to wait for it.
     return [
         _lead(one, session)
-        if one.kind is Kind.FAILED_OP and one.ranks and not _has_own_reason(one)
+        if one.kind is FindingKind.FAILED_OP and one.ranks and not _has_own_reason(one)
         else one
         for one in told
     ]
@@ -91,7 +91,7 @@ def _lead(finding: Finding, session: Session) -> Finding:
                 for one in found
             ),
             # How it died is in the evidence of a death.
-            *(() if finding.kind is Kind.DEAD_RANK else (Evidence(text=finding.what),)),
+            *(() if finding.kind is FindingKind.DEAD_RANK else (Evidence(text=finding.what),)),
             *finding.evidence,
         ),
         advice="use all parameters on every rank, or DistributedDataParallel(..., "
@@ -106,7 +106,7 @@ def _last_unused(session: Session, rank: int) -> _Unused | None:
         name = getattr(note, "name", None) or ""
         if isinstance(note, SpanBegin) and name == BACKWARD:
             return None
-        if isinstance(note, Mark) and name.startswith(NO_GRADIENT):
+        if isinstance(note, MarkEntry) and name.startswith(NO_GRADIENT):
             step = int(note.value) if note.value is not None else 0
             at_ns = session.time_ns(rank, note.issued_ns)
             return _Unused(rank, name.removeprefix(NO_GRADIENT), step, at_ns)

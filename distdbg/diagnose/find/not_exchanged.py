@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -28,7 +28,7 @@ _FEWEST: Final = 2
 _MOST: Final = 8
 
 
-def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[Miss]:
+def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
     """One for each send or recv whose peer has made no other half of it, ever."""
     if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
@@ -38,7 +38,7 @@ def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[Miss]:
     return [miss for miss in found if miss is not None]
 
 
-def _miss(session: Session, op: OpRef) -> Miss | None:
+def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
     ops = session.ranks[op.rank].ops
     peer, tag, kind = ops.peer[op.at], ops.tag[op.at], session.kind_of(op)
     if kind not in _ANSWERS or any(log.lost.get("ops") for log in session.ranks.values()):
@@ -61,7 +61,7 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
     short = site.partition(" (")[0]
     head = f"rank {peer} {did} nothing {whom} rank {op.rank}{went}"
     others = f"{say_ranks(by, 3)} {do}{'s' * (len(by) == 1)} such messages at "
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=f"{head}; {others}{site}",
             rank=peer,
@@ -77,7 +77,7 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
     )
 
 
-def _of_any(session: Session, edge: Edge) -> Miss | None:
+def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
     """Of a recv from any rank: who has never sent it what all the others did, at one line."""
     op, logs = edge.op, session.ranks
     if op is None or any(log.lost.get("ops") for log in logs.values()):
@@ -105,7 +105,7 @@ def _of_any(session: Session, edge: Edge) -> Miss | None:
     head = (
         f"{say_ranks(odd)} never sent rank {op.rank} the message that {say_ranks(by, 3)} sent at "
     )
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=f"{head}{site}",
             rank=odd[0],

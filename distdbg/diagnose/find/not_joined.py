@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from distdbg.diagnose.doing import doing_of
-from distdbg.diagnose.endings import Ending, Part, endings_of
+from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import failures_of
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -32,11 +32,11 @@ def find(
 ) -> list[Finding]:
     """One finding for all that miss the same ranks."""
     endings = endings_of(session, failures_of(session))
-    alike: dict[str, list[Ending]] = defaultdict(list)
+    alike: dict[str, list[RankEnding]] = defaultdict(list)
     said: dict[str, re.Match[str]] = {}
     for one in endings.values():
         words = _MISSING.match(one.reason)
-        if words is not None and one.part is Part.SUSPECT:
+        if words is not None and one.part is EndRole.SUSPECT:
             alike[words[3]].append(one)
             said.setdefault(words[3], words)
     return [
@@ -56,8 +56,8 @@ def _ranks_in(words: re.Match[str]) -> tuple[int, ...]:
 def _finding(
     session: Session,
     words: re.Match[str],
-    gave_up: list[Ending],
-    endings: Mapping[int, Ending],
+    gave_up: list[RankEnding],
+    endings: Mapping[int, RankEnding],
 ) -> Finding:
     missing = _ranks_in(words)
     victims = tuple(one.rank for one in gave_up)
@@ -84,7 +84,7 @@ def _finding(
     is_known = len(missing) == 1 and missing[0] in doings
     only = f", {doings[missing[0]].text}" if is_known else ""
     return Finding(
-        kind=Kind.MISSING_RANK,
+        kind=FindingKind.MISSING_RANK,
         severity=Severity.ERROR,
         what=fit(
             f"{say_ranks(missing)} never joined{only}; {say_ranks(victims)} waited {words[2]} for {it}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -18,7 +18,7 @@ from distdbg.diagnose.wording import say_ranks, site_of
 _FEWEST = 3
 
 
-def not_mutual(session: Session, edges: Sequence[Edge]) -> list[Miss]:
+def not_mutual(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
     """Of a cycle of waits in messages; nothing where two name each other, or a rank has several."""
     ranks = sorted({edge.rank for edge in edges})
     sends, recvs = unmatched_halves(session)
@@ -37,7 +37,7 @@ def not_mutual(session: Session, edges: Sequence[Edge]) -> list[Miss]:
     short = site.partition(" (")[0]
     named = ", ".join(f"rank {rank} names rank {peers[rank]}" for rank in ranks[:4])
     return [
-        Miss(
+        WrongPeerFact(
             Evidence(
                 text=f"{say_ranks(ranks)} each send to the rank that they receive from: {named}"
                 + (", ..." if len(ranks) > 4 else ""),

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -26,7 +26,7 @@ _BOTH: Final = ("recv", "send")
 _MOST: Final = 8
 
 
-def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
     """Of recvs that wait for a rank which is in a collective, or gone: one for each such rank."""
     recvs = {
         edge.on[0]: edge.op
@@ -43,7 +43,7 @@ def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
     ]
 
 
-def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
+def _not_relayed(session: Session, recv: OpRef) -> WrongPeerFact | None:
     """None where the rank that is waited for has no such habit: all its messages are one recv, one send."""
     theirs = session.ranks[recv.rank].ops
     rank = theirs.peer[recv.at]
@@ -80,7 +80,7 @@ def _not_relayed(session: Session, recv: OpRef) -> Miss | None:
         f"rank {rank} received {recvs} messages from rank {source} and sent on {sends}: it sent nothing "
         f"after the {_ordinal(which)}"
     )
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=fact, rank=rank, ranks=(rank, recv.rank), op=send, site=place, is_left_out=True
         ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
@@ -21,7 +21,7 @@ from distdbg.record.format import Flag
 _FEWEST = 2
 
 
-def not_sent_there(session: Session, edges: Sequence[Edge]) -> list[Miss]:
+def not_sent_there(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
     """One for each recv whose sender has never called a line from which the others send such messages."""
     if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
@@ -34,7 +34,7 @@ def not_sent_there(session: Session, edges: Sequence[Edge]) -> list[Miss]:
     return found
 
 
-def _miss(session: Session, recv: OpRef, sender: int) -> Miss | None:
+def _miss(session: Session, recv: OpRef, sender: int) -> WrongPeerFact | None:
     tag = session.ranks[recv.rank].ops.tag[recv.at]
     sites: dict[str, dict[int, OpRef]] = defaultdict(dict)
     for rank, log in session.ranks.items():
@@ -52,7 +52,7 @@ def _miss(session: Session, recv: OpRef, sender: int) -> Miss | None:
     shown = f" (tag {tag})" if tag else ""
     short = site.partition(" (")[0]
     others = say_ranks(by, 3)
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=f"rank {sender} never sent rank {recv.rank} the message{shown}; {others} sent theirs at "
             f"{site}",

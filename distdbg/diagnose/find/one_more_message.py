@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.find.other_neighbor import function_of
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
@@ -30,13 +30,13 @@ _NEAR: Final = 256
 _MOST: Final = 8
 
 
-def one_more_message(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+def one_more_message(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
     """Of sends and recvs that wait for a rank which is in a collective, after others like them."""
     waits = waits_for_past(session, edges)
     return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
 
 
-def _miss(session: Session, op: OpRef) -> Miss | None:
+def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
     ops = session.ranks[op.rank].ops
     other, kind = ops.peer[op.at], session.kind_of(op)
     log = session.ranks.get(other)
@@ -57,7 +57,7 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
     did, wants = ("received", "sends") if kind == "send" else ("sent", "waits for")
     whom = f"{'from' if kind == 'send' else 'to'} rank {op.rank}"
     head = f"rank {other} {did} {len(mine)} messages {whom} at "
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=f"{head}{at}{went}; rank {op.rank} {wants} one more",
             rank=other,
@@ -73,7 +73,7 @@ def _miss(session: Session, op: OpRef) -> Miss | None:
     )
 
 
-def _left_out(session: Session, op: OpRef, other: int, kind: str) -> Miss | None:
+def _left_out(session: Session, op: OpRef, other: int, kind: str) -> WrongPeerFact | None:
     """A message that the other one exchanged with all its other peers last, and not with this rank."""
     log = session.ranks[other].ops
     peers = {log.peer[at] for at in range(len(log)) if log.flags[at] & Flag.MESSAGE} - {op.rank}
@@ -92,7 +92,7 @@ def _left_out(session: Session, op: OpRef, other: int, kind: str) -> Miss | None
     head = f"rank {other} {did} a last message {whom} {say_ranks(last)} at "
     tail = f" and not {whom} rank {op.rank}"
     short = site.partition(" (")[0]
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=f"{head}{site}{tail}",
             rank=other,

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.phrases import called, few
-from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
@@ -94,7 +94,7 @@ def _say_race(session: Session, group: int, pairs: Sequence[tuple[OpRef, OpRef]]
     ]
     first = pairs[0][0]
     return Finding(
-        kind=Kind.ORDER_INVERSION,
+        kind=FindingKind.ORDER_INVERSION,
         severity=Severity.WARNING,
         what=(
             f"two threads of {say_ranks(ranks)} issue ops on group '{label}' at one time: which comes "
@@ -234,7 +234,7 @@ def _say_crossing(
     end = "this can deadlock" if is_one_queue else "legal here, a deadlock on NCCL"
     x_label, y_label = (session.groups[g].label for g in (it.x, it.y))
     return Finding(
-        kind=Kind.ORDER_INVERSION,
+        kind=FindingKind.ORDER_INVERSION,
         severity=Severity.WARNING if is_one_queue else Severity.NOTE,
         what=fit(
             f"{say_ranks(odd_ranks)} and {say_ranks(others, 4)} issue ops on groups '{x_label}' and "

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.unmatched import Differ, Pair
+from distdbg.diagnose.unmatched import PairDifference, UnmatchedPair
 from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Flag
 
@@ -30,15 +30,15 @@ class OtherNeighbor(NamedTuple):
     advice: str
 
 
-def find_other_neighbor(session: Session, pair: Pair) -> OtherNeighbor | None:
+def find_other_neighbor(session: Session, pair: UnmatchedPair) -> OtherNeighbor | None:
     """Of two halves that differ in whom they name; None where no rule shows.
 
     The rule is that of one function: in another one the rank may well gather, or report. And who is named
     waits for a message there itself: a rank that is late, or gone, is waited for with reason.
     """
-    if pair.differ not in (Differ.DST, Differ.SOURCE):
+    if pair.differ not in (PairDifference.DST, PairDifference.SOURCE):
         return None
-    is_send = pair.differ is Differ.DST
+    is_send = pair.differ is PairDifference.DST
     wrong, other = (pair.send, pair.recv) if is_send else (pair.recv, pair.send)
     ops = session.ranks[wrong.rank].ops
     peer, group = ops.peer[wrong.at], ops.group[wrong.at]

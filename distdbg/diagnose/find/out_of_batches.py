@@ -9,18 +9,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.ops import NONE
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
 from distdbg.record.batches import HINT, UNKNOWN, RanOut, find_ran_out, to_said
-from distdbg.record.entries import Mark
+from distdbg.record.entries import MarkEntry
 from distdbg.record.format import Flag
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
-from distdbg.record.loop_marks import Track
+from distdbg.record.loop_marks import LoopTrack
 
 _KINDS: Final = frozenset(
-    (Kind.MISSING_RANK, Kind.MISMATCH, Kind.DEADLOCK, Kind.STALL, Kind.STUCK_RANK)
+    (
+        FindingKind.MISSING_RANK,
+        FindingKind.MISMATCH,
+        FindingKind.DEADLOCK,
+        FindingKind.STALL,
+        FindingKind.STUCK_RANK,
+    )
 )
 _ENDS: Final = (OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
@@ -72,7 +78,7 @@ def _led(finding: Finding, session: Session, found: RanOut) -> Finding:
 
 
 def _has_ended(log: RankLog) -> bool:
-    return any(isinstance(note, Mark) and note.name in _ENDS for note in log.notes)
+    return any(isinstance(note, MarkEntry) and note.name in _ENDS for note in log.notes)
 
 
 def _groups(session: Session, finding: Finding, ranks: Sequence[int]) -> Iterable[int]:
@@ -85,7 +91,7 @@ def _groups(session: Session, finding: Finding, ranks: Sequence[int]) -> Iterabl
     return sorted(shared, key=lambda index: session.groups[index].label != finding.group)
 
 
-def _track(log: RankLog, group: int) -> Track:
+def _track(log: RankLog, group: int) -> LoopTrack:
     ops = log.ops
     calls = [
         (ops.issued_ns[at], ops.seq[at])
@@ -93,4 +99,4 @@ def _track(log: RankLog, group: int) -> Track:
         if its == group and its != NONE and not ops.flags[at] & _NO_COLLECTIVE
     ]
     calls.sort()
-    return Track(to_said(log.notes), [seq for _, seq in calls], [at_ns for at_ns, _ in calls])
+    return LoopTrack(to_said(log.notes), [seq for _, seq in calls], [at_ns for at_ns, _ in calls])

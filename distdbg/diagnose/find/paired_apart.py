@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NONE, OpRef
@@ -25,7 +25,7 @@ _FEWEST: Final = 2
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
-def paired_apart(session: Session, matched: Matched, edges: Iterable[Edge]) -> list[Miss]:
+def paired_apart(session: Session, matched: Matched, edges: Iterable[Edge]) -> list[WrongPeerFact]:
     """Of the groups that ranks wait on; nothing where more than one call, or none, shows it."""
     groups = set()
     for edge in edges:
@@ -54,7 +54,7 @@ def paired_apart(session: Session, matched: Matched, edges: Iterable[Edge]) -> l
         text=text, rank=odd.rank, ranks=(odd.rank,), op=odd, site=sites[0], is_extra=True
     )
     advice = f"see why rank {odd.rank} came to {short[0]}: that call is for another group, or one too many"
-    return [Miss(evidence, advice, cause, (odd.rank,), (odd.rank,))]
+    return [WrongPeerFact(evidence, advice, cause, (odd.rank,), (odd.rank,))]
 
 
 def _odd_calls(session: Session, ops: GroupOps) -> Iterable[tuple[OpRef, OpRef]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.divergence import Parting, Sign, find_parting
+from distdbg.diagnose.divergence import CallSign, FirstDifference, find_parting
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import OpRef
@@ -19,7 +19,7 @@ NAME_STEPS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parted:
+class DifferenceText:
     """What a finding says of it."""
 
     head: str = ""
@@ -42,7 +42,7 @@ def tell_parting(
     more: Sequence[int],
     *,
     is_over: bool,
-) -> Parted:
+) -> DifferenceText:
     """Of `fewer` the first is compared with the first of `more`.
 
     `is_over`: they call nothing more, so that it is worth saying that nothing tells them apart.
@@ -53,10 +53,10 @@ def tell_parting(
         session, matched.of(group), group, rank, other, skipped=max(others - made, 0)
     )
     if parting is None:
-        return Parted()
+        return DifferenceText()
     if not parting.seq:
         if not is_over or not parting.is_open:
-            return Parted()
+            return DifferenceText()
         return _alike(session, matched, group, fewer, more, parting)
     after = f"after #{parting.seq - 1}" if parting.seq > 1 else "before its first"
     probably = "" if parting.is_sure else "probably "
@@ -68,7 +68,7 @@ def tell_parting(
         tail = f": {verb(fewer, 'it', 'they')} {probably}skipped {count} {after}"
     else:
         tail = f": other calls since #{parting.seq}"
-    return Parted(
+    return DifferenceText(
         tail=tail,
         evidence=(
             _counted(session, matched, group, fewer, more),
@@ -89,7 +89,7 @@ def _extra(fewer: Sequence[int], more: Sequence[int], count: int, where: str = "
 
 def tell_parting_before(
     session: Session, ops: GroupOps, group: int, odd: Sequence[int], other: int, seq: int
-) -> Parted:
+) -> DifferenceText:
     """Where the calls of ranks that differ at `seq` were shifted already, though they still fitted."""
     for rank, against, words in (
         (odd[0], other, "skipped one call"),
@@ -99,13 +99,13 @@ def tell_parting_before(
         if parting is None or not parting.seq or not parting.skipped or not parting.is_sure:
             continue
         after = f"after #{parting.seq - 1}" if parting.seq > 1 else "before its first"
-        return Parted(
+        return DifferenceText(
             head=f"{say_ranks(odd, 3)} {words} {after}",
             evidence=(_sign(session, parting),),
             advice=f"see what {say_ranks(odd, 3)} did differently {after}",
             seq=parting.seq,
         )
-    return Parted()
+    return DifferenceText()
 
 
 def _made(session: Session, rank: int, group: int) -> int:
@@ -142,8 +142,8 @@ def _alike(
     group: int,
     fewer: Sequence[int],
     more: Sequence[int],
-    parting: Parting,
-) -> Parted:
+    parting: FirstDifference,
+) -> DifferenceText:
     which = (
         f"#{parting.first}" if parting.first == parting.last else f"#{parting.first}-{parting.last}"
     )
@@ -169,17 +169,17 @@ def _alike(
     )
     if not extra and isinstance(parting.stopped, tuple):
         advice = f"see what ends the loop of {say_ranks(fewer, 3)} before that of the others"
-        return Parted(evidence=evidence, advice=advice)
+        return DifferenceText(evidence=evidence, advice=advice)
     if not extra:
-        return Parted(evidence=evidence, advice=NAME_STEPS)
-    return Parted(
+        return DifferenceText(evidence=evidence, advice=NAME_STEPS)
+    return DifferenceText(
         evidence=evidence,
         advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on fewer calls",
         extra=extra,
     )
 
 
-def _sign(session: Session, parting: Parting) -> Evidence:
+def _sign(session: Session, parting: FirstDifference) -> Evidence:
     rank, other, seq = parting.rank, parting.other, parting.seq
     start = "" if seq > parting.first or seq == 1 else " or before the record begins"
     missed = ""
@@ -188,32 +188,32 @@ def _sign(session: Session, parting: Parting) -> Evidence:
         missed = f": rank {rank} did not make {say_op(session, parting.other_op)}{more}"
     before = f"between #{seq - 1} and #{seq}"
     match parting.sign:
-        case Sign.MARK | Sign.GROUPS if isinstance(parting.mine, tuple):
+        case CallSign.MARK | CallSign.GROUPS if isinstance(parting.mine, tuple):
             name, mine = parting.mine
             theirs = parting.theirs[1] if isinstance(parting.theirs, tuple) else None
-            is_mark = parting.sign is Sign.MARK
+            is_mark = parting.sign is CallSign.MARK
             text = (
                 f"they diverge at #{seq}{start}: there rank {rank} was at {_at(name, mine, is_mark)}, "
                 f"rank {other} at {_at(name, theirs, is_mark)}"
             )
-        case Sign.SPANS | Sign.MESSAGES:
-            name = "marks and spans" if parting.sign is Sign.SPANS else "messages"
+        case CallSign.SPANS | CallSign.MESSAGES:
+            name = "marks and spans" if parting.sign is CallSign.SPANS else "messages"
             text = (
                 f"they diverge {before}: rank {rank} has {_number(parting.mine)} {name} there, "
                 f"rank {other} {_number(parting.theirs)}"
             )
-        case Sign.TIME:
+        case CallSign.TIME:
             times = f"{parting.skipped + 1} times"
             text = (
                 f"probably they diverge {before}: rank {rank} took about {times} as long there as "
                 f"between its other calls, rank {other} did not"
             )
-        case Sign.CALL:
+        case CallSign.CALL:
             text = f"their arrays diverge at #{seq}{start}{missed}"
         case _:
             mine = f" ({_place(session, parting.op)} on rank {rank}, "
             theirs = f"{_place(session, parting.other_op)} on rank {other})"
-            where = mine + theirs if parting.sign is Sign.LINE else ""
+            where = mine + theirs if parting.sign is CallSign.LINE else ""
             text = f"their lines diverge at #{seq}{start}{where}{missed}"
     site = site_of(session, parting.op) if parting.op is not None else ""
     return Evidence(text=text, rank=rank, op=parting.op, site=site)

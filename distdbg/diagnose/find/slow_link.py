@@ -22,7 +22,7 @@ from math import log
 from statistics import median
 from typing import Final, TypeVar
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import RankLog, Session
@@ -254,7 +254,7 @@ def _say_link(session: Session, it: _Slow) -> Finding:
         subject = f"the link from rank {it.ranks[0]} to rank {it.ranks[1]} is slow:"
         at = _say_pair(session, it.ranks)
     return Finding(
-        kind=Kind.SLOW_LINK,
+        kind=FindingKind.SLOW_LINK,
         severity=Severity.WARNING,
         what=(
             f"{subject} {format_duration(int(it.time_ns))} for {format_nbytes(it.nbytes)}, "
@@ -280,7 +280,7 @@ def _say_host(session: Session, host: str, slow: Sequence[_Slow]) -> Finding:
     worst = max(slow, key=lambda each: each.factor)
     ranks = tuple(sorted(rank for rank, log_ in session.ranks.items() if log_.host == host))
     return Finding(
-        kind=Kind.SLOW_HOST,
+        kind=FindingKind.SLOW_HOST,
         severity=Severity.WARNING,
         what=(
             f"transfers of host '{host}' ({say_ranks(ranks)}) are slow: up to "

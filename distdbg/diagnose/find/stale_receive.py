@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 
 _MESSAGE: Final = "message on group "
-_LATENT: Final = (Kind.LEAKED_WORK, Kind.BUFFER_RACE)
+_LATENT: Final = (FindingKind.LEAKED_WORK, FindingKind.BUFFER_RACE)
 
 
 def tell_stale_receive(found: Sequence[Finding]) -> list[Finding]:
@@ -29,7 +29,7 @@ def tell_stale_receive(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_message(finding: Finding) -> bool:
-    return finding.kind is Kind.MISMATCH and finding.what.startswith(_MESSAGE)
+    return finding.kind is FindingKind.MISMATCH and finding.what.startswith(_MESSAGE)
 
 
 def _site_of_receive(finding: Finding) -> str:

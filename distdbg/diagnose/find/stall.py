@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import Prompt, is_debugged, prompt_of
-from distdbg.diagnose.doing import Doing, doing_of
+from distdbg.diagnose.doing import RankActivity, doing_of
 from distdbg.diagnose.find.missing import behind_by, is_benign, last_ops, missing_how, wait_evidence
 from distdbg.diagnose.find.stuck import (
     advice_of_reason,
@@ -23,7 +23,7 @@ from distdbg.diagnose.find.stuck import (
     past_words,
     waited_ns,
 )
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -75,7 +75,7 @@ def _debugged(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Findin
         tails.append(f" for {say_s(session.now_ns - first.since_ns)}")
     tails.append(f", in {session.name_of(end.op) if end.op else end.edge.text}")
     return Finding(
-        kind=Kind.STALL,
+        kind=FindingKind.STALL,
         severity=Severity.NOTE,
         what=fit(
             f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')} for {say_ranks(ranks, 3)}, "
@@ -116,9 +116,9 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         numbers["behind"] = float(behind)
     is_past = session.cut is not None
     is_old = waited >= doing.limit_ns
-    kind, severity = Kind.STALL, Severity.WARNING if is_old else Severity.NOTE
+    kind, severity = FindingKind.STALL, Severity.WARNING if is_old else Severity.NOTE
     if is_past and is_old:
-        kind = Kind.STUCK_RANK if doing.text else Kind.MISSING_RANK
+        kind = FindingKind.STUCK_RANK if doing.text else FindingKind.MISSING_RANK
         severity = Severity.ERROR
     if doing.text or is_past:
         same = ranks if all(doing_of(session, r).text == doing.text for r in ranks) else ()
@@ -148,7 +148,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
     )
 
 
-def _now(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) -> str:
+def _now(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: RankActivity) -> str:
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     seen = f", {doing.text}" if doing.text and len(ranks) == 1 else ""
     tails = [seen or f", in {verb(ranks, 'its', 'their')} own code"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from distdbg.diagnose.endings import endings_of
 from distdbg.diagnose.failures import failures_of
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ABORTED, is_by_hand, stop_of
@@ -48,7 +48,7 @@ def find(
         )
     return [
         Finding(
-            kind=Kind.STOPPED,
+            kind=FindingKind.STOPPED,
             severity=Severity.ERROR,
             what=fit(stop.words),
             victims=stop.ranks,

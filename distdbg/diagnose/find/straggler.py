@@ -25,15 +25,15 @@ from statistics import median
 from typing import Final
 
 from distdbg.diagnose.debugged import held_spans
-from distdbg.diagnose.find.lateness import Late, Lateness, measure
+from distdbg.diagnose.find.lateness import LateArrival, Lateness, measure
 from distdbg.diagnose.find.own_time import MOST_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, say_ranks, site_of
-from distdbg.record.entries import Mark
+from distdbg.record.entries import MarkEntry
 from distdbg.record.format import Flag
 from distdbg.record.text import format_duration
 
@@ -103,7 +103,7 @@ def find(
 
 
 def _judge(
-    session: Session, seen: tuple[int, GroupOps, Lateness, float], rank: int, late: Late
+    session: Session, seen: tuple[int, GroupOps, Lateness, float], rank: int, late: LateArrival
 ) -> _Straggler | None:
     group, ops, lateness, usual_share = seen
     if len(late.at) < _LEAST_TIMES:
@@ -238,7 +238,7 @@ def _late_hosts(session: Session, found: Mapping[int, _Straggler]) -> dict[str, 
 def _say_rank(session: Session, it: _Straggler) -> Finding:
     kind, label = _kind(session, it), session.groups[it.group].label
     return Finding(
-        kind=Kind.STRAGGLER,
+        kind=FindingKind.STRAGGLER,
         severity=_severity(it),
         what=fit(
             f"rank {it.rank} comes late to {kind} on group '{label}'",
@@ -266,7 +266,7 @@ def _say_host(
     worst = max((found[rank] for rank in ranks), key=lambda each: each.cost_ns)
     label = session.groups[worst.group].label
     return Finding(
-        kind=Kind.SLOW_HOST,
+        kind=FindingKind.SLOW_HOST,
         severity=Severity.WARNING,
         what=(
             f"host '{host}' is slow: its {say_ranks(ranks)} all come late, to group '{label}' by "
@@ -341,7 +341,9 @@ def _where_it_is(session: Session, it: _Straggler) -> tuple[str, str]:
 
 def _mark_before(session: Session, it: _Straggler, op: OpRef) -> str:
     issued = session.ranks[it.rank].ops.issued_ns[op.at]
-    marks = (note for note in session.ranks[it.rank].notes if isinstance(note, Mark) and note.name)
+    marks = (
+        note for note in session.ranks[it.rank].notes if isinstance(note, MarkEntry) and note.name
+    )
     last = max(
         (mark for mark in marks if mark.issued_ns <= issued),
         key=lambda mark: mark.issued_ns,

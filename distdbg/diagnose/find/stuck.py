@@ -18,9 +18,9 @@ from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import is_debugged
-from distdbg.diagnose.doing import Doing, doing_of, place
+from distdbg.diagnose.doing import RankActivity, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, Session
@@ -101,7 +101,7 @@ def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
     return waited_ns(session, doing, end) >= doing.limit_ns
 
 
-def _is_locked_out(doing: Doing, end: ChainEnd | None) -> bool:
+def _is_locked_out(doing: RankActivity, end: ChainEnd | None) -> bool:
     """Whether who holds the file lock that it waits for waits for it in turn: a deadlock, of whatever age.
 
     So does a child process that writes to a pipe which only this rank can read; and nobody wakes a rank
@@ -114,14 +114,14 @@ def _is_locked_out(doing: Doing, end: ChainEnd | None) -> bool:
     )
 
 
-def waited_ns(session: Session, doing: Doing, end: ChainEnd | None) -> int:
+def waited_ns(session: Session, doing: RankActivity, end: ChainEnd | None) -> int:
     """How long it has been waited for; where nobody waits, how long it has made no progress."""
     if end is None or end.since_ns is None or session.now_ns == NEVER:
         return doing.age_ns
     return min(max(session.now_ns - end.since_ns, 0), doing.age_ns or 2**63)
 
 
-def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) -> str:
+def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: RankActivity) -> str:
     """Of a job that is over: "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7 ..."."""
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     waited = ""
@@ -137,11 +137,13 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: D
     )
 
 
-def _do_the_same(session: Session, ranks: tuple[int, ...], doing: Doing) -> bool:
+def _do_the_same(session: Session, ranks: tuple[int, ...], doing: RankActivity) -> bool:
     return all(doing_of(session, rank).text == doing.text for rank in ranks[:_MOST_ALIKE])
 
 
-def doing_evidence(session: Session, doing: Doing, ranks: tuple[int, ...] = ()) -> list[Evidence]:
+def doing_evidence(
+    session: Session, doing: RankActivity, ranks: tuple[int, ...] = ()
+) -> list[Evidence]:
     """What was seen of it, how long, and how that compares; of all of `ranks`, where they do the same."""
     ranks = ranks or (doing.rank,)
     who = say_ranks(ranks)
@@ -188,7 +190,7 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
     if is_past and holder is not None and _is_locked_out(doing, end):
         causes, victims = (holder,), tuple(sorted({*ranks, *victims} - {holder}))
     return Finding(
-        kind=Kind.STUCK_RANK,
+        kind=FindingKind.STUCK_RANK,
         severity=_severity(session, doing, end),
         what=past_words(session, end, ranks, doing)
         if is_past and end is not None
@@ -204,7 +206,7 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
     )
 
 
-def _caller(rank: int, doing: Doing, seen: Activity) -> Iterator[Evidence]:
+def _caller(rank: int, doing: RankActivity, seen: Activity) -> Iterator[Evidence]:
     """'rank 3 called next() at train.py:34 (train)': from where it came to its place."""
     sites = [short_site(str(frame)) for frame in seen.stack]
     outer = sites.index(doing.site) + 1 if doing.site in sites else 0
@@ -263,7 +265,7 @@ def _advice(state: RankState, why: str, *, is_past: bool) -> str:
     return _ADVICE.get(state, "")
 
 
-def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
+def _severity(session: Session, doing: RankActivity, end: ChainEnd | None) -> Severity:
     is_over = session.cut is not None or not session.is_live
     is_proven = (
         is_over or measure_of(doing.state).error_ns is not None or _is_locked_out(doing, end)
@@ -275,7 +277,9 @@ def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
     return Severity.NOTE if is_at_work else Severity.WARNING
 
 
-def _now(session: Session, ranks: tuple[int, ...], doing: Doing, end: ChainEnd | None) -> str:
+def _now(
+    session: Session, ranks: tuple[int, ...], doing: RankActivity, end: ChainEnd | None
+) -> str:
     assert doing.state is not None
     seen = session.ranks[doing.rank].activity
     assert seen is not None

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.phrases import as_told, few
-from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.session import RecordedProblem, Session
 
 _TYPE: Final = "Suspicion"
 _MOST_FINDINGS: Final = 16
@@ -23,7 +23,7 @@ def find(
     session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
 ) -> list[Finding]:
     """Every suspicion once, with how many ranks have it."""
-    told: dict[tuple[str, str, int], list[tuple[int, Found]]] = defaultdict(list)
+    told: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
         for found in log.found:
             if found.type == _TYPE:
@@ -34,12 +34,12 @@ def find(
     return findings[:_MOST_FINDINGS]
 
 
-def _say(session: Session, told: Sequence[tuple[int, Found]]) -> Finding:
+def _say(session: Session, told: Sequence[tuple[int, RecordedProblem]]) -> Finding:
     rank, found = min(told, key=lambda each: session.time_ns(each[0], each[1].at_ns))
     at_ns = session.time_ns(rank, found.at_ns)
     members = next((group.ranks for group in session.groups if group.label == found.group), ())
     return Finding(
-        kind=Kind.SUSPICION,
+        kind=FindingKind.SUSPICION,
         severity=Severity.WARNING,
         what=found.what,
         ranks=found.ranks if set(found.ranks) != set(members) else (),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
+from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.diagnose.wording import fit, known_ns, short_site
 from distdbg.record.known_marks import THREAD_ERROR
 
-_KINDS: Final = frozenset((Kind.STUCK_RANK, Kind.STALL, Kind.MISSING_RANK))
+_KINDS: Final = frozenset((FindingKind.STUCK_RANK, FindingKind.STALL, FindingKind.MISSING_RANK))
 _HINT: Final = "see why that thread raised: it was to make or do what this rank waits for"
 #: A thread that has raised so long before the rank's last op is not what it waits for.
 _LONG_NS: Final = 600 * 10**9
@@ -31,7 +31,7 @@ def tell_thread_error(finding: Finding, session: Session) -> Finding:
     return finding
 
 
-def _last(session: Session, rank: int) -> Found | None:
+def _last(session: Session, rank: int) -> RecordedProblem | None:
     log = session.ranks.get(rank)
     if log is None:
         return None
@@ -41,7 +41,7 @@ def _last(session: Session, rank: int) -> Found | None:
     return errors[-1] if errors else None
 
 
-def _led(finding: Finding, session: Session, rank: int, found: Found) -> Finding:
+def _led(finding: Finding, session: Session, rank: int, found: RecordedProblem) -> Finding:
     site = short_site(found.details[0]) if found.details else ""
     at_ns = session.time_ns(rank, found.at_ns)
     fact = Evidence(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import Session
@@ -19,7 +19,7 @@ from distdbg.diagnose.wording import site_of
 from distdbg.record.format import Flag, Status
 
 
-def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
     """One for each recv that waits for a rank which is in a collective, or gone."""
     found = []
     for edge in edges:
@@ -33,7 +33,7 @@ def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
     return found
 
 
-def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
+def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> WrongPeerFact:
     tag = session.ranks[recv.rank].ops.tag[recv.at]
     shown = f" (tag {tag})" if tag else ""
     site = site_of(session, like)
@@ -44,7 +44,7 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
         not has_past or _have_met(session, recv.rank, sender) or _is_hub(session, recv, sender)
     )
     doubt = f"; if it must not, see why rank {recv.rank} has rank {sender} as its peer"
-    return Miss(
+    return WrongPeerFact(
         Evidence(
             text=f"rank {sender} never sent rank {recv.rank} the message{shown}; "
             f"rank {like.rank} {sent} its own at {site}",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.find.telling_site import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import Matched
@@ -30,9 +30,9 @@ _ADVICE: Final = (
 
 def used_wrong_group(
     session: Session, matched: Matched, direct: Iterable[Edge], behind: Iterable[Edge]
-) -> list[Miss]:
+) -> list[WrongPeerFact]:
     """Of ranks that wait (`direct`) and are waited for on another group (`behind`): one per line."""
-    found: dict[tuple[int, Stack], Miss] = {}
+    found: dict[tuple[int, Stack], WrongPeerFact] = {}
     waiters: dict[tuple[int, int, Stack], list[Edge]] = {}
     for edge in direct:
         for other in behind:
@@ -81,7 +81,7 @@ def _is_called_there_by_others(
     return False
 
 
-def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
+def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> WrongPeerFact:
     ops = [edge.op for edge in waiting if edge.op is not None]
     groups = _group(session, call), _group(session, ops[0])
     kind, others = session.kind_of(call), tuple(sorted({op.rank for op in ops}))
@@ -100,7 +100,7 @@ def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
         at_ns=known_ns(session.time_ns(call.rank, log.ops.issued_ns[call.at])),
     )
     advice = _ADVICE.format(ranks=say_ranks((call.rank,)))
-    return Miss(evidence, advice, (f"at {where} {calls.format(*labels)}",), (call.rank,))
+    return WrongPeerFact(evidence, advice, (f"at {where} {calls.format(*labels)}",), (call.rank,))
 
 
 def _stack(session: Session, op: OpRef) -> Stack:

@@ -20,7 +20,7 @@ _FEWEST: Final = 3
 _MOST: Final = 512
 
 
-class Choice(NamedTuple):
+class RankAtLine(NamedTuple):
     """One rank at one line."""
 
     rank: int
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
     """Other groups, and who called it on those."""
 
 
-def who_chose_another(session: Session, like: OpRef) -> Choice | None:
+def who_chose_another(session: Session, like: OpRef) -> RankAtLine | None:
     """Of all ranks that made the call of `like` at its place, each by its last; None where it is not one."""
     last = {rank: op for rank in session.ranks if (op := _last(session, rank, like)) is not None}
     if not _FEWEST <= len(last) <= _MOST:
@@ -49,7 +49,7 @@ def who_chose_another(session: Session, like: OpRef) -> Choice | None:
             others.setdefault(group, []).append(one)
     met = tuple(one for one, group in used.items() if group == meant)
     rest = tuple((group, tuple(ranks)) for group, ranks in others.items())
-    return Choice(rank, last[rank], used[rank], meant, met, rest)
+    return RankAtLine(rank, last[rank], used[rank], meant, met, rest)
 
 
 def _meant(session: Session, used: dict[int, int], rank: int) -> int | None:

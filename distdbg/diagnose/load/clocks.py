@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distdbg.record.entries import Header, State
+from distdbg.record.entries import RecordHeader, StateEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class ClockOffset:
     """None: nobody has estimated it."""
 
 
-def find_offsets(ranks: Mapping[int, tuple[Header, State]]) -> dict[int, ClockOffset]:
+def find_offsets(ranks: Mapping[int, tuple[RecordHeader, StateEntry]]) -> dict[int, ClockOffset]:
     """The clock of each rank; the first rank that is there says what time it is."""
     if not ranks:
         return {}
     order = sorted(ranks)
-    by_machine: dict[str, list[tuple[Header, State]]] = {}
+    by_machine: dict[str, list[tuple[RecordHeader, StateEntry]]] = {}
     for rank in order:
         by_machine.setdefault(_machine(rank, ranks[rank][0]), []).append(ranks[rank])
     #: One answer per machine: the clock pairs of two ranks differ by what the kernel did in between.
@@ -47,11 +47,11 @@ def find_offsets(ranks: Mapping[int, tuple[Header, State]]) -> dict[int, ClockOf
     return {rank: clocks[_machine(rank, ranks[rank][0])] for rank in order}
 
 
-def _estimate(members: list[tuple[Header, State]]) -> State | None:
+def _estimate(members: list[tuple[RecordHeader, StateEntry]]) -> StateEntry | None:
     """What the agent of a machine has written, by the first of its ranks that has it."""
     return next((state for _, state in members if state.clock_error_ns), None)
 
 
-def _machine(rank: int, header: Header) -> str:
+def _machine(rank: int, header: RecordHeader) -> str:
     """A machine that does not tell which one it is is known by its rank alone."""
     return header.boot_id or f"of rank {rank}"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.load.log_facts import Fact, Shape
-from distdbg.diagnose.load.log_lines import Line, Origin, to_line
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
+from distdbg.diagnose.load.log_lines import LoggedLine, Origin, to_line
 from distdbg.diagnose.load.log_shapes import exit_words
 
 _FRAME: Final = re.compile(
@@ -35,7 +35,7 @@ _LIBRARIES: Final = ("site-packages/", "dist-packages/", "/lib/python", "<frozen
 _MOST_STACK: Final = 2000
 
 
-class Blocks:
+class LogBlockReader:
     """Reads the lines of one process in their order."""
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class Blocks:
         self._is_chained = False
         self._is_stalled = False
         self._box: dict[str, str] = {}
-        self._box_line: Line | None = None
+        self._box_line: LoggedLine | None = None
         self._is_root = False
 
-    def feed(self, line: Line, facts: list[Fact]) -> Iterator[Fact]:
+    def feed(self, line: LoggedLine, facts: list[LoggedFact]) -> Iterator[LoggedFact]:
         """Facts that end with this line; `facts`, which it states alone, get their place in the code."""
         text = line.text
         if self._frames is not None:
@@ -61,13 +61,13 @@ class Blocks:
             self._is_stalled = True
         yield from self._in_box(line)
 
-    def finish(self) -> Iterator[Fact]:
+    def finish(self) -> Iterator[LoggedFact]:
         """What the end of the file ends."""
         yield from self._close_box()
 
     # ------------------------------------------------------------------- tracebacks
 
-    def _in_traceback(self, line: Line, facts: list[Fact]) -> Iterator[Fact]:
+    def _in_traceback(self, line: LoggedLine, facts: list[LoggedFact]) -> Iterator[LoggedFact]:
         frames, text = self._frames, line.text
         assert frames is not None
         found = _FRAME.match(text)
@@ -89,21 +89,21 @@ class Blocks:
         if kind in _NO_CAUSE:
             return
         what = f"{kind}: {raised['what']}" if raised["what"] else kind
-        shape = Shape.STOPPED if kind in _STOPS else Shape.RAISED
-        yield Fact(
+        shape = FactShape.STOPPED if kind in _STOPS else FactShape.RAISED
+        yield LoggedFact(
             shape=shape, line=line, rank=line.rank, text=what[:400], site=site, words={"type": kind}
         )
 
     # ------------------------------------------------------------------- Horovod
 
-    def _stalled(self, line: Line) -> Iterator[Fact]:
+    def _stalled(self, line: LoggedLine) -> Iterator[LoggedFact]:
         found = _STALLED.match(line.text)
         if found is None:
             self._is_stalled = False
             return
         rank, names = int(found[1]), found[2].split(",")
-        yield Fact(
-            shape=Shape.MISSING,
+        yield LoggedFact(
+            shape=FactShape.MISSING,
             line=line,
             text=f"rank {rank} has not called {names[0].strip(' []')}",
             ranks=(rank,),
@@ -111,7 +111,7 @@ class Blocks:
 
     # ------------------------------------------------------------------- torchrun's box
 
-    def _in_box(self, line: Line) -> Iterator[Fact]:
+    def _in_box(self, line: LoggedLine) -> Iterator[LoggedFact]:
         text = line.text
         if text.startswith("Root Cause (first observed failure)"):
             yield from self._close_box()
@@ -126,7 +126,7 @@ class Blocks:
                 self._box[found[1]] = found[2].strip()
                 self._box_line = self._box_line or line
 
-    def _close_box(self) -> Iterator[Fact]:
+    def _close_box(self) -> Iterator[LoggedFact]:
         box, line = self._box, self._box_line
         self._box, self._box_line = {}, None
         rank, ended = _RANK.match(box.get("rank", "")), _EXIT.match(box.get("exitcode", ""))
@@ -135,8 +135,8 @@ class Blocks:
         code = int(ended[1])
         at = to_line(box.get("time", "").replace("_", " ", 1), Origin(""), 0)
         told = box.get("traceback", "")
-        yield Fact(
-            shape=Shape.CHILD,
+        yield LoggedFact(
+            shape=FactShape.CHILD,
             line=replace(line, wall_ns=at.wall_ns, host=box.get("host", "")),
             rank=int(rank[1]),
             text=f"rank {rank[1]} {exit_words(code)}",

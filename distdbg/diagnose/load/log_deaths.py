@@ -5,35 +5,41 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind, Severity
-from distdbg.diagnose.load.log_facts import Fact, Shape
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
 from distdbg.diagnose.load.log_wording import MOST_EVIDENCE, Facts, make_finding, say_ranks, shorten
 from distdbg.diagnose.wording import verb
 
 _SIGTERM: Final = -15
 #: What a rank whose lines state this has not begun by itself.
 _CONSEQUENCES: Final = frozenset(
-    (Shape.TIMEOUT, Shape.STORE_TIMEOUT, Shape.REACHED, Shape.PEER_CLOSED, Shape.FOLLOWS)
+    (
+        FactShape.TIMEOUT,
+        FactShape.STORE_TIMEOUT,
+        FactShape.REACHED,
+        FactShape.PEER_CLOSED,
+        FactShape.FOLLOWS,
+    )
 )
 #: Shapes of which a rank may exit with an error that needs no further explanation.
 _EXPLAINS_EXIT: Final = _CONSEQUENCES | {
-    Shape.MISMATCH, Shape.SIZES, Shape.DDP_DIFFERS, Shape.DDP_UNUSED, Shape.MISSING, Shape.NOT_JOINED,
-    Shape.PORT_TAKEN, Shape.STUCK, Shape.STOPPED, Shape.NCCL_WARN, Shape.NOT_FINISHED,
+    FactShape.MISMATCH, FactShape.SIZES, FactShape.DDP_DIFFERS, FactShape.DDP_UNUSED, FactShape.MISSING, FactShape.NOT_JOINED,
+    FactShape.PORT_TAKEN, FactShape.STUCK, FactShape.STOPPED, FactShape.NCCL_WARN, FactShape.NOT_FINISHED,
 }  # fmt: skip
 
 
 def find_kills_for_memory(facts: Facts) -> list[Finding]:
-    kills = facts[Shape.OOM_KILL]
+    kills = facts[FactShape.OOM_KILL]
     if not kills:
         return []
-    ended = [f for f in facts[Shape.CHILD] if f.numbers["exit_code"] == -9]
+    ended = [f for f in facts[FactShape.CHILD] if f.numbers["exit_code"] == -9]
     ranks = {f.rank for f in kills if f.rank is not None}
     if not ranks:
         ranks = {f.rank for f in ended if f.rank is not None}
     who = say_ranks(ranks) if ranks else "a process of the job"
     return [
         make_finding(
-            Kind.DEAD_RANK,
+            FindingKind.DEAD_RANK,
             f"{who} {verb(tuple(ranks) or (0,), 'was', 'were')} killed for memory by the kernel",
             kills + [f for f in ended if f.rank in ranks],
             ranks=ranks,
@@ -45,19 +51,19 @@ def find_kills_for_memory(facts: Facts) -> list[Finding]:
 def find_deaths(facts: Facts) -> list[Finding]:
     """Ranks that raised or were killed, and say nothing of others."""
     explained = {f.rank for shape in _EXPLAINS_EXIT for f in facts[shape] if f.rank is not None}
-    for_memory = {f.rank for f in facts[Shape.OOM_KILL]}
-    if facts[Shape.OOM_KILL]:
-        for_memory |= {f.rank for f in facts[Shape.CHILD] if f.numbers["exit_code"] == -9}
-    by_launcher = {f.pid for f in facts[Shape.ENDED_BY_LAUNCHER]}
-    found: dict[object, list[Fact]] = {}
-    for fact in facts[Shape.RAISED]:
+    for_memory = {f.rank for f in facts[FactShape.OOM_KILL]}
+    if facts[FactShape.OOM_KILL]:
+        for_memory |= {f.rank for f in facts[FactShape.CHILD] if f.numbers["exit_code"] == -9}
+    by_launcher = {f.pid for f in facts[FactShape.ENDED_BY_LAUNCHER]}
+    found: dict[object, list[LoggedFact]] = {}
+    for fact in facts[FactShape.RAISED]:
         found.setdefault(fact.rank if fact.rank is not None else fact.line.stream, []).append(fact)
-    for fact in facts[Shape.KILLED]:
+    for fact in facts[FactShape.KILLED]:
         if fact.rank not in explained or fact.rank is None:
             found.setdefault(fact.rank if fact.rank is not None else fact.line.stream, []).append(
                 fact
             )
-    for fact in facts[Shape.CHILD]:
+    for fact in facts[FactShape.CHILD]:
         code = fact.numbers["exit_code"]
         if code in (0, _SIGTERM) or fact.pid in by_launcher or fact.rank in for_memory:
             continue
@@ -70,18 +76,18 @@ def find_deaths(facts: Facts) -> list[Finding]:
         first = mine[0]
         who = f"rank {rank}" if isinstance(rank, int) else "a process of the job"
         where = f" at {first.site}" if first.site else ""
-        words = first.text if first.shape is not Shape.RAISED else f"raised {first.text}"
+        words = first.text if first.shape is not FactShape.RAISED else f"raised {first.text}"
         what = words if words.startswith((who, "local rank")) else f"{who}: {words}"
-        if first.shape is Shape.RAISED:
+        if first.shape is FactShape.RAISED:
             what = f"{who} raised {shorten(first.text, 90 - len(where))}{where}"
         findings.append(
             make_finding(
-                Kind.DEAD_RANK,
+                FindingKind.DEAD_RANK,
                 what,
                 mine,
                 ranks={rank} if isinstance(rank, int) else (),
                 advice="start with this error; those of other ranks came after it"
-                if first.shape is Shape.RAISED
+                if first.shape is FactShape.RAISED
                 else "look at the last lines that it printed, and at the kernel's log of its host",
             )
         )
@@ -109,12 +115,12 @@ def _first_alike(findings: list[Finding]) -> list[Finding]:
 
 
 def find_stops(facts: Facts) -> list[Finding]:
-    stops = facts[Shape.STOPPED]
+    stops = facts[FactShape.STOPPED]
     if not stops:
         return []
     return [
         make_finding(
-            Kind.STOPPED,
+            FindingKind.STOPPED,
             f"the job was stopped from outside: {shorten(stops[0].text)}",
             stops,
             severity=Severity.NOTE,
@@ -124,13 +130,13 @@ def find_stops(facts: Facts) -> list[Finding]:
 
 
 def find_stuck(facts: Facts) -> list[Finding]:
-    stuck = facts[Shape.STUCK]
+    stuck = facts[FactShape.STUCK]
     if not stuck:
         return []
     ranks = {fact.rank for fact in stuck if fact.rank is not None}
     return [
         make_finding(
-            Kind.STUCK_RANK,
+            FindingKind.STUCK_RANK,
             f"{say_ranks(ranks) or 'a rank'}: {shorten(stuck[0].text, 90)}",
             stuck,
             ranks=ranks,
@@ -142,11 +148,11 @@ def find_stuck(facts: Facts) -> list[Finding]:
 def find_gpu_errors(facts: Facts) -> list[Finding]:
     return [
         make_finding(
-            Kind.FAILED_OP,
+            FindingKind.FAILED_OP,
             f"{f'{fact.line.host}: ' if fact.line.host else ''}{shorten(fact.text, 90)}",
             [fact],
             ranks=() if fact.rank is None else (fact.rank,),
             advice="take this host out of the job and look at its GPU",
         )
-        for fact in facts[Shape.GPU_ERROR][:4]
+        for fact in facts[FactShape.GPU_ERROR][:4]
     ]

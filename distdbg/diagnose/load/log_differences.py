@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind
-from distdbg.diagnose.load.log_facts import Fact, Shape
-from distdbg.diagnose.load.log_fingerprints import Side, read_sides
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
+from distdbg.diagnose.load.log_fingerprints import LoggedCall, read_sides
 from distdbg.diagnose.load.log_wording import (
     MOST_EVIDENCE,
     Facts,
@@ -20,26 +20,26 @@ from distdbg.diagnose.load.log_wording import (
 
 def find_mismatches(facts: Facts) -> list[Finding]:
     findings = []
-    told = facts[Shape.MISMATCH]
+    told = facts[FactShape.MISMATCH]
     if told:
         findings.append(_sides_differ(told))
-    if facts[Shape.SIZES]:
-        sizes = facts[Shape.SIZES]
+    if facts[FactShape.SIZES]:
+        sizes = facts[FactShape.SIZES]
         who = say_who(sizes, "a rank")
         findings.append(
             make_finding(
-                Kind.MISMATCH,
+                FindingKind.MISMATCH,
                 f"{who} received data of another size than its buffer: {sizes[0].text}",
                 sizes,
                 advice="compare the shapes that the ranks pass to this op; gloo does not say which is wrong",
             )
         )
-    if facts[Shape.DDP_DIFFERS]:
-        differs = facts[Shape.DDP_DIFFERS]
+    if facts[FactShape.DDP_DIFFERS]:
+        differs = facts[FactShape.DDP_DIFFERS]
         ranks = {rank for fact in differs for rank in fact.ranks}
         findings.append(
             make_finding(
-                Kind.MISMATCH,
+                FindingKind.MISMATCH,
                 f"the model of {say_ranks(ranks)} differs: {shorten(differs[0].text, 80)}",
                 differs,
                 ranks=ranks,
@@ -49,9 +49,9 @@ def find_mismatches(facts: Facts) -> list[Finding]:
     return findings
 
 
-def _sides_differ(told: Sequence[Fact]) -> Finding:
+def _sides_differ(told: Sequence[LoggedFact]) -> Finding:
     """All ranks' words together: what a rank says of itself is true, what another says may be made up."""
-    own: dict[int, Side] = {}
+    own: dict[int, LoggedCall] = {}
     for fact in told:
         for index, side in enumerate(read_sides(fact.text)):
             known = own.get(side.rank)
@@ -68,7 +68,7 @@ def _sides_differ(told: Sequence[Fact]) -> Finding:
     seq = next((side.seq for side in own.values() if side.seq), 0)
     number = f" (op #{seq})" if seq else ""
     return make_finding(
-        Kind.MISMATCH,
+        FindingKind.MISMATCH,
         f"ranks called different ops{number}: {shorten('; '.join(sides), 80)}",
         told,
         ranks=blamed,
@@ -83,7 +83,7 @@ def _sides_differ(told: Sequence[Fact]) -> Finding:
 
 
 def find_not_joined(facts: Facts) -> list[Finding]:
-    joined = facts[Shape.NOT_JOINED]
+    joined = facts[FactShape.NOT_JOINED]
     if not joined:
         return []
     last = max(joined, key=lambda fact: fact.numbers["joined"])
@@ -94,7 +94,7 @@ def find_not_joined(facts: Facts) -> list[Finding]:
     who = f": {say_ranks(surely)} did not" if surely else ""
     return [
         make_finding(
-            Kind.MISSING_RANK,
+            FindingKind.MISSING_RANK,
             f"{count} of {world} ranks joined the process group{who}",
             joined,
             ranks=surely,
@@ -104,16 +104,16 @@ def find_not_joined(facts: Facts) -> list[Finding]:
 
 
 def find_missing(facts: Facts) -> list[Finding]:
-    told = facts[Shape.MISSING]
-    reached = facts[Shape.REACHED]
+    told = facts[FactShape.MISSING]
+    reached = facts[FactShape.REACHED]
     if told:
         ranks = {rank for fact in told for rank in fact.ranks}
         victims = {fact.rank for fact in [*told, *reached] if fact.rank is not None} - ranks
         return [
             make_finding(
-                Kind.MISSING_RANK,
+                FindingKind.MISSING_RANK,
                 f"{say_ranks(ranks)} did not arrive where others wait: {shorten(told[0].text, 70)}",
-                [*told, *facts[Shape.NOT_FINISHED], *reached],
+                [*told, *facts[FactShape.NOT_FINISHED], *reached],
                 ranks=ranks,
                 victims=victims,
                 advice=f"see what rank {min(ranks)} did instead: its own log, or its stack next time",
@@ -124,7 +124,7 @@ def find_missing(facts: Facts) -> list[Finding]:
         victims = {fact.rank for fact in reached if fact.rank is not None}
         return [
             make_finding(
-                Kind.MISSING_RANK,
+                FindingKind.MISSING_RANK,
                 f"{say_ranks(victims)} waited for rank 0 at a barrier that it did not reach",
                 reached,
                 ranks=(0,),
@@ -132,11 +132,11 @@ def find_missing(facts: Facts) -> list[Finding]:
                 advice="see what rank 0 did instead: its own log, or its stack next time",
             )
         ]
-    if facts[Shape.NOT_FINISHED]:
-        waits = facts[Shape.NOT_FINISHED]
+    if facts[FactShape.NOT_FINISHED]:
+        waits = facts[FactShape.NOT_FINISHED]
         return [
             make_finding(
-                Kind.MISSING_RANK,
+                FindingKind.MISSING_RANK,
                 f"some ranks wait for others: {shorten(waits[0].text, 90)}",
                 waits,
                 advice="see what the ranks outside this list do",
@@ -148,16 +148,18 @@ def find_missing(facts: Facts) -> list[Finding]:
 def find_behind(facts: Facts) -> list[Finding]:
     """Who has called fewer ops than the others of its group, or another op of the same number."""
     findings = []
-    groups = {fact.group for fact in facts[Shape.PROGRESS] + facts[Shape.TIMEOUT] if fact.seq}
+    groups = {
+        fact.group for fact in facts[FactShape.PROGRESS] + facts[FactShape.TIMEOUT] if fact.seq
+    }
     if len(groups) == 2 and "" in groups:
         groups.remove("")  # older lines do not name the only group that there is
         unnamed = ""
     else:
         unnamed = None
     for group in sorted(groups):
-        timeouts = [f for f in facts[Shape.TIMEOUT] if f.group in (group, unnamed) and f.seq]
+        timeouts = [f for f in facts[FactShape.TIMEOUT] if f.group in (group, unnamed) and f.seq]
         called: dict[int, int] = {}
-        for fact in [f for f in facts[Shape.PROGRESS] if f.group == group] + timeouts:
+        for fact in [f for f in facts[FactShape.PROGRESS] if f.group == group] + timeouts:
             if fact.rank is not None:
                 called[fact.rank] = max(called.get(fact.rank, 0), fact.seq)
         where = f" on group '{group}'" if group else ""
@@ -172,10 +174,10 @@ def find_behind(facts: Facts) -> list[Finding]:
             name = next((f.kind for f in timeouts if f.seq == blocked), "op")
             findings.append(
                 make_finding(
-                    Kind.MISSING_RANK,
+                    FindingKind.MISSING_RANK,
                     f"{say_ranks(late)} never called {name} #{blocked}{where}; "
                     f"the last called there is #{least}",
-                    [f for f in facts[Shape.PROGRESS] if f.group == group] + timeouts,
+                    [f for f in facts[FactShape.PROGRESS] if f.group == group] + timeouts,
                     ranks=late,
                     victims=[rank for rank, seq in called.items() if seq >= blocked],
                     seq=blocked,
@@ -186,8 +188,8 @@ def find_behind(facts: Facts) -> list[Finding]:
     return findings
 
 
-def _other_op(timeouts: Sequence[Fact], where: str, group: str) -> list[Finding]:
-    by_seq: dict[int, list[Fact]] = defaultdict(list)
+def _other_op(timeouts: Sequence[LoggedFact], where: str, group: str) -> list[Finding]:
+    by_seq: dict[int, list[LoggedFact]] = defaultdict(list)
     for fact in timeouts:
         by_seq[fact.seq].append(fact)
     for seq, mine in by_seq.items():
@@ -206,7 +208,7 @@ def _other_op(timeouts: Sequence[Fact], where: str, group: str) -> list[Finding]
             text = "; ".join(f"{what} on {say_ranks(ranks)}" for what, ranks in groups)
             return [
                 make_finding(
-                    Kind.MISMATCH,
+                    FindingKind.MISMATCH,
                     f"op #{seq}{where} differs: {shorten(text, 90)}",
                     mine,
                     ranks={r for _, ranks in groups[1:] for r in ranks} if most_first else (),

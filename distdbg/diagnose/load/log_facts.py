@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from distdbg.diagnose.load.log_lines import Line
+from distdbg.diagnose.load.log_lines import LoggedLine
 
 
-class Shape(Enum):
+class FactShape(Enum):
     """What kind of thing a line states; the order says what explains what, causes first."""
 
     OOM_KILL = auto()
@@ -40,11 +40,11 @@ class Shape(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Fact:
+class LoggedFact:
     """One statement, with where it stands."""
 
-    shape: Shape
-    line: Line
+    shape: FactShape
+    line: LoggedLine
     text: str
     """A clause in our words, or the line's own where those are clear."""
     rank: int | None = None

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind
-from distdbg.diagnose.load.log_blocks import Blocks
-from distdbg.diagnose.load.log_facts import Fact, Shape
+from distdbg.diagnose.finding import Finding, FindingKind
+from distdbg.diagnose.load.log_blocks import LogBlockReader
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
 from distdbg.diagnose.load.log_findings import find_in_facts
-from distdbg.diagnose.load.log_lines import Line, origin_of, read_lines
+from distdbg.diagnose.load.log_lines import LoggedLine, origin_of, read_lines
 from distdbg.diagnose.load.log_shapes import facts_of
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import LogLine, RankLog, Session
@@ -32,7 +32,7 @@ _MOST_RANK: Final = 1 << 20
 def read_logs(paths: Iterable[Path], *, root: Path) -> Session:
     """One session of all these files; `root` is what their names are shown without."""
     session = Session(source=str(root), format=FORMAT)
-    facts: list[Fact] = []
+    facts: list[LoggedFact] = []
     for path in paths:
         try:
             facts += facts_of_file(path, root)
@@ -42,17 +42,17 @@ def read_logs(paths: Iterable[Path], *, root: Path) -> Session:
     return session
 
 
-def facts_of_file(path: Path, root: Path) -> list[Fact]:
+def facts_of_file(path: Path, root: Path) -> list[LoggedFact]:
     """All that the lines of a file state; OSError when it cannot be read."""
     origin = origin_of(path, root)
-    streams: dict[object, Blocks] = {}
-    counts: dict[Shape, int] = {}
-    found: list[Fact] = []
+    streams: dict[object, LogBlockReader] = {}
+    counts: dict[FactShape, int] = {}
+    found: list[LoggedFact] = []
     for line in read_lines(path, origin):
         alone = list(facts_of(line))
         blocks = streams.get(line.stream)
         if blocks is None and len(streams) < _MOST_STREAMS:
-            blocks = streams[line.stream] = Blocks()
+            blocks = streams[line.stream] = LogBlockReader()
         together = list(blocks.feed(line, alone)) if blocks is not None else []
         for fact in alone + together:
             counts[fact.shape] = counts.get(fact.shape, 0) + 1
@@ -63,7 +63,7 @@ def facts_of_file(path: Path, root: Path) -> list[Fact]:
     return found
 
 
-def add_facts(session: Session, facts: list[Fact]) -> None:
+def add_facts(session: Session, facts: list[LoggedFact]) -> None:
     """Put findings and lines into a session, and the ranks that they speak of."""
     by_pid = {log.pid: rank for rank, log in session.ranks.items() if log.pid}
     session.said += [_with_victims(session, found) for found in find_in_facts(facts, by_pid)]
@@ -92,7 +92,10 @@ def _with_victims(session: Session, found: Finding) -> Finding:
 
     Lines have no zone, or no time at all: what they began to wait for was not there by then.
     """
-    if found.kind not in (Kind.DEAD_RANK, Kind.STUCK_RANK, Kind.MISSING_RANK) or not found.ranks:
+    if (
+        found.kind not in (FindingKind.DEAD_RANK, FindingKind.STUCK_RANK, FindingKind.MISSING_RANK)
+        or not found.ranks
+    ):
         return found
     blamed = set(found.ranks)
     since: dict[int, int] = {}
@@ -110,8 +113,8 @@ def _with_victims(session: Session, found: Finding) -> Finding:
     )
 
 
-def _lines(facts: list[Fact]) -> list[LogLine]:
-    kept: dict[str, Line] = {}
+def _lines(facts: list[LoggedFact]) -> list[LogLine]:
+    kept: dict[str, LoggedLine] = {}
     for fact in facts:
         kept.setdefault(fact.line.source, fact.line)
     chosen = list(kept.values())[:_MOST_LINES]

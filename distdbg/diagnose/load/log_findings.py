@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.load.log_deaths import (
     find_deaths,
     find_gpu_errors,
@@ -26,23 +26,23 @@ from distdbg.diagnose.load.log_differences import (
     find_missing,
     find_not_joined,
 )
-from distdbg.diagnose.load.log_facts import Fact, Shape
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
 from distdbg.diagnose.load.log_wording import Facts, make_finding, say_ranks, shorten
 
 
 def find_in_facts(
-    facts: Sequence[Fact], ranks_by_pid: Mapping[int, int] | None = None
+    facts: Sequence[LoggedFact], ranks_by_pid: Mapping[int, int] | None = None
 ) -> list[Finding]:
     """Findings, the one that explains the others first; those below it are in its `follows`."""
     facts = _with_ranks(facts, ranks_by_pid or {})
-    by_shape: dict[Shape, list[Fact]] = defaultdict(list)
+    by_shape: dict[FactShape, list[LoggedFact]] = defaultdict(list)
     for fact in facts:
         by_shape[fact.shape].append(fact)
     causes = [finding for make in _CAUSES for finding in make(by_shape)]
     followers = _consequences(by_shape)
     if not causes:
         return followers
-    deaths = [cause for cause in causes if cause.kind is Kind.DEAD_RANK]
+    deaths = [cause for cause in causes if cause.kind is FindingKind.DEAD_RANK]
     if len(deaths) > 1 and all(death.at_ns is not None for death in deaths):
         # Of ranks that died by themselves, the first in time may have taken the others along.
         deaths.sort(key=lambda death: death.at_ns or 0)
@@ -51,7 +51,7 @@ def find_in_facts(
     return [root, *causes[1:]]
 
 
-def _with_ranks(facts: Sequence[Fact], ranks_by_pid: Mapping[int, int]) -> list[Fact]:
+def _with_ranks(facts: Sequence[LoggedFact], ranks_by_pid: Mapping[int, int]) -> list[LoggedFact]:
     """Tell the rank of facts that know a process or a local rank only."""
     by_pid = {**ranks_by_pid, **{f.pid: f.rank for f in facts if f.pid and f.rank is not None}}
     by_local = {
@@ -76,14 +76,14 @@ def _with_ranks(facts: Sequence[Fact], ranks_by_pid: Mapping[int, int]) -> list[
 
 
 def _unused(facts: Facts) -> list[Finding]:
-    unused = facts[Shape.DDP_UNUSED]
+    unused = facts[FactShape.DDP_UNUSED]
     if not unused:
         return []
     best = max(unused, key=lambda fact: len(fact.words.get("names", "")))
     ranks = {fact.rank for fact in unused if fact.rank is not None}
     return [
         make_finding(
-            Kind.FAILED_OP,
+            FindingKind.FAILED_OP,
             f"DDP on {say_ranks(ranks) or 'a rank'}: {shorten(best.text, 90)}",
             unused,
             ranks=ranks,
@@ -93,13 +93,13 @@ def _unused(facts: Facts) -> list[Finding]:
 
 
 def _port(facts: Facts) -> list[Finding]:
-    taken = facts[Shape.PORT_TAKEN]
+    taken = facts[FactShape.PORT_TAKEN]
     if not taken:
         return []
     port = next((f.words["port"] for f in taken if f.words.get("port")), "")
     return [
         make_finding(
-            Kind.FAILED_OP,
+            FindingKind.FAILED_OP,
             f"port {port} is taken by another process"
             if port
             else "its port is taken by another process",
@@ -132,12 +132,12 @@ _CAUSES: Final[Sequence[Callable[[Facts], list[Finding]]]] = (
 def _consequences(facts: Facts) -> list[Finding]:
     """One finding per kind of message that something else made."""
     words = {
-        Shape.TIMEOUT: "ops timed out",
-        Shape.STORE_TIMEOUT: "waits for the store timed out",
-        Shape.PEER_CLOSED: "connections of peers were closed",
-        Shape.NCCL_WARN: "NCCL warns",
-        Shape.FOLLOWS: "processes ended because of others",
-        Shape.ENDED_BY_LAUNCHER: "the launcher terminated the rest",
+        FactShape.TIMEOUT: "ops timed out",
+        FactShape.STORE_TIMEOUT: "waits for the store timed out",
+        FactShape.PEER_CLOSED: "connections of peers were closed",
+        FactShape.NCCL_WARN: "NCCL warns",
+        FactShape.FOLLOWS: "processes ended because of others",
+        FactShape.ENDED_BY_LAUNCHER: "the launcher terminated the rest",
     }
     findings = []
     for shape, text in words.items():
@@ -146,10 +146,10 @@ def _consequences(facts: Facts) -> list[Finding]:
             continue
         who = {fact.rank for fact in mine if fact.rank is not None}
         on = f" on {say_ranks(who)}" if who else ""
-        is_note = shape is Shape.ENDED_BY_LAUNCHER
+        is_note = shape is FactShape.ENDED_BY_LAUNCHER
         findings.append(
             make_finding(
-                Kind.FAILED_OP,
+                FindingKind.FAILED_OP,
                 f"{text}{on}: {shorten(mine[0].text, 80)}",
                 mine,
                 victims=who,

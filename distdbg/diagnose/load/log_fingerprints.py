@@ -34,7 +34,7 @@ _ARRAY_LENGTH: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class LoggedCall:
     """What one rank is said to have called."""
 
     rank: int
@@ -58,16 +58,16 @@ class Side:
         return f"an op on an array of {self.dimensions} dimensions"
 
 
-def read_sides(text: str) -> list[Side]:
+def read_sides(text: str) -> list[LoggedCall]:
     """Both sides of the message; [] for what is none."""
     return [_side(*found) for found in _FINGERPRINT.findall(text)]
 
 
-def _side(rank: str, seq: str, op: str, shape: str, dtype: str) -> Side:
+def _side(rank: str, seq: str, op: str, shape: str, dtype: str) -> LoggedCall:
     if int(seq) == 0 and not shape and not dtype and op in _OP_TYPES:
         length = _OP_TYPES.index(op)
         if length == _BARE_LENGTH:
-            return Side(int(rank), "", 0, "", "", dimensions=-1)
+            return LoggedCall(int(rank), "", 0, "", "", dimensions=-1)
         if length >= _ARRAY_LENGTH:
-            return Side(int(rank), "", 0, "", "", dimensions=length - _ARRAY_LENGTH)
-    return Side(int(rank), kind_of(op), int(seq), shape.strip(), dtype)
+            return LoggedCall(int(rank), "", 0, "", "", dimensions=length - _ARRAY_LENGTH)
+    return LoggedCall(int(rank), kind_of(op), int(seq), shape.strip(), dtype)

@@ -77,7 +77,7 @@ _MOST_FOLDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LoggedLine:
     """One line without its prefixes."""
 
     text: str
@@ -133,7 +133,7 @@ def attempt_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def read_lines(path: Path, origin: Origin) -> Iterator[Line]:
+def read_lines(path: Path, origin: Origin) -> Iterator[LoggedLine]:
     """All lines; OSError when the file cannot be read."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -162,7 +162,7 @@ def _cut_lines(file: BinaryIO, most: int) -> Iterator[bytes]:
             left -= len(data)
 
 
-def to_lines(data: bytes, origin: Origin, number: int) -> Iterator[Line]:
+def to_lines(data: bytes, origin: Origin, number: int) -> Iterator[LoggedLine]:
     """The line, or where the launcher has folded those of several ranks, that of each."""
     text = data.decode("utf-8", "replace")
     found = _FOLDED.match(text)
@@ -177,7 +177,7 @@ def to_lines(data: bytes, origin: Origin, number: int) -> Iterator[Line]:
         yield to_line(f"[rank {rank}]{text[found.end() :]}", origin, number)
 
 
-def to_line(text: str, origin: Origin, number: int) -> Line:
+def to_line(text: str, origin: Origin, number: int) -> LoggedLine:
     """Take the prefixes off a line."""
     text = text.rstrip("\r\n")
     if "\r" in text:
@@ -200,7 +200,7 @@ def to_line(text: str, origin: Origin, number: int) -> Line:
         if words.get("clock"):
             wall_ns = _wall_ns(words, origin.year) or wall_ns
         at = found.end()
-    return Line(
+    return LoggedLine(
         text[at:], f"{origin.name}:{number}", rank, local, host, wall_ns, (origin.name, rank, local)
     )
 

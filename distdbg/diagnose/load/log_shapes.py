@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from distdbg.diagnose.load.log_facts import Fact, Shape
-from distdbg.diagnose.load.log_lines import Line
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
+from distdbg.diagnose.load.log_lines import LoggedLine
 from distdbg.diagnose.load.torch_names import kind_of
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
@@ -24,10 +24,10 @@ _SPEAKER: Final = re.compile(
 )
 _MOST_RANKS: Final = 1 << 16
 
-Make = Callable[[Line, "re.Match[str]"], Fact | None]
+Make = Callable[[LoggedLine, "re.Match[str]"], LoggedFact | None]
 
 
-class Row(NamedTuple):
+class LoggedMessage(NamedTuple):
     """One message."""
 
     literal: str
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     make: Make
 
 
-def facts_of(line: Line) -> Iterator[Fact]:
+def facts_of(line: LoggedLine) -> Iterator[LoggedFact]:
     """All that a line states."""
     text = line.text
     for row in ROWS:
@@ -52,7 +52,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in _NUMBERS.findall(text)[:_MOST_RANKS])
 
 
-def _own(line: Line, found: re.Match[str]) -> int | None:
+def _own(line: LoggedLine, found: re.Match[str]) -> int | None:
     """The rank that a message names itself, or its line."""
     named = found.groupdict().get("rank")
     if named:
@@ -61,7 +61,7 @@ def _own(line: Line, found: re.Match[str]) -> int | None:
     return int(speaker["rank"]) if speaker else line.rank
 
 
-def _group(line: Line) -> str:
+def _group(line: LoggedLine) -> str:
     """The group that a message of NCCL's process groups is about, as torch's dumps name it."""
     speaker = _SPEAKER.search(line.text)
     return (speaker["group"] or speaker["guid"] or speaker["pg"] or "") if speaker else ""
@@ -71,12 +71,12 @@ def _int(found: re.Match[str], name: str) -> int:
     return int(found.groupdict().get(name) or 0)
 
 
-def _plain(shape: Shape, words: str) -> Make:
+def _plain(shape: FactShape, words: str) -> Make:
     """A message that needs no more than to be known; {name} is a group of the pattern."""
 
-    def make(line: Line, found: re.Match[str]) -> Fact:
+    def make(line: LoggedLine, found: re.Match[str]) -> LoggedFact:
         given = {name: value or "" for name, value in found.groupdict().items()}
-        return Fact(
+        return LoggedFact(
             shape=shape,
             line=line,
             rank=_own(line, found),
@@ -88,11 +88,11 @@ def _plain(shape: Shape, words: str) -> Make:
     return make
 
 
-def _blames(shape: Shape, words: str) -> Make:
+def _blames(shape: FactShape, words: str) -> Make:
     """As `_plain`; the group `ranks` are those to blame."""
     make = _plain(shape, words)
 
-    def blame(line: Line, found: re.Match[str]) -> Fact | None:
+    def blame(line: LoggedLine, found: re.Match[str]) -> LoggedFact | None:
         fact = make(line, found)
         if fact is None:
             return None
@@ -103,12 +103,12 @@ def _blames(shape: Shape, words: str) -> Make:
     return blame
 
 
-def _watchdog(line: Line, found: re.Match[str]) -> Fact:
+def _watchdog(line: LoggedLine, found: re.Match[str]) -> LoggedFact:
     kind, seq = kind_of(found["op"]), int(found["seq"])
     after = f" after {duration_text(int(found['ms']) / 1000)}" if found["ms"] else ""
     rank = _own(line, found)
-    return Fact(
-        shape=Shape.TIMEOUT,
+    return LoggedFact(
+        shape=FactShape.TIMEOUT,
         line=line,
         rank=rank,
         kind=kind,
@@ -119,10 +119,10 @@ def _watchdog(line: Line, found: re.Match[str]) -> Fact:
     )
 
 
-def _progress(line: Line, found: re.Match[str]) -> Fact:
+def _progress(line: LoggedLine, found: re.Match[str]) -> LoggedFact:
     enqueued, completed = int(found["enqueued"]), int(found["completed"])
-    return Fact(
-        shape=Shape.PROGRESS,
+    return LoggedFact(
+        shape=FactShape.PROGRESS,
         line=line,
         rank=_own(line, found),
         group=_group(line),
@@ -132,14 +132,16 @@ def _progress(line: Line, found: re.Match[str]) -> Fact:
     )
 
 
-def _mismatch(line: Line, found: re.Match[str]) -> Fact:
-    return Fact(shape=Shape.MISMATCH, line=line, rank=line.rank, text=line.text[found.start() :])
+def _mismatch(line: LoggedLine, found: re.Match[str]) -> LoggedFact:
+    return LoggedFact(
+        shape=FactShape.MISMATCH, line=line, rank=line.rank, text=line.text[found.start() :]
+    )
 
 
-def _child(line: Line, found: re.Match[str]) -> Fact:
+def _child(line: LoggedLine, found: re.Match[str]) -> LoggedFact:
     code = int(found["code"])
-    return Fact(
-        shape=Shape.CHILD,
+    return LoggedFact(
+        shape=FactShape.CHILD,
         line=line,
         rank=None,
         text=f"local rank {found['local']} {exit_words(code)}",
@@ -153,10 +155,10 @@ def exit_words(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
-def _joined(line: Line, found: re.Match[str]) -> Fact:
+def _joined(line: LoggedLine, found: re.Match[str]) -> LoggedFact:
     joined, world = int(found["joined"]), int(found["world"])
-    return Fact(
-        shape=Shape.NOT_JOINED,
+    return LoggedFact(
+        shape=FactShape.NOT_JOINED,
         line=line,
         rank=_own(line, found),
         text=f"{joined} of {world} ranks joined",
@@ -164,8 +166,8 @@ def _joined(line: Line, found: re.Match[str]) -> Fact:
     )
 
 
-def _row(literal: str, pattern: str, make: Make) -> Row:
-    return Row(literal, re.compile(pattern), make)
+def _row(literal: str, pattern: str, make: Make) -> LoggedMessage:
+    return LoggedMessage(literal, re.compile(pattern), make)
 
 
 ROWS: Final = (
@@ -177,48 +179,48 @@ ROWS: Final = (
         "failed to pass monitoredBarrier",
         r"Ranks? (?P<ranks>\d{1,7}(?:, ?\d{1,7}){0,999}) failed to pass monitoredBarrier"
         r"(?: in (?P<ms>\d{1,12}) ms)?",
-        _blames(Shape.MISSING, "ranks <ranks> did not reach the barrier in {ms} ms"),
+        _blames(FactShape.MISSING, "ranks <ranks> did not reach the barrier in {ms} ms"),
     ),
     _row(
         "successfully reached monitoredBarrier",
         r"Rank (?P<rank>\d{1,7}) successfully reached monitoredBarrier",
-        _plain(Shape.REACHED, "rank {rank} reached the barrier and waited for rank 0"),
+        _plain(FactShape.REACHED, "rank {rank} reached the barrier and waited for rank 0"),
     ),
     _row(
         "Monitored Barrier encountered error",
         r"Monitored Barrier encountered error running collective: (?P<what>.{0,300})",
-        _plain(Shape.FOLLOWS, "the check before {what} failed"),
+        _plain(FactShape.FOLLOWS, "the check before {what} failed"),
     ),
     # ---------------------------------------------------------------- gloo
     _row(
         "for recv operation to complete",
         r"Timed out waiting (?P<ms>\d{1,12})ms for (?P<way>recv) operation",
-        _plain(Shape.TIMEOUT, "an op timed out after {ms} ms in gloo: nothing came"),
+        _plain(FactShape.TIMEOUT, "an op timed out after {ms} ms in gloo: nothing came"),
     ),
     _row(
         "for send operation to complete",
         r"Timed out waiting (?P<ms>\d{1,12})ms for (?P<way>send) operation",
-        _plain(Shape.TIMEOUT, "an op timed out after {ms} ms in gloo: nobody received"),
+        _plain(FactShape.TIMEOUT, "an op timed out after {ms} ms in gloo: nobody received"),
     ),
     _row(
         "Connection closed by peer",
         r"Connection closed by peer(?: \[?(?P<peer>[\w.:]{1,64})\]?)?",
-        _plain(Shape.PEER_CLOSED, "a peer closed its connection"),
+        _plain(FactShape.PEER_CLOSED, "a peer closed its connection"),
     ),
     _row(
         "Connection reset by peer",
         r"Connection reset by peer",
-        _plain(Shape.PEER_CLOSED, "a peer's connection was reset"),
+        _plain(FactShape.PEER_CLOSED, "a peer's connection was reset"),
     ),
     _row(
         "Application timeout caused pair closure",
         r"Application timeout caused pair closure",
-        _plain(Shape.FOLLOWS, "a connection was closed after a timeout"),
+        _plain(FactShape.FOLLOWS, "a connection was closed after a timeout"),
     ),
     _row(
         "op.preamble.length <= op.nbytes",
         r"op\.preamble\.length <= op\.nbytes\. (?P<sent>\d{1,18}) vs (?P<room>\d{1,18})",
-        _plain(Shape.SIZES, "it received {sent} bytes where it has room for {room}"),
+        _plain(FactShape.SIZES, "it received {sent} bytes where it has room for {room}"),
     ),
     # ---------------------------------------------------------------- stores and rendezvous
     _row(
@@ -235,17 +237,17 @@ ROWS: Final = (
     _row(
         "wait timeout after",
         r"[Ww]ait timeout after (?P<ms>\d{1,12})ms, keys: (?P<keys>.{0,200})",
-        _plain(Shape.STORE_TIMEOUT, "the store had no key {keys} after {ms} ms"),
+        _plain(FactShape.STORE_TIMEOUT, "the store had no key {keys} after {ms} ms"),
     ),
     _row(
         "EADDRINUSE",
         r"port: (?P<port>\d{1,5}),.{0,100}EADDRINUSE",
-        _plain(Shape.PORT_TAKEN, "port {port} is taken by another process"),
+        _plain(FactShape.PORT_TAKEN, "port {port} is taken by another process"),
     ),
     _row(
         "Address already in use",
         r"(?:failed to bind to \S{0,64}?:(?P<port>\d{1,5}) )?.{0,40}Address already in use",
-        _plain(Shape.PORT_TAKEN, "port {port} is taken by another process"),
+        _plain(FactShape.PORT_TAKEN, "port {port} is taken by another process"),
     ),
     # ---------------------------------------------------------------- NCCL through torch
     _row(
@@ -271,59 +273,59 @@ ROWS: Final = (
     _row(
         "watchdog got stuck for",
         r"watchdog got stuck for (?P<s>\d{1,9}) seconds",
-        _plain(Shape.STUCK, "its watchdog thread made no progress for {s} s"),
+        _plain(FactShape.STUCK, "its watchdog thread made no progress for {s} s"),
     ),
     _row(
         "Heartbeat monitor timed out",
         r"Heartbeat monitor timed out",
-        _plain(Shape.STUCK, "its watchdog thread makes no progress"),
+        _plain(FactShape.STUCK, "its watchdog thread makes no progress"),
     ),
     _row(
         "Received a dump signal",
         r"Received a dump signal due to a collective timeout from"
         r"(?: this local rank| {0,2}rank (?P<from>\d{1,7}))?",
-        _plain(Shape.FOLLOWS, "it got a dump signal because of a timeout"),
+        _plain(FactShape.FOLLOWS, "it got a dump signal because of a timeout"),
     ),
     _row(
         "watchdog thread terminated with exception",
         r"watchdog thread terminated with exception",
-        _plain(Shape.FOLLOWS, "its watchdog terminated the process"),
+        _plain(FactShape.FOLLOWS, "its watchdog terminated the process"),
     ),
     _row(
         "Some NCCL operations have failed or timed out",
         r"Some NCCL operations have failed or timed out",
-        _plain(Shape.FOLLOWS, "ops have failed or timed out"),
+        _plain(FactShape.FOLLOWS, "ops have failed or timed out"),
     ),
     _row(
         "taking the entire process down",
         r"taking the entire process down",
-        _plain(Shape.FOLLOWS, "its watchdog terminated the process"),
+        _plain(FactShape.FOLLOWS, "its watchdog terminated the process"),
     ),
     _row(
         "NCCL WARN",
         r"NCCL WARN (?P<what>.{1,300})",
-        _plain(Shape.NCCL_WARN, "NCCL warns: {what}"),
+        _plain(FactShape.NCCL_WARN, "NCCL warns: {what}"),
     ),
     _row(
         "NVRM: Xid",
         r"NVRM: Xid (?P<what>.{1,300})",
-        _plain(Shape.GPU_ERROR, "the GPU's driver reports Xid {what}"),
+        _plain(FactShape.GPU_ERROR, "the GPU's driver reports Xid {what}"),
     ),
     _row(
         "remote process exited or there was a network error",
         r"remote process exited or there was a network error",
-        _plain(Shape.FOLLOWS, "NCCL lost a remote process"),
+        _plain(FactShape.FOLLOWS, "NCCL lost a remote process"),
     ),
     # ---------------------------------------------------------------- the desync report
     _row(
         "are the lagging ranks",
         r"ranks \[(?P<ranks>[\d, ]{1,2000})\] are the lagging ranks",
-        _blames(Shape.MISSING, "ranks <ranks> lag behind and never called the op"),
+        _blames(FactShape.MISSING, "ranks <ranks> lag behind and never called the op"),
     ),
     _row(
         "joined but didn't finish collective",
         r"\[(?P<came>[\d, ]{1,2000})\] joined but didn't finish collective #(?P<seq>\d{1,18})",
-        _plain(Shape.NOT_FINISHED, "ranks {came} joined op #{seq} and have not finished it"),
+        _plain(FactShape.NOT_FINISHED, "ranks {came} joined op #{seq} and have not finished it"),
     ),
     _row(
         "Timeout at collective:",
@@ -335,19 +337,19 @@ ROWS: Final = (
     _row(
         "Expected to have finished reduction in the prior iteration",
         r"Expected to have finished reduction in the prior iteration",
-        _plain(Shape.DDP_UNUSED, "some parameters of its model got no gradient"),
+        _plain(FactShape.DDP_UNUSED, "some parameters of its model got no gradient"),
     ),
     _row(
         "did not receive grad for rank",
         r"Parameters which did not receive grad for rank (?P<rank>\d{1,7}): (?P<names>.{1,300})",
-        _plain(Shape.DDP_UNUSED, "its parameters {names} got no gradient"),
+        _plain(FactShape.DDP_UNUSED, "its parameters {names} got no gradient"),
     ),
     _row(
         "appears not to match sizes of the same param",
         r"\[(?P<ranks>\d{1,7})\]: params\[(?P<index>\d{1,9})\] in this process with sizes "
         r"\[(?P<sizes>[\d, ]{0,200})\] appears not to match",
         _blames(
-            Shape.DDP_DIFFERS,
+            FactShape.DDP_DIFFERS,
             "parameter {index} of its model has sizes [{sizes}], unlike rank 0's",
         ),
     ),
@@ -355,24 +357,26 @@ ROWS: Final = (
         "DDP expects same model across all ranks",
         r"Rank (?P<one>\d{1,7}) has (?P<count>\d{1,9}) params, while rank (?P<ranks>\d{1,7}) has "
         r"inconsistent (?P<other>\d{1,9}) params",
-        _blames(Shape.DDP_DIFFERS, "its model has {other} parameters, that of rank {one} {count}"),
+        _blames(
+            FactShape.DDP_DIFFERS, "its model has {other} parameters, that of rank {one} {count}"
+        ),
     ),
     # ---------------------------------------------------------------- Horovod
     _row(
         "[missing ranks:",
         r"(?P<name>[\w./:-]{1,200}) \[missing ranks:(?P<ranks>[\d, ]{1,2000})\]",
-        _blames(Shape.MISSING, "ranks <ranks> have not called {name}"),
+        _blames(FactShape.MISSING, "ranks <ranks> have not called {name}"),
     ),
     _row(
         "[ready ranks:",
         r"(?P<name>[\w./:-]{1,200}) \[ready ranks:(?P<came>[\d, ]{1,2000})\]",
-        _plain(Shape.NOT_FINISHED, "only ranks {came} have called {name}"),
+        _plain(FactShape.NOT_FINISHED, "only ranks {came} have called {name}"),
     ),
     # ---------------------------------------------------------------- launchers and kernel
     _row(
         "closing signal",
         r"Sending process (?P<pid>\d{1,9}) closing signal (?P<signal>\w{1,12})",
-        _plain(Shape.ENDED_BY_LAUNCHER, "the launcher sent process {pid} {signal}"),
+        _plain(FactShape.ENDED_BY_LAUNCHER, "the launcher sent process {pid} {signal}"),
     ),
     _row(
         "failed (exitcode:",
@@ -383,38 +387,38 @@ ROWS: Final = (
         "Killed process",
         r"(?:Out of memory|[Mm]emory cgroup out of memory|oom-kill).{0,40}Killed process (?P<pid>\d{1,9})"
         r"(?: \((?P<name>[^)]{1,64})\))?",
-        _plain(Shape.OOM_KILL, "the kernel killed process {pid} ({name}) for memory"),
+        _plain(FactShape.OOM_KILL, "the kernel killed process {pid} ({name}) for memory"),
     ),
     _row(
         "oom-kill:",
         r"oom-kill:.{0,600}task=(?P<name>[^,]{1,64}),pid=(?P<pid>\d{1,9})",
-        _plain(Shape.OOM_KILL, "the kernel killed process {pid} ({name}) for memory"),
+        _plain(FactShape.OOM_KILL, "the kernel killed process {pid} ({name}) for memory"),
     ),
     _row(
         "oom_kill event",
         r"Detected (?P<count>\d{1,9}) oom[-_]kill event",
-        _plain(Shape.OOM_KILL, "the kernel killed {count} processes for memory"),
+        _plain(FactShape.OOM_KILL, "the kernel killed {count} processes for memory"),
     ),
     _row(
         "error: ",
         r"srun: error: (?P<node>[\w.-]{1,64}): task (?P<rank>\d{1,7}): (?P<how>Killed|Exited with exit code "
         r"\d{1,4}|Segmentation fault|Out Of Memory|Aborted)",
-        _plain(Shape.KILLED, "srun reports on {node}: {how}"),
+        _plain(FactShape.KILLED, "srun reports on {node}: {how}"),
     ),
     _row(
         "CANCELLED AT",
         r"\*\*\* (?:STEP|JOB) (?P<job>[\w.]{1,32}) ON (?P<node>[\w.-]{1,64}) CANCELLED AT (?P<when>\S{1,32})"
         r"(?P<why> DUE TO [A-Z ]{1,32})?",
-        _plain(Shape.STOPPED, "SLURM ended the job at {when}{why}"),
+        _plain(FactShape.STOPPED, "SLURM ended the job at {when}{why}"),
     ),
     _row(
         "Fatal Python error:",
         r"Fatal Python error: (?P<what>.{1,200})",
-        _plain(Shape.KILLED, "Python ended: {what}"),
+        _plain(FactShape.KILLED, "Python ended: {what}"),
     ),
     _row(
         "terminate called after throwing",
         r"terminate called after throwing an instance of '(?P<what>[^']{1,200})'",
-        _plain(Shape.KILLED, "an exception of C++ ended it: {what}"),
+        _plain(FactShape.KILLED, "an exception of C++ ended it: {what}"),
     ),
 )

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
-from distdbg.diagnose.load.log_facts import Fact, Shape
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
 from distdbg.errors import format_ranks
 
 MOST_EVIDENCE: Final = 12
 #: What the lines of a job state, by shape.
-Facts = dict[Shape, list[Fact]]
+Facts = dict[FactShape, list[LoggedFact]]
 
 
 def make_finding(
-    kind: Kind,
+    kind: FindingKind,
     what: str,
-    facts: Sequence[Fact],
+    facts: Sequence[LoggedFact],
     *,
     ranks: Iterable[int | None] = (),
     victims: Iterable[int] = (),
@@ -44,8 +44,8 @@ def make_finding(
     )
 
 
-def _evidence(fact: Fact) -> Evidence:
-    text = fact.text if fact.shape is not Shape.MISMATCH else shorten(fact.text, 400)
+def _evidence(fact: LoggedFact) -> Evidence:
+    text = fact.text if fact.shape is not FactShape.MISMATCH else shorten(fact.text, 400)
     if fact.rank is not None and not text.startswith(("rank", "local")):
         text = f"rank {fact.rank}: {text}"
     if fact.is_first:
@@ -59,7 +59,7 @@ def _evidence(fact: Fact) -> Evidence:
     )
 
 
-def _once(facts: Sequence[Fact]) -> list[Fact]:
+def _once(facts: Sequence[LoggedFact]) -> list[LoggedFact]:
     """Without the same words of the same rank again; the earliest first where times are known."""
     seen: Counter[tuple[int | None, str]] = Counter()
     kept = []
@@ -70,7 +70,7 @@ def _once(facts: Sequence[Fact]) -> list[Fact]:
     return kept
 
 
-def say_who(facts: Sequence[Fact], otherwise: str) -> str:
+def say_who(facts: Sequence[LoggedFact], otherwise: str) -> str:
     return say_ranks({fact.rank for fact in facts if fact.rank is not None}) or otherwise
 
 

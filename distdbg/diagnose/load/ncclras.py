@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.load.torch_names import kind_of
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.diagnose.wording import say_ranks, verb
@@ -134,8 +134,8 @@ def _gone(missing: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
     dead = [r for r in missing if r.get("considered_dead") is True]
     silent = [r for r in missing if r not in dead]
     for kind, those, words in (
-        (Kind.DEAD_RANK, dead, "NCCL considers it dead"),
-        (Kind.STUCK_RANK, silent, "it does not answer NCCL"),
+        (FindingKind.DEAD_RANK, dead, "NCCL considers it dead"),
+        (FindingKind.STUCK_RANK, silent, "it does not answer NCCL"),
     ):
         if those:
             ranks = tuple(sorted(_rank(r) or 0 for r in those))
@@ -164,7 +164,7 @@ def _errors(ranks: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
             failed.append((_rank(member) or 0, _integer(status.get("async_error"))))
     if failed:
         yield Finding(
-            kind=Kind.FAILED_OP,
+            kind=FindingKind.FAILED_OP,
             severity=Severity.ERROR,
             what=f"NCCL reports an error on {say_ranks(r for r, _ in failed)} of {label}",
             victims=tuple(rank for rank, _ in failed),
@@ -184,7 +184,7 @@ def _behind(kind: str, by_rank: Mapping[int, int], label: str) -> Iterator[Findi
     late = tuple(sorted(rank for rank, count in by_rank.items() if count < most))
     name = kind_of(kind)
     yield Finding(
-        kind=Kind.MISSING_RANK,
+        kind=FindingKind.MISSING_RANK,
         severity=Severity.WARNING,
         what=f"{say_ranks(late)} {verb(late, 'has', 'have')} not called {name} #{most} on {label}",
         ranks=late,
@@ -271,7 +271,7 @@ def _from_counts(
     is_named = len(named) == total - ahead
     who = say_ranks(named) if is_named else f"{total - ahead} of {total} ranks"
     return Finding(
-        kind=Kind.MISSING_RANK,
+        kind=FindingKind.MISSING_RANK,
         severity=Severity.WARNING,
         what=f"{who} {'has' if total - ahead == 1 else 'have'} not called {kind} #{most} on {label}",
         ranks=tuple(sorted(named)) if is_named else (),

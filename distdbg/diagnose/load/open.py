@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.diagnose.load import log_files, ncclras, torch_dump, torch_dumps
-from distdbg.diagnose.load.log_facts import Fact
+from distdbg.diagnose.load.log_facts import LoggedFact
 from distdbg.diagnose.load.log_lines import attempt_of
 from distdbg.diagnose.load.run_folder import group_runs, is_run, load_runs
 from distdbg.diagnose.load.torch_names import rank_of_file
@@ -197,7 +197,7 @@ def _join(found: _Found, root: Path, ranks: Mapping[Path, int], lacks: list[str]
 
 
 def _add_logs(session: Session, logs: Sequence[Path], root: Path, lacks: list[str]) -> None:
-    facts: list[Fact] = []
+    facts: list[LoggedFact] = []
     for path in logs:
         try:
             facts += log_files.facts_of_file(path, root)

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.record.folders import VERDICT_NAME
 
 _MOST_NBYTES: Final = 1 << 24
@@ -42,10 +42,10 @@ def _load(path: Path) -> object:
 def _deadlocks(document: object) -> Iterator[Finding]:
     for item in _dicts(document, "findings"):
         what, ranks = _text(item, "what"), _ranks(item, "ranks")
-        if item.get("kind") != Kind.DEADLOCK or not what or not ranks:
+        if item.get("kind") != FindingKind.DEADLOCK or not what or not ranks:
             continue
         yield Finding(
-            kind=Kind.DEADLOCK,
+            kind=FindingKind.DEADLOCK,
             severity=Severity.ERROR,
             what=what,
             ranks=ranks,

@@ -11,9 +11,9 @@ from typing import Final
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.told import read_found
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, Ops
-from distdbg.diagnose.session import Progress, RankLog, WorkWait
+from distdbg.diagnose.session import GroupProgress, RankLog, WorkWait
 from distdbg.record.columns import UNSET, Columns, OpColumns
-from distdbg.record.entries import KIND_LABELS, Context, Finding, Header, State
+from distdbg.record.entries import KIND_LABELS, ContextEntry, FindingEntry, RecordHeader, StateEntry
 from distdbg.record.format import Aside, Flag, Status
 from distdbg.record.rank_words import read_exit_text
 from distdbg.record.reader import RecordFile
@@ -29,8 +29,8 @@ class RankFile:
     """A record that was read, and what only its loading needs."""
 
     log: RankLog
-    header: Header
-    state: State
+    header: RecordHeader
+    state: StateEntry
     unreadable: int = 0
     """How many of its events are damaged."""
 
@@ -55,7 +55,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
         level=state.level,
         ops=ops,
         progress={
-            indexes[number]: Progress(
+            indexes[number]: GroupProgress(
                 issued_seq=far.issued_seq,
                 ended_seq=far.ended_seq,
                 closed_ns=far.closed_ns,
@@ -64,9 +64,9 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
             for number, far in columns.progress.items()
         },
         work_waits=_work_waits(state, ops, tables),
-        notes=tuple(e for e in columns.events if not isinstance(e, Finding | Context)),
-        contexts=tuple(e for e in columns.events if isinstance(e, Context)),
-        found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
+        notes=tuple(e for e in columns.events if not isinstance(e, FindingEntry | ContextEntry)),
+        contexts=tuple(e for e in columns.events if isinstance(e, ContextEntry)),
+        found=read_found((e for e in columns.events if isinstance(e, FindingEntry)), errors),
         exit=state.exit,
         exit_ns=NEVER if state.exit is None else state.exit_ns,
         exit_what=exit_text.what,
@@ -146,7 +146,7 @@ def _to_global_ranks(ops: Ops, columns: OpColumns, tables: Tables) -> None:
         at = is_message.find(1, at + 1)
 
 
-def _work_waits(state: State, ops: Ops, tables: Tables) -> tuple[WorkWait, ...]:
+def _work_waits(state: StateEntry, ops: Ops, tables: Tables) -> tuple[WorkWait, ...]:
     """The threads that wait for an op in flight; one that has ended lets its thread go."""
     if not state.work_waits:
         return ()

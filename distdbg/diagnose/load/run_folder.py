@@ -45,7 +45,7 @@ AnyPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPath:
     """What is to be read of one path."""
 
     folder: Path
@@ -141,16 +141,16 @@ def run_name(path: Path) -> str:
 # ------------------------------------------------------------------------------------- what to read
 
 
-def find_places(path: Path) -> list[Place]:
+def find_places(path: Path) -> list[RunPath]:
     """What is to be read of this path, a place for each start; RecordError for what cannot be read."""
     if not path.is_dir():
-        return [Place(path.parent, (path,), *_place_among(path.parent))]
+        return [RunPath(path.parent, (path,), *_place_among(path.parent))]
     number = attempt_number(path)
     if number is not None:
-        return [Place(path, _records(path), *_place_among(path))]
+        return [RunPath(path, _records(path), *_place_among(path))]
     folders = attempts(path)
     count = len(folders)
-    return [Place(at, _records(at), attempt_number(at) or 0, count) for at in folders]
+    return [RunPath(at, _records(at), attempt_number(at) or 0, count) for at in folders]
 
 
 def _place_among(folder: Path) -> tuple[int, int]:
@@ -184,7 +184,7 @@ def _has_any(folder: Path) -> bool:
         return False
 
 
-def _choose_attempt(places: Sequence[Place], wanted: int | None) -> int:
+def _choose_attempt(places: Sequence[RunPath], wanted: int | None) -> int:
     there = sorted({place.attempt for place in places})
     if wanted is not None:
         if wanted not in there:

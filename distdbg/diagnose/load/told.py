@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Found
-from distdbg.record.entries import Finding
+from distdbg.diagnose.session import RecordedProblem
+from distdbg.record.entries import FindingEntry
 
 
-def read_found(findings: Iterable[Finding], errors: Iterable[tuple[int, str]]) -> tuple[Found, ...]:
+def read_found(
+    findings: Iterable[FindingEntry], errors: Iterable[tuple[int, str]]
+) -> tuple[RecordedProblem, ...]:
     """The findings of a rank, and the errors of its ops (time and text) that no finding repeats."""
     found = []
     texts = set()
@@ -26,15 +28,15 @@ def read_found(findings: Iterable[Finding], errors: Iterable[tuple[int, str]]) -
     return tuple(sorted(found, key=lambda one: one.at_ns))
 
 
-def to_found(text: str, *, at_ns: int = NEVER, group: str = "", seq: int = 0) -> Found:
+def to_found(text: str, *, at_ns: int = NEVER, group: str = "", seq: int = 0) -> RecordedProblem:
     """The facts of one text; what is not JSON of ours is `what` as it is."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict):
-        return Found(type="", what=text, at_ns=at_ns, group=group, seq=seq)
-    return Found(
+        return RecordedProblem(type="", what=text, at_ns=at_ns, group=group, seq=seq)
+    return RecordedProblem(
         type=_word(facts, "type"),
         what=_word(facts, "what"),
         at_ns=at_ns,

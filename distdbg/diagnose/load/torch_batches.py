@@ -16,7 +16,7 @@ from distdbg.diagnose.load.torch_names import OpName, read_op_name
 
 
 @dataclass(slots=True)
-class Call:
+class TorchOp:
     """One op of one rank."""
 
     name: OpName
@@ -32,16 +32,16 @@ class Call:
         return integer(entry.get("collective_seq_id", entry.get("seq_id")), 0)
 
 
-def calls(entries: Sequence[Entry], names: dict[str, OpName]) -> Iterator[Call]:
+def calls(entries: Sequence[Entry], names: dict[str, OpName]) -> Iterator[TorchOp]:
     """The ops in the order in which they were called. `names` keeps what was read before."""
-    collectives: dict[tuple[str, int], Call] = {}
-    batches: dict[tuple[str, int], list[Call]] = {}
-    found: list[Call] = []
+    collectives: dict[tuple[str, int], TorchOp] = {}
+    batches: dict[tuple[str, int], list[TorchOp]] = {}
+    found: list[TorchOp] = []
     for entry in entries:
         name = _name(entry, names)
         group, _ = group_words(entry)
         if name.is_message:
-            call = Call(name, [entry], entry)
+            call = TorchOp(name, [entry], entry)
             batches.setdefault((group, call.seq), []).append(call)
             found.append(call)
             continue
@@ -59,14 +59,14 @@ def calls(entries: Sequence[Entry], names: dict[str, OpName]) -> Iterator[Call]:
                 and _ends_messages(batches, group, entry)
             ):
                 continue
-            collectives[key] = call = Call(name, [entry], entry)
+            collectives[key] = call = TorchOp(name, [entry], entry)
             found.append(call)
         else:
             _add(earlier, name, entry)
     yield from found
 
 
-def _add(call: Call, name: OpName, entry: Entry) -> None:
+def _add(call: TorchOp, name: OpName, entry: Entry) -> None:
     if name.is_batch_end:
         call.state = entry
         if name.number < 128:
@@ -77,7 +77,7 @@ def _add(call: Call, name: OpName, entry: Entry) -> None:
             call.state = entry
 
 
-def _ends_messages(batches: dict[tuple[str, int], list[Call]], group: str, entry: Entry) -> bool:
+def _ends_messages(batches: dict[tuple[str, int], list[TorchOp]], group: str, entry: Entry) -> bool:
     """Older versions do not say of the end of a batch that it was one of messages."""
     sent = batches.pop((group, integer(entry.get("p2p_seq_id"), 0)), None)
     for call in sent or ():

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from distdbg.diagnose.load.torch_batches import Call, calls
+from distdbg.diagnose.load.torch_batches import TorchOp, calls
 from distdbg.diagnose.load.torch_dump import (
     Dump,
     Entry,
@@ -25,15 +25,15 @@ from distdbg.diagnose.load.torch_dump import (
     wall_ns,
 )
 from distdbg.diagnose.load.torch_forms import EXTRA_KEYS, Forms
-from distdbg.diagnose.load.torch_groups import OF_GROUP, Groups
+from distdbg.diagnose.load.torch_groups import OF_GROUP, TorchGroups
 from distdbg.diagnose.load.torch_messages import number_messages
 from distdbg.diagnose.load.torch_names import OpName
 from distdbg.diagnose.load.torch_stalls import find_stalls
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
-from distdbg.diagnose.session import Progress, RankLog, Session, Stack, WorkWait
+from distdbg.diagnose.session import GroupProgress, RankLog, Session, Stack, WorkWait
 from distdbg.diagnose.wording import say_ranks
 from distdbg.errors import RecordError
-from distdbg.record.entries import KIND_LABELS, Frame
+from distdbg.record.entries import KIND_LABELS, RecordedFrame
 from distdbg.record.format import Flag, Status
 
 FORMAT: Final = "torch flight recorder"
@@ -115,7 +115,7 @@ class _Builder:
 
     def __init__(self, dumps: Sequence[Dump]) -> None:
         self._dumps = dumps
-        self._groups = Groups(dumps)
+        self._groups = TorchGroups(dumps)
         self.session = Session(source="", format=FORMAT, world_size=self._groups.world_size)
         self.started: dict[int, set[int]] = {}
         """By rank: indexes of ops that the device has begun and not ended."""
@@ -123,7 +123,7 @@ class _Builder:
         self._forms = Forms(self.session.forms)
         self._stacks: dict[Stack, int] = {}
         self._stack_lists: dict[int, int] = {}
-        self._frames: dict[int, Frame] = {}
+        self._frames: dict[int, RecordedFrame] = {}
         self._has_extras = False
         self._untracked: set[int] = set()
         self._seen: dict[int, int] = {}
@@ -133,10 +133,10 @@ class _Builder:
         self.session.ranks[dump.rank] = log
         entries = dump.read_entries()
         for group in self._groups.of_rank(dump.rank):
-            log.progress.setdefault(group, Progress(issued_seq=0, ended_seq=0))
+            log.progress.setdefault(group, GroupProgress(issued_seq=0, ended_seq=0))
         default = next((i for i, g in enumerate(self._groups.infos) if g.label == "world"), None)
         if default is not None and dump.rank in self._groups.infos[default].ranks:
-            log.progress.setdefault(default, Progress(issued_seq=0, ended_seq=0))
+            log.progress.setdefault(default, GroupProgress(issued_seq=0, ended_seq=0))
         self._forms.begin_dump()
         self._stack_lists.clear()
         self._frames.clear()
@@ -242,7 +242,7 @@ class _Builder:
 
     # ------------------------------------------------------------------- one op
 
-    def _add_call(self, log: RankLog, call: Call, group: int, *, is_tracked: bool) -> None:
+    def _add_call(self, log: RankLog, call: TorchOp, group: int, *, is_tracked: bool) -> None:
         entry, state = call.parts[0], call.state
         ops, name = log.ops, call.name
         is_over, is_started = _how_far(state, is_tracked=is_tracked)
@@ -274,10 +274,10 @@ class _Builder:
         if is_started and not is_over:
             self.started.setdefault(log.rank, set()).add(index)
         if name.is_message:
-            log.progress.setdefault(group, Progress(issued_seq=0, ended_seq=0))
+            log.progress.setdefault(group, GroupProgress(issued_seq=0, ended_seq=0))
         else:
-            far = log.progress.get(group) or Progress(issued_seq=0, ended_seq=0)
-            log.progress[group] = Progress(
+            far = log.progress.get(group) or GroupProgress(issued_seq=0, ended_seq=0)
+            log.progress[group] = GroupProgress(
                 issued_seq=max(far.issued_seq, call.seq),
                 ended_seq=max(far.ended_seq, call.seq) if is_over else far.ended_seq,
             )
@@ -312,10 +312,10 @@ class _Builder:
             index = self._stacks[frames] = len(self.session.stacks) - 1
         return index
 
-    def _frame(self, frame: Entry) -> Frame:
+    def _frame(self, frame: Entry) -> RecordedFrame:
         found = self._frames.get(id(frame))
         if found is None:
-            found = self._frames[id(frame)] = Frame(
+            found = self._frames[id(frame)] = RecordedFrame(
                 text(frame.get("filename")), integer(frame.get("line"), 0), text(frame.get("name"))
             )
         return found
@@ -334,10 +334,10 @@ class _Builder:
                 group = self._groups.named(dump.rank, "0", "default_pg")
             if group is None or not isinstance(status, dict):
                 continue
-            far = log.progress.get(group) or Progress(issued_seq=0, ended_seq=0)
+            far = log.progress.get(group) or GroupProgress(issued_seq=0, ended_seq=0)
             issued = integer(status.get("last_enqueued_collective"), -1)
             ended = integer(status.get("last_completed_collective"), -1)
-            log.progress[group] = Progress(
+            log.progress[group] = GroupProgress(
                 issued_seq=max(far.issued_seq, issued), ended_seq=max(far.ended_seq, ended)
             )
 

@@ -25,7 +25,7 @@ _MOST_RANKS_TEXT: Final = 1 << 23
 Ranks = tuple[int, ...]
 
 
-class Groups:
+class TorchGroups:
     """All groups of a set of dumps. `infos` is what a session wants."""
 
     def __init__(self, dumps: Sequence[Dump]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
@@ -84,7 +84,7 @@ def _stall(
         what = f"{name}: all {len(members)} ranks called it, and it has not ended{where}"
         advice = "look for NCCL WARN lines, Xid lines in the kernel's log, and links that are down"
     return Finding(
-        kind=Kind.FAILED_OP,
+        kind=FindingKind.FAILED_OP,
         severity=Severity.ERROR,
         what=what,
         victims=tuple(sorted(waiting)),

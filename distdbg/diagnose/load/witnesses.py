@@ -9,8 +9,8 @@ from pathlib import Path
 from distdbg.diagnose.load.rank_file import RankFile
 from distdbg.diagnose.session import Activity
 from distdbg.record.ends import RankEnd, read_ends
-from distdbg.record.entries import Frame
-from distdbg.record.observations import Sighting, read_sightings
+from distdbg.record.entries import RecordedFrame
+from distdbg.record.observations import Observation, read_sightings
 
 
 def read_all_ends(folders: Iterable[Path]) -> dict[int, list[RankEnd]]:
@@ -46,13 +46,13 @@ def read_all_sightings(folders: Iterable[Path]) -> dict[tuple[int, int], tuple[A
     return {who: tuple(each) for who, each in found.items()}
 
 
-def _to_activity(seen: Sighting) -> Activity:
+def _to_activity(seen: Observation) -> Activity:
     return Activity(
         state=seen.state,
         since_ns=seen.since_ns,
         why=str(seen.why),
         site=str(seen.site),
-        stack=tuple(Frame(*frame) for frame in seen.stack),
+        stack=tuple(RecordedFrame(*frame) for frame in seen.stack),
         longest_gap_ns=seen.longest_gap_ns if type(seen.longest_gap_ns) is int else 0,
     )
 

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distdbg.export.exporter.runs import Runs
-from distdbg.export.http.pages import JSON, Answer, make_index, say
-from distdbg.export.http.sd import Target, join_address, write_targets
+from distdbg.export.http.pages import JSON, PageAnswer, make_index, say
+from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
 from distdbg.export.outlets.serving import ANY, LINKS, make_gate, open_web_guard
 from distdbg.export.outlets.targets import Neighbours
-from distdbg.launch.exports import Exports
+from distdbg.launch.exports import ExportOptions
 from distdbg.record.host import host_name
 
 
-class Exporter:
+class MetricsExporter:
     """Serves until it is closed."""
 
-    def __init__(self, folders: Sequence[Path], exports: Exports) -> None:
+    def __init__(self, folders: Sequence[Path], exports: ExportOptions) -> None:
         """OSError when it cannot listen there."""
         assert exports.listen is not None
         host, port = exports.listen
@@ -50,13 +50,13 @@ class Exporter:
         self._neighbours.close()
         self._runs.close()
 
-    def _metrics(self, accept: str) -> Answer:
+    def _metrics(self, accept: str) -> PageAnswer:
         found = self._runs.metrics()
         if found is None:
             return say(503, "the runs could not be read in time")
         writer = negotiate(accept)
-        return Answer(writer.write(*found), writer.content_type)
+        return PageAnswer(writer.write(*found), writer.content_type)
 
-    def _sd(self, _: str) -> Answer:
-        own = Target(self.address, "", self._host)
-        return Answer(write_targets([own, *self._neighbours.targets()], self.scheme), JSON)
+    def _sd(self, _: str) -> PageAnswer:
+        own = MetricsTarget(self.address, "", self._host)
+        return PageAnswer(write_targets([own, *self._neighbours.targets()], self.scheme), JSON)

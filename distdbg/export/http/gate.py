@@ -22,7 +22,7 @@ _ROOT: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class AccessGate:
     """The rules of one server."""
 
     own_uid: int

@@ -16,7 +16,7 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 MOST_ANSWER_NBYTES = 1 << 16
 
 
-class Watch:
+class RequestTimer:
     """Of one request after the other; a connection gives it its socket before it reads the answer."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Watch:
 class WatchedConnection(HTTPConnection):
     """Its socket is its watch's, also when it lets go of it because the answer says `Connection: close`."""
 
-    watch: Watch
+    watch: RequestTimer
 
     def getresponse(self) -> HTTPResponse:
         self.watch.holds(self.sock)
@@ -68,7 +68,7 @@ class WatchedConnection(HTTPConnection):
 class WatchedSecureConnection(HTTPSConnection):
     """The same over TLS."""
 
-    watch: Watch
+    watch: RequestTimer
 
     def getresponse(self) -> HTTPResponse:
         self.watch.holds(self.sock)

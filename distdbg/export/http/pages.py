@@ -14,7 +14,7 @@ JSON: Final = "application/json"
 _WORTH_ZIPPING: Final = 4096
 
 
-class Answer(NamedTuple):
+class PageAnswer(NamedTuple):
     """One page, made."""
 
     body: bytes
@@ -24,25 +24,25 @@ class Answer(NamedTuple):
 
 #: Makes a page for who accepts what its argument, the header Accept, says; in the thread of a
 #: connection.
-Page = Callable[[str], Answer]
+Page = Callable[[str], PageAnswer]
 
 
-def make_index(title: str, links: Mapping[str, str]) -> Answer:
+def make_index(title: str, links: Mapping[str, str]) -> PageAnswer:
     """A short page with links: path and what is there."""
     rows = "".join(
         f'<li><a href="{escape(path)}">{escape(path)}</a> {escape(about)}</li>'
         for path, about in links.items()
     )
     text = f"<!doctype html><title>{escape(title)}</title><h1>{escape(title)}</h1><ul>{rows}</ul>\n"
-    return Answer(text.encode(), HTML)
+    return PageAnswer(text.encode(), HTML)
 
 
-def say(status: int, line: str) -> Answer:
+def say(status: int, line: str) -> PageAnswer:
     """One line."""
-    return Answer(f"{line}\n".encode(), TEXT, status)
+    return PageAnswer(f"{line}\n".encode(), TEXT, status)
 
 
-def zipped(answer: Answer, accept_encoding: str) -> tuple[bytes, bool]:
+def zipped(answer: PageAnswer, accept_encoding: str) -> tuple[bytes, bool]:
     """The body as it is sent, and whether it is compressed."""
     if len(answer.body) < _WORTH_ZIPPING or not takes_gzip(accept_encoding):
         return answer.body, False

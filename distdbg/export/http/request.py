@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from distdbg.export.http.gate import Gate
-from distdbg.export.http.pages import Answer, Page, say, zipped
+from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.pages import Page, PageAnswer, say, zipped
 from distdbg.export.http.peers import Ends, uid_of_peer
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ _ALLOWED: Final = "GET, HEAD"
 _log = logging.getLogger("distdbg.export")
 
 
-class Connection:
+class HttpConnection:
     """One connection; its thread works on it, that of the server looks whether it takes too long."""
 
     def __init__(
         self,
         sock: socket.socket,
         ends: Ends,
-        let_in: Callable[[Connection], bool] = lambda _: True,
+        let_in: Callable[[HttpConnection], bool] = lambda _: True,
     ) -> None:
         """`let_in`: whether there is a place for one that may read."""
         self.socket = sock
@@ -60,7 +60,7 @@ class Connection:
         except OSError:
             return  # it has ended
 
-    def serve(self, pages: Mapping[str, Page], gate: Gate) -> None:
+    def serve(self, pages: Mapping[str, Page], gate: AccessGate) -> None:
         """Answer until the other end has enough. Never raises."""
         try:
             _Requests(self, pages, gate)
@@ -77,7 +77,9 @@ class _Requests(BaseHTTPRequestHandler):
     timeout = PATIENCE_S
     wbufsize = -1  # an answer goes out as a whole
 
-    def __init__(self, connection: Connection, pages: Mapping[str, Page], gate: Gate) -> None:
+    def __init__(
+        self, connection: HttpConnection, pages: Mapping[str, Page], gate: AccessGate
+    ) -> None:
         self._connection = connection
         self._pages = pages
         self._gate = gate
@@ -111,7 +113,7 @@ class _Requests(BaseHTTPRequestHandler):
 
     # ------------------------------------------------------------------------------- parts
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> PageAnswer:
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what it sends beside is not read
         try:
@@ -148,7 +150,7 @@ class _Requests(BaseHTTPRequestHandler):
             authorization=authorization,
         )
 
-    def _write(self, answer: Answer) -> None:
+    def _write(self, answer: PageAnswer) -> None:
         self.close_connection |= self._connection.is_last
         accepts = self.headers.get("Accept-Encoding", "") if hasattr(self, "headers") else ""
         body, is_zipped = zipped(answer, accepts)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Target(NamedTuple):
+class MetricsTarget(NamedTuple):
     """One place with metrics."""
 
     address: str
@@ -23,7 +23,7 @@ class Target(NamedTuple):
     host: str
 
 
-def write_targets(targets: Iterable[Target], scheme: str = "http") -> bytes:
+def write_targets(targets: Iterable[MetricsTarget], scheme: str = "http") -> bytes:
     """The answer, by run and host. `scheme`: of all of them; http needs no label."""
     of_all = {} if scheme == "http" else {"__scheme__": scheme}
     found = [

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from distdbg.export.http.gate import Gate
+from distdbg.export.http.gate import AccessGate
 from distdbg.export.http.pages import Page
 from distdbg.export.http.peers import Ends
-from distdbg.export.http.request import PATIENCE_S, Connection
+from distdbg.export.http.request import PATIENCE_S, HttpConnection
 from distdbg.secure.guard import Guard
 
 #: Of who may read.
@@ -44,7 +44,7 @@ class Server:
     def __init__(
         self,
         pages: Mapping[str, Page],
-        gate: Gate,
+        gate: AccessGate,
         *,
         patience_s: float = PATIENCE_S,
         guard: Guard | None = None,
@@ -57,7 +57,7 @@ class Server:
         self._guard = guard
         self._lock = threading.Lock()
         self._listening: list[socket.socket] = []
-        self._connections: dict[Connection, threading.Thread] = {}
+        self._connections: dict[HttpConnection, threading.Thread] = {}
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="distdbg-http", daemon=True)
@@ -149,7 +149,7 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._guard is not None:
             sock = self._guard.wrap(sock, is_server=True)
-        connection = Connection(sock, ends, self._let_in)
+        connection = HttpConnection(sock, ends, self._let_in)
         thread = threading.Thread(
             target=self._serve, args=(connection,), name="distdbg-http-serve", daemon=True
         )
@@ -162,7 +162,7 @@ class Server:
                 del self._connections[connection]
             sock.close()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: HttpConnection) -> None:
         try:
             connection.serve(self._pages, self._gate)
         except Exception:  # noqa: BLE001  # of one page; the others are none the worse
@@ -181,7 +181,7 @@ class Server:
             self._connections.pop(oldest)
         oldest.end()
 
-    def _let_in(self, connection: Connection) -> bool:
+    def _let_in(self, connection: HttpConnection) -> bool:
         """Give a place to one that may read; False: all others are busy."""
         with self._lock:
             if connection.is_let_in:

@@ -26,7 +26,7 @@ from distdbg.export.metrics.families import (
     MOST_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
-    Family,
+    MetricFamily,
     MetricType,
     Scope,
 )
@@ -94,13 +94,13 @@ def most_series(ranks: int, *, is_first: bool) -> int:
     )
 
 
-def _most_labels(family: Family, labels: Mapping[str, int]) -> int:
+def _most_labels(family: MetricFamily, labels: Mapping[str, int]) -> int:
     if family.name == "distdbg_rank_blamed":
         return MOST_BLAMED
     return prod(labels.get(label, MOST_WORDS + 1) for label in _bounded(family))
 
 
-def _bounded(family: Family) -> tuple[str, ...]:
+def _bounded(family: MetricFamily) -> tuple[str, ...]:
     """The labels that may have several values; an agent has one version."""
     return () if family.type is MetricType.INFO else family.labels
 

@@ -16,7 +16,7 @@ from prometheus_client.samples import Exemplar
 
 from distdbg.export.metrics.bounds import clean
 from distdbg.export.metrics.buckets import LE_LABELS, cumulative
-from distdbg.export.metrics.families import FAMILIES, Family
+from distdbg.export.metrics.families import FAMILIES, MetricFamily
 from distdbg.export.metrics.model import Histogram, Metrics, by_family
 from distdbg.export.metrics.text import newest_by_le
 
@@ -40,12 +40,12 @@ def describe() -> Iterator[Metric]:
     return map(_empty, FAMILIES)
 
 
-def _empty(family: Family) -> Metric:
+def _empty(family: MetricFamily) -> Metric:
     name = family.name.removesuffix("_total").removesuffix("_info")
     return Metric(name, family.about, family.type.value, family.unit)
 
 
-def _add_histogram(made: Metric, family: Family, own: dict[str, str], it: Histogram) -> None:
+def _add_histogram(made: Metric, family: MetricFamily, own: dict[str, str], it: Histogram) -> None:
     labels = own | dict(zip(family.labels, it.labels, strict=True))
     newest = newest_by_le(it)
     counts = cumulative(it.buckets)

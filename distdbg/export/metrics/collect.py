@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from distdbg.diagnose.finding import Kind as FindingKind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
 from distdbg.export.metrics.buckets import CLASSIC_SERIES, bucket_of
 from distdbg.export.metrics.families import (
@@ -26,7 +26,7 @@ from distdbg.export.metrics.samples import (
     Exemplars,
     HostFacts,
     JobFacts,
-    RankFacts,
+    RankSample,
 )
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.rank_state import RankState
@@ -92,7 +92,7 @@ def _of_ops(totals: Accumulator) -> Iterator[_One]:
         yield "distdbg_transfer_seconds_total", Sample((kind, group), op.transfer_ns / 1e9)
 
 
-def _of_rank(rank: RankFacts, totals: Accumulator) -> Iterator[_One]:
+def _of_rank(rank: RankSample, totals: Accumulator) -> Iterator[_One]:
     number = str(rank.rank)
     labels = (number,)
     yield "distdbg_rank_up", Sample(labels, int(rank.is_up))

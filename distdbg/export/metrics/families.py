@@ -51,7 +51,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class MetricFamily:
     """One metric. `name` is as queries see it, `_total` and `_info` included; without `_bucket`."""
 
     name: str
@@ -63,17 +63,23 @@ class Family:
     about: str
 
 
-def _rank(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> Family:
+def _rank(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
     labels = ("rank", *labels)
-    return Family(name=name, type=kind, scope=Scope.RANK, labels=labels, unit=unit, about=about)
+    return MetricFamily(
+        name=name, type=kind, scope=Scope.RANK, labels=labels, unit=unit, about=about
+    )
 
 
-def _host(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> Family:
-    return Family(name=name, type=kind, scope=Scope.HOST, labels=labels, unit=unit, about=about)
+def _host(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
+    return MetricFamily(
+        name=name, type=kind, scope=Scope.HOST, labels=labels, unit=unit, about=about
+    )
 
 
-def _job(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> Family:
-    return Family(name=name, type=kind, scope=Scope.JOB, labels=labels, unit=unit, about=about)
+def _job(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
+    return MetricFamily(
+        name=name, type=kind, scope=Scope.JOB, labels=labels, unit=unit, about=about
+    )
 
 
 _C, _G, _H, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM, MetricType.INFO

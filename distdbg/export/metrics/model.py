@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from distdbg.export.metrics.families import FAMILIES, Family
+from distdbg.export.metrics.families import FAMILIES, MetricFamily
 
 
 class Sample(NamedTuple):
@@ -45,7 +45,7 @@ class Histogram(NamedTuple):
 class Samples(NamedTuple):
     """One family with what is known of it: histograms for a histogram, else samples."""
 
-    family: Family
+    family: MetricFamily
     samples: tuple[Sample, ...] = ()
     histograms: tuple[Histogram, ...] = ()
 
@@ -69,7 +69,9 @@ class Metrics:
         return None
 
 
-def by_family(some: Sequence[Metrics]) -> Iterator[tuple[Family, list[tuple[Metrics, Samples]]]]:
+def by_family(
+    some: Sequence[Metrics],
+) -> Iterator[tuple[MetricFamily, list[tuple[Metrics, Samples]]]]:
     """Each family once, in the order of the table, with what each of several runs has of it."""
     found: dict[str, list[tuple[Metrics, Samples]]] = {}
     for metrics in some:

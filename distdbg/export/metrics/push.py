@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from distdbg.errors import ConfigError, DistNetworkError
-from distdbg.export.http.in_time import Watch, WatchedConnection, WatchedSecureConnection
+from distdbg.export.http.in_time import RequestTimer, WatchedConnection, WatchedSecureConnection
 from distdbg.export.metrics.bounds import clean
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.text import TEXT_TYPE, to_text
@@ -58,7 +58,7 @@ class Gateway:
         """Replace what this host of the run has pushed; blocks. DistNetworkError when it did not arrive."""
         path = self._path + group_path(metrics.run, metrics.host)
         connection = self._connection(timeout_s)
-        watch = connection.watch = Watch()
+        watch = connection.watch = RequestTimer()
         try:
             with watch.ended_after(timeout_s):
                 connection.request("PUT", path, to_text(metrics), self._headers)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
 from distdbg.export.metrics.check_counts import SUSPICION, check_of
-from distdbg.export.metrics.samples import OpCount, RankFacts
+from distdbg.export.metrics.samples import OpCount, RankSample
 from distdbg.follow.findings import read_words
-from distdbg.record.entries import Group, Op, label_of_kind
+from distdbg.record.entries import Group, OpEntry, label_of_kind
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.follow.roster import Roster
     from distdbg.follow.tail import TailedRecord
-    from distdbg.follow.watched_rank import Seat
+    from distdbg.follow.watched_rank import WatchedRank
 
 #: Groups that a rank may make before it is read again. A record has 512 counters, and those of closed groups
 #: give way to others.
@@ -49,7 +49,7 @@ class RankReader:
 
     def read(
         self, roster: Roster, now_ns: int, suspicions: Mapping[int, int] | None = None
-    ) -> tuple[RankFacts, ...]:
+    ) -> tuple[RankSample, ...]:
         """All ranks, by rank; `suspicions`: how many the agent itself has found of each."""
         roster.freshen(now_ns)
         more = suspicions or {}
@@ -67,7 +67,7 @@ class RankReader:
                 return True
         return False
 
-    def _read(self, seat: Seat, now_ns: int, suspicions: int) -> RankFacts:
+    def _read(self, seat: WatchedRank, now_ns: int, suspicions: int) -> RankSample:
         life = (seat.attempt, seat.pid)
         known = self._known.get(seat.rank)
         if known is None or known.life != life:
@@ -97,7 +97,7 @@ class RankReader:
         found = dict(known.found)
         if suspicions:
             found[SUSPICION] = found.get(SUSPICION, 0) + suspicions
-        return RankFacts(
+        return RankSample(
             rank=seat.rank,
             is_up=not is_over,
             is_dead=state in _DEAD,
@@ -147,7 +147,7 @@ def _progress(record: TailedRecord, known: _Known) -> tuple[dict[str, int], int]
     return seqs, in_flight
 
 
-def _lasting(seat: Seat, record: TailedRecord, now_ns: int) -> tuple[int, int]:
+def _lasting(seat: WatchedRank, record: TailedRecord, now_ns: int) -> tuple[int, int]:
     """How long the ops in flight have waited for their last ranks, and have gone on since.
 
     Of a rank that moves it is not known which they are, and they are over in a moment. Of one that is gone
@@ -165,7 +165,7 @@ def _lasting(seat: Seat, record: TailedRecord, now_ns: int) -> tuple[int, int]:
     late_ns = transfer_ns = 0
     for known in ops[:_MOST_LASTING]:
         op = record.event(known.number)
-        if not isinstance(op, Op) or op.ended_ns is not None or op.group is None:
+        if not isinstance(op, OpEntry) or op.ended_ns is not None or op.group is None:
             continue
         started_ns = now_ns if op.started_ns is None else min(op.started_ns, now_ns)
         late_ns += max(0, started_ns - op.issued_ns)

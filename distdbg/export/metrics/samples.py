@@ -43,7 +43,7 @@ class OpCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankFacts:
+class RankSample:
     """One rank of this host. What is not known of it is None; it then has no sample, or keeps its last."""
 
     rank: int
@@ -97,7 +97,7 @@ class HostFacts:
 
     run: str
     host: str
-    ranks: tuple[RankFacts, ...]
+    ranks: tuple[RankSample, ...]
     agent: AgentFacts
 
 

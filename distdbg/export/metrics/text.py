@@ -21,7 +21,7 @@ from typing import Final
 
 from distdbg.export.metrics.bounds import clean
 from distdbg.export.metrics.buckets import LE_LABELS, cumulative, le_index
-from distdbg.export.metrics.families import Family, MetricType
+from distdbg.export.metrics.families import MetricFamily, MetricType
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics, by_family
 
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -60,7 +60,7 @@ def _write(some: Sequence[Metrics], *, is_open: bool) -> bytes:
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def _header(family: Family, is_open: bool) -> list[str]:
+def _header(family: MetricFamily, is_open: bool) -> list[str]:
     name, kind = family.name, family.type.value
     if is_open:
         name = name.removesuffix("_total").removesuffix("_info")
@@ -73,7 +73,7 @@ def _header(family: Family, is_open: bool) -> list[str]:
     return lines
 
 
-def _histogram_lines(family: Family, own: str, it: Histogram, is_open: bool) -> list[str]:
+def _histogram_lines(family: MetricFamily, own: str, it: Histogram, is_open: bool) -> list[str]:
     pairs = zip(family.labels, it.labels, strict=True)
     labels = ",".join((own, *(f'{name}="{_escape(value)}"' for name, value in pairs)))
     counts = cumulative(it.buckets)

@@ -39,7 +39,7 @@ from distdbg.export.metrics.families import (
     OTHER_DTYPE,
     OTHER_GROUP,
 )
-from distdbg.export.metrics.samples import HistogramFacts, HostFacts, OpCount, RankFacts
+from distdbg.export.metrics.samples import HistogramFacts, HostFacts, OpCount, RankSample
 from distdbg.record.format import BUCKET_COUNT
 
 #: Rows of a rank that were not there at the last look and are remembered, should they come again.
@@ -142,7 +142,7 @@ class Accumulator:
 
     # ----------------------------------------------------------------------------- one rank
 
-    def _take_rank(self, facts: RankFacts) -> None:
+    def _take_rank(self, facts: RankSample) -> None:
         rank = self._ranks.get(facts.rank)
         if rank is None:
             rank = self._ranks[facts.rank] = _Rank(life=facts.life)

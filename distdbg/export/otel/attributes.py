@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Of(StrEnum):
+class AttributeScope(StrEnum):
     """What has the attribute."""
 
     RESOURCE = "resource"
@@ -29,7 +29,7 @@ class Attribute:
 
     name: str
     kind: str
-    of: tuple[Of, ...]
+    of: tuple[AttributeScope, ...]
     about: str
 
 
@@ -92,7 +92,14 @@ PYTHON: Final = "process.runtime.version"
 DISTRO: Final = "telemetry.distro.name"
 DISTRO_VERSION: Final = "telemetry.distro.version"
 
-_R, _O, _M, _S, _F, _E = Of.RESOURCE, Of.OP, Of.MESSAGE, Of.REGION, Of.FINDING, Of.END
+_R, _O, _M, _S, _F, _E = (
+    AttributeScope.RESOURCE,
+    AttributeScope.OP,
+    AttributeScope.MESSAGE,
+    AttributeScope.REGION,
+    AttributeScope.FINDING,
+    AttributeScope.END,
+)
 
 ATTRIBUTES: Final = (
     Attribute(SERVICE, "string", (_R,), "`OTEL_SERVICE_NAME`, or `distdbg`."),
@@ -150,5 +157,5 @@ ATTRIBUTES: Final = (
     Attribute(ADVICE, "string", (_F,), "What to do."),
     Attribute(HOW, "string", (_E,), "How the rank ended: `returned`, `raised`, `killed` ..."),
     Attribute(EXIT_CODE, "int", (_E,), "The exit code of its process."),
-    Attribute(WHY, "string", (Of.LINK,), "What the other span is: `send`, of a recv the send that it took; `op`, what the ranks did together; `caller`, the same op in the trace of the program."),
+    Attribute(WHY, "string", (AttributeScope.LINK,), "What the other span is: `send`, of a recv the send that it took; `op`, what the ranks did together; `caller`, the same op in the trace of the program."),
 )  # fmt: skip

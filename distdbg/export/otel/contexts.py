@@ -10,7 +10,7 @@ from distdbg.record import entries
 _MOST_THREADS: Final = 256
 
 
-class Contexts:
+class SpanContexts:
     """Those of one record, told in order."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Contexts:
 
     def take(self, event: entries.Event) -> None:
         """Take in an event, if it is one of these."""
-        if not isinstance(event, entries.Context):
+        if not isinstance(event, entries.ContextEntry):
             return
         self._threads.pop(event.thread, None)
         if not event.trace_id:

@@ -22,8 +22,8 @@ from distdbg.export.otel import attributes as names
 from distdbg.export.otel.found import spans_of_findings
 from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
 from distdbg.export.otel.of_log import LogSpans, rank_facts
-from distdbg.export.otel.recorded_ops import RankFacts
-from distdbg.export.reading import Opened
+from distdbg.export.otel.recorded_ops import TracedRank
+from distdbg.export.reading import OpenedRun
 
 #: Of one line; a reader takes a line as a whole. An op has up to three spans.
 _MOST_OPS: Final = 500
@@ -34,13 +34,13 @@ _FLAGS: Final = 1
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Lines(Protocol):
+class LineSink(Protocol):
     """Takes one line after the other."""
 
     def write(self, line: bytes, /) -> object: ...
 
 
-def write(run: Opened, output: Lines) -> None:
+def write(run: OpenedRun, output: LineSink) -> None:
     """Write line after line as ranks are read; behind those of a start what was found."""
     for start in run.starts:
         name = start.session.run or run.name
@@ -113,7 +113,7 @@ def to_span(span: SpanData) -> dict[str, Any]:
     return made
 
 
-def _of_rank(rank: RankFacts) -> Attributes:
+def _of_rank(rank: TracedRank) -> Attributes:
     """As of the spans that an agent sends."""
     values: dict[str, Value] = {
         names.INSTANCE: f"{rank.run}/{rank.rank}",

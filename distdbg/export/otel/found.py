@@ -14,10 +14,14 @@ from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
-from distdbg.export.otel.model import LogData, LogLevel, SpanData, Value
+from distdbg.export.otel.model import LogData, OtelSeverity, SpanData, Value
 from distdbg.record.ends import RankEnd
 
-_LEVELS: Final = {"error": LogLevel.ERROR, "warning": LogLevel.WARN, "note": LogLevel.INFO}
+_LEVELS: Final = {
+    "error": OtelSeverity.ERROR,
+    "warning": OtelSeverity.WARN,
+    "note": OtelSeverity.INFO,
+}
 _MOST_RANKS: Final = 64
 _MOST_LINES: Final = 8
 _MOST_LETTERS: Final = 2000
@@ -73,7 +77,7 @@ def log_of_finding(
         values[names.ADVICE] = str(finding["advice"])
     return LogData(
         at_ns=wall_ns,
-        level=_LEVELS.get(severity, LogLevel.WARN),
+        level=_LEVELS.get(severity, OtelSeverity.WARN),
         body=str(finding.get("what", "")),
         event=FINDING,
         attributes=values,
@@ -93,7 +97,7 @@ def span_of_finding(log: LogData, *, parent_id: int) -> SpanData:
         ended_ns=log.at_ns,
         rank=-1,
         attributes={**log.attributes, names.ROLE: "finding"},
-        error=log.body if log.level is LogLevel.ERROR else None,
+        error=log.body if log.level is OtelSeverity.ERROR else None,
     )
 
 
@@ -168,7 +172,7 @@ def log_of_error(
         values[names.ADVICE] = str(facts["hint"])
     return LogData(
         at_ns=wall_ns,
-        level=LogLevel.ERROR if is_error else LogLevel.WARN,
+        level=OtelSeverity.ERROR if is_error else OtelSeverity.WARN,
         body=what[:_MOST_LETTERS],
         event=RANK_ERROR,
         attributes=values,
@@ -180,9 +184,9 @@ def log_of_error(
 
 def log_of_end(end: RankEnd) -> LogData:
     """How a rank ended."""
-    level = LogLevel.INFO
+    level = OtelSeverity.INFO
     if end.is_failure:
-        level = LogLevel.WARN if end.was_asked else LogLevel.ERROR
+        level = OtelSeverity.WARN if end.was_asked else OtelSeverity.ERROR
     values: dict[str, Value] = {names.RANK: end.rank, names.HOW: end.how}
     if end.exit_code is not None:
         values[names.EXIT_CODE] = end.exit_code
@@ -200,7 +204,7 @@ def log_of_start(start: int, wall_ns: int) -> LogData:
     """The launcher has started the ranks again."""
     return LogData(
         at_ns=wall_ns,
-        level=LogLevel.WARN,
+        level=OtelSeverity.WARN,
         body=f"the ranks were started again: start {start}",
         event=START,
         attributes={names.START: start},

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from distdbg.export.metrics.families import Family
+from distdbg.export.metrics.families import MetricFamily
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
 _SUBJECTS: Final = ("op", "rank", "agent")
 
 
-def metric_name(family: Family) -> str:
+def metric_name(family: MetricFamily) -> str:
     """'distdbg.op.duration'."""
     name = family.name.removesuffix("_total").removesuffix("_seconds")
     first, _, rest = name.partition("_")
@@ -30,6 +30,6 @@ def metric_name(family: Family) -> str:
     return ".".join((first, subject, left) if left and subject in _SUBJECTS else (first, rest))
 
 
-def metric_unit(family: Family) -> str:
+def metric_unit(family: MetricFamily) -> str:
     """By UCUM, as OpenTelemetry wants it; '' of what is counted."""
     return _UNITS.get(family.unit, "")

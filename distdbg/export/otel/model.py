@@ -18,7 +18,7 @@ class SpanKind(StrEnum):
     CONSUMER = "consumer"
 
 
-class LogLevel(StrEnum):
+class OtelSeverity(StrEnum):
     """OpenTelemetry's severities that are used here."""
 
     INFO = "info"
@@ -28,7 +28,7 @@ class LogLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class SpanLink:
     """To a span of another trace, or of this one."""
 
     trace_id: int
@@ -62,7 +62,7 @@ class SpanData:
     """Whose it is; of a root span, the rank whose agent sends it."""
     attributes: Attributes = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[SpanLink, ...] = ()
     error: str | None = None
     """What failed, in one line; None: nothing."""
 
@@ -72,7 +72,7 @@ class LogData:
     """One log record."""
 
     at_ns: int
-    level: LogLevel
+    level: OtelSeverity
     body: str
     event: str
     """The name of what happened: 'distdbg.finding'."""

@@ -17,12 +17,18 @@ from typing import Final
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.otel.contexts import Contexts
+from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.ops import Choice, OpSpans
-from distdbg.export.otel.recorded_ops import Context, GroupFacts, OpFacts, RankFacts, count_message
+from distdbg.export.otel.ops import OpSpans, SpanChoice
+from distdbg.export.otel.recorded_ops import (
+    Context,
+    OpFacts,
+    TracedGroup,
+    TracedRank,
+    count_message,
+)
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.templates import (
     Template,
@@ -36,14 +42,14 @@ from distdbg.export.otel.whole import EVERYTHING
 from distdbg.record.entries import label_of_kind
 from distdbg.record.format import Flag
 
-_ALL: Final = Choice(why="exported", caller=True)
+_ALL: Final = SpanChoice(why="exported", caller=True)
 _BESIDE: Final = int(Flag.MESSAGE | Flag.ASIDE)
 _CHUNK: Final = 4096
 
 
-def rank_facts(run: str, session: Session, log: RankLog) -> RankFacts:
+def rank_facts(run: str, session: Session, log: RankLog) -> TracedRank:
     """Whose spans they are."""
-    return RankFacts(
+    return TracedRank(
         run=run,
         start=session.attempt,
         rank=log.rank,
@@ -57,7 +63,7 @@ def rank_facts(run: str, session: Session, log: RankLog) -> RankFacts:
 class LogSpans:
     """Iterated once."""
 
-    def __init__(self, session: Session, log: RankLog, rank: RankFacts) -> None:
+    def __init__(self, session: Session, log: RankLog, rank: TracedRank) -> None:
         self._session, self._log = session, log
         latest = max(log.heartbeat_ns, log.exit_ns, max(log.ops.issued_ns, default=NEVER))
         #: When what has not ended ends.
@@ -66,9 +72,9 @@ class LogSpans:
         # Where events are missing, nobody knows how long a thread was in one.
         contexts = () if log.lost.get("gaps") else log.contexts
         self._notes = sorted((*log.notes, *contexts), key=lambda note: note.number)
-        self._contexts = Contexts()
+        self._contexts = SpanContexts()
         self._noted = 0
-        self._groups: dict[int, GroupFacts] = {NONE: GroupFacts()}
+        self._groups: dict[int, TracedGroup] = {NONE: TracedGroup()}
         self._numberings: dict[int, Numbering] = {}
         self._messages = MessageNumbers()
         #: Of ops that no block is around, and of those that are within one; the same within a span
@@ -217,14 +223,14 @@ class LogSpans:
         context = self._contexts.of(thread)
         return context if context is not None and context.is_sampled else None
 
-    def _group(self, index: int) -> GroupFacts:
+    def _group(self, index: int) -> TracedGroup:
         if index not in self._groups:
             self._groups[index] = _group_facts(self._session.groups[index])
         return self._groups[index]
 
 
-def _group_facts(group: GroupInfo) -> GroupFacts:
-    return GroupFacts(
+def _group_facts(group: GroupInfo) -> TracedGroup:
+    return TracedGroup(
         name=group.name,
         label=group_label(group.label, group.name, len(group.ranks)),
         title=group.label,

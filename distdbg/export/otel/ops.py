@@ -18,8 +18,8 @@ from typing import Final
 
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
-from distdbg.export.otel.model import Link, SpanData, SpanEvent, SpanKind, Value
-from distdbg.export.otel.recorded_ops import Context, OpFacts, RankFacts
+from distdbg.export.otel.model import SpanData, SpanEvent, SpanKind, SpanLink, Value
+from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedRank
 from distdbg.record.format import Aside, Status
 from distdbg.record.forms import Listing
 
@@ -32,7 +32,7 @@ _LABELS: Final = {status.value: status.name.lower() for status in Status}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SpanChoice:
     """Which of the spans of an op are made, and why."""
 
     op: bool = True
@@ -46,7 +46,7 @@ class Choice:
 class OpSpans:
     """Makes the spans of one rank's ops. Numberings are kept: a run has few."""
 
-    rank: RankFacts
+    rank: TracedRank
     _numberings: dict[tuple[str | int, ...], Numbering] = field(default_factory=dict)
     _fixed: dict[tuple[object, ...], tuple[tuple[object, ...], dict[str, Value]]] = field(
         default_factory=dict
@@ -131,7 +131,7 @@ class OpSpans:
             events=events,
         )
 
-    def make(self, op: OpFacts, choice: Choice, now_ns: int = 0) -> Iterator[SpanData]:
+    def make(self, op: OpFacts, choice: SpanChoice, now_ns: int = 0) -> Iterator[SpanData]:
         """The spans that this rank's agent sends for the op. `now_ns`: the end of what has not ended."""
         trace_id = self.trace_id(op)
         own_id = span_id(trace_id, self.rank.rank)
@@ -141,7 +141,7 @@ class OpSpans:
             caller = (
                 ()
                 if context is None
-                else (Link(trace_id=context.trace_id, span_id=caller_id, why="caller"),)
+                else (SpanLink(trace_id=context.trace_id, span_id=caller_id, why="caller"),)
             )
             yield from self._in_trace(op, trace_id, own_id, caller, choice.why, now_ns)
         if context is not None:
@@ -167,7 +167,7 @@ class OpSpans:
         op: OpFacts,
         trace_id: int,
         own_id: int,
-        links: tuple[Link, ...],
+        links: tuple[SpanLink, ...],
         why: str,
         now_ns: int,
     ) -> Iterator[SpanData]:
@@ -179,7 +179,7 @@ class OpSpans:
             kind = SpanKind.PRODUCER if op.kind == "send" else SpanKind.CONSUMER
             if op.kind == "recv" and op.message is not None and op.peer is not None:
                 parent_id = span_id(trace_id, op.peer)
-                links = (Link(trace_id=trace_id, span_id=parent_id, why="send"), *links)
+                links = (SpanLink(trace_id=trace_id, span_id=parent_id, why="send"), *links)
         elif op.kind != _DEBUGGER:
             parent_id = root_span_id(trace_id)
             if rank == _first_rank(op):
@@ -211,10 +211,10 @@ class OpSpans:
         context: Context,
         trace_id: int,
         caller_id: int,
-        choice: Choice,
+        choice: SpanChoice,
         now_ns: int,
     ) -> SpanData:
-        own = Link(trace_id=trace_id, span_id=span_id(trace_id, self.rank.rank), why="op")
+        own = SpanLink(trace_id=trace_id, span_id=span_id(trace_id, self.rank.rank), why="op")
         return self._span(
             op,
             now_ns,
@@ -237,7 +237,7 @@ class OpSpans:
         span_id: int,
         parent_id: int = 0,
         kind: SpanKind = SpanKind.INTERNAL,
-        links: tuple[Link, ...] = (),
+        links: tuple[SpanLink, ...] = (),
         role: str,
         why: str,
     ) -> SpanData:

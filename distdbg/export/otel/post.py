@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.export.http.in_time import (
     MOST_ANSWER_NBYTES,
-    Watch,
+    RequestTimer,
     WatchedConnection,
     WatchedSecureConnection,
 )
@@ -54,7 +54,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 class _Http(urllib.request.HTTPHandler):
     """Opens connections that a watch can end."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RequestTimer) -> None:
         super().__init__()
         self._watch = watch
 
@@ -65,7 +65,7 @@ class _Http(urllib.request.HTTPHandler):
 class _Https(urllib.request.HTTPSHandler):
     """The same over TLS."""
 
-    def __init__(self, watch: Watch, context: ssl.SSLContext | None) -> None:
+    def __init__(self, watch: RequestTimer, context: ssl.SSLContext | None) -> None:
         super().__init__(context=context)
         self._watch = watch
         self._how = {} if context is None else {"context": context}
@@ -78,7 +78,7 @@ class _Made:
     """Makes connections of one watch."""
 
     def __init__(
-        self, kind: type[WatchedConnection | WatchedSecureConnection], watch: Watch
+        self, kind: type[WatchedConnection | WatchedSecureConnection], watch: RequestTimer
     ) -> None:
         self._kind, self._watch = kind, watch
 
@@ -88,7 +88,7 @@ class _Made:
         return connection
 
 
-class Collector:
+class OtlpCollector:
     """Where `write` of a file can write to."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Collector:
         }
         self._patience_s, self._clock, self._sleep = patience_s, clock, sleep
         self._timeout_s = min(_TIMEOUT_S, patience_s)
-        self._watch = Watch()
+        self._watch = RequestTimer()
         context = read_context(os.environ) if self.url.startswith("https:") else None
         self._opener = urllib.request.build_opener(
             _Stay, _Http(self._watch), _Https(self._watch, context)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from distdbg import __version__
 from distdbg.export import wire
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.model import Attributes, Link, SpanData, SpanEvent, SpanKind, Value
+from distdbg.export.otel.model import Attributes, SpanData, SpanEvent, SpanKind, SpanLink, Value
 
 _KINDS: Final = {SpanKind.INTERNAL: 1, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
 _ERROR: Final = 2
@@ -77,7 +77,7 @@ def _event(event: SpanEvent) -> bytes:
     )
 
 
-def _link(link: Link) -> bytes:
+def _link(link: SpanLink) -> bytes:
     return (
         wire.chunk(1, link.trace_id.to_bytes(16, "big"))
         + wire.chunk(2, link.span_id.to_bytes(8, "big"))

@@ -10,7 +10,14 @@ from typing import Final
 from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.record.columns import UNSET, Columns
-from distdbg.record.entries import KIND_LABELS, Frame, Group, Header, Op, label_of_kind
+from distdbg.record.entries import (
+    KIND_LABELS,
+    Group,
+    OpEntry,
+    RecordedFrame,
+    RecordHeader,
+    label_of_kind,
+)
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import Form
 from distdbg.record.rank_list import read_ranks
@@ -38,7 +45,7 @@ _OTHER_ERROR: Final = "_OTHER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankFacts:
+class TracedRank:
     """Whose ops they are. The same for all ops of a record."""
 
     run: str
@@ -54,7 +61,7 @@ class RankFacts:
     """What makes a wall time of a monotonic time of the record."""
 
     @classmethod
-    def of(cls, header: Header, *, start: int = 0, base_ns: int | None = None) -> RankFacts:
+    def of(cls, header: RecordHeader, *, start: int = 0, base_ns: int | None = None) -> TracedRank:
         """By a record's header; `base_ns` None: by the clocks that are in it."""
         return cls(
             run=header.run,
@@ -70,7 +77,7 @@ class RankFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFacts:
+class TracedGroup:
     """A group. `ranks` are those of the job, by their rank in the group."""
 
     name: str = ""
@@ -83,7 +90,7 @@ class GroupFacts:
     backend: str = ""
 
     @classmethod
-    def of(cls, group: Group) -> GroupFacts:
+    def of(cls, group: Group) -> TracedGroup:
         try:
             ranks = tuple(read_ranks(group.ranks))
         except ValueError:
@@ -116,7 +123,7 @@ class OpFacts:
     """One op. Times are wall nanoseconds."""
 
     number: int
-    group: GroupFacts = field(default_factory=GroupFacts)
+    group: TracedGroup = field(default_factory=TracedGroup)
     seq: int
     kind: str
     form: Form | None = None
@@ -135,7 +142,7 @@ class OpFacts:
     status: int | None = None
     error: str = ""
     """JSON, as the record has it."""
-    site: Frame | None = None
+    site: RecordedFrame | None = None
     thread: int = 0
     context: Context | None = None
     region: str = ""
@@ -169,9 +176,9 @@ class OpFacts:
 
 
 def facts_of(
-    op: Op,
-    rank: RankFacts,
-    group: GroupFacts | None = None,
+    op: OpEntry,
+    rank: TracedRank,
+    group: TracedGroup | None = None,
     *,
     message: int | None = None,
     context: Context | None = None,
@@ -179,7 +186,7 @@ def facts_of(
 ) -> OpFacts:
     """Of an op that was looked up."""
     if group is None:
-        group = GroupFacts.of(op.group) if op.group is not None else GroupFacts()
+        group = TracedGroup.of(op.group) if op.group is not None else TracedGroup()
     base_ns = rank.base_ns
     peer = op.peer if op.peer is not None else op.source
     return OpFacts(
@@ -208,13 +215,13 @@ def facts_of(
 
 
 def each_op(
-    columns: Columns, rank: RankFacts, numbers: MessageNumbers | None = None
+    columns: Columns, rank: TracedRank, numbers: MessageNumbers | None = None
 ) -> Iterator[OpFacts]:
     """All ops of a record that was read as columns, in the order of their numbers."""
     ops = columns.ops
     numbers = MessageNumbers() if numbers is None else numbers
-    groups: dict[int, GroupFacts] = {
-        number: GroupFacts.of(group) if group is not None else GroupFacts()
+    groups: dict[int, TracedGroup] = {
+        number: TracedGroup.of(group) if group is not None else TracedGroup()
         for number, group in ops.groups.items()
     }
     base_ns = rank.base_ns

@@ -13,9 +13,9 @@ from typing import Final
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import Numbering, span_id
 from distdbg.export.otel.model import SpanData, Value
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import Sampler
-from distdbg.record.entries import Event, Mark, SpanBegin, SpanEnd
+from distdbg.record.entries import Event, MarkEntry, SpanBegin, SpanEnd
 
 #: Blocks that one thread has open at once; more are passed over.
 _MOST_DEEP: Final = 64
@@ -36,7 +36,7 @@ class _Open:
 class RegionSpans:
     """Makes the spans of one rank's blocks and marks, told in order."""
 
-    rank: RankFacts
+    rank: TracedRank
     sampler: Sampler = field(default_factory=Sampler)
     _open: dict[int, list[_Open]] = field(default_factory=dict)
     _numbering: Numbering | None = None
@@ -65,7 +65,7 @@ class RegionSpans:
             self._begin(event)
         elif isinstance(event, SpanEnd):
             yield from self._end(event)
-        elif isinstance(event, Mark):
+        elif isinstance(event, MarkEntry):
             yield from self._mark(event)
 
     def take_all(self, events: Iterable[Event]) -> Iterator[SpanData]:
@@ -110,7 +110,7 @@ class RegionSpans:
             begin, begin.name or "span", "region", block.trace_id, block.parent_id, event.issued_ns
         )
 
-    def _mark(self, event: Mark) -> Iterator[SpanData]:
+    def _mark(self, event: MarkEntry) -> Iterator[SpanData]:
         trace_id, parent_id, is_kept = self._place(event)
         if not is_kept:
             self.unsampled += 1
@@ -135,7 +135,7 @@ class RegionSpans:
         values: dict[str, Value] = {names.ROLE: role, names.RANK: self.rank.rank}
         if role == "region":
             values[names.REGION] = name
-        if isinstance(event, Mark) and event.value is not None:
+        if isinstance(event, MarkEntry) and event.value is not None:
             values[names.VALUE] = event.value
         if event.thread:
             values[names.THREAD] = event.thread

@@ -104,7 +104,7 @@ def is_remarkable(*, status: int | None, took_ns: int, slow_ns: int) -> bool:
     return bool(status) or (slow_ns > 0 and took_ns >= slow_ns)
 
 
-class Verdict(Enum):
+class SamplingDecision(Enum):
     """What a budget says of a trace."""
 
     TAKEN = "taken"
@@ -134,7 +134,7 @@ class Budget:
         self._now_ns = now_ns
         self._has_room = has_room
         self._level = 0
-        self._decisions: OrderedDict[int, Verdict] = OrderedDict()
+        self._decisions: OrderedDict[int, SamplingDecision] = OrderedDict()
 
     @property
     def level(self) -> int:
@@ -149,7 +149,7 @@ class Budget:
             self._level = max(0, self._level - max(1, passed_ns // _LEVEL_NS))
         self._left = min(self._left + self._rate * passed_ns / 1e9, self._most)
 
-    def decide(self, trace_id: int, bound: int = ALL, cost: int = 1) -> Verdict:
+    def decide(self, trace_id: int, bound: int = ALL, cost: int = 1) -> SamplingDecision:
         """Whether there is enough for a trace; as it was decided for the first span of it.
 
         `bound`: what the head has kept is below it. `cost`: how many spans it will have.
@@ -161,12 +161,12 @@ class Budget:
                 self._level += 1
                 self._left += max(self._rate / 8, cost)
             if half >= bound >> self._level:
-                decided = Verdict.LEFT_OUT
+                decided = SamplingDecision.LEFT_OUT
             elif self._has_room():
-                decided = Verdict.TAKEN
+                decided = SamplingDecision.TAKEN
                 self._left -= cost
             else:
-                decided = Verdict.NO_ROOM
+                decided = SamplingDecision.NO_ROOM
             self._decisions[half] = decided
             if len(self._decisions) > _MOST_DECISIONS:
                 self._decisions.popitem(last=False)

@@ -23,7 +23,7 @@ from distdbg import __version__
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel import model
 from distdbg.export.otel.model import SpanData, Value
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 
 SCOPE: Final = InstrumentationScope("distdbg", __version__)
 _SDK_VERSION: Final = version("opentelemetry-sdk")
@@ -58,7 +58,7 @@ def make_resource(attributes: Mapping[str, Value]) -> Resource:
     return _Known({**sdk, names.SERVICE: "distdbg", **attributes, **given})
 
 
-def resource_of_rank(rank: RankFacts) -> Resource:
+def resource_of_rank(rank: TracedRank) -> Resource:
     """What says whose spans they are."""
     return make_resource(
         {

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from distdbg.export.otel.model import LogData, LogLevel
+from distdbg.export.otel.model import LogData, OtelSeverity
 from distdbg.export.otel.sdk import SCOPE
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _SEVERITIES: Final = {
-    LogLevel.INFO: SeverityNumber.INFO,
-    LogLevel.WARN: SeverityNumber.WARN,
-    LogLevel.ERROR: SeverityNumber.ERROR,
-    LogLevel.FATAL: SeverityNumber.FATAL,
+    OtelSeverity.INFO: SeverityNumber.INFO,
+    OtelSeverity.WARN: SeverityNumber.WARN,
+    OtelSeverity.ERROR: SeverityNumber.ERROR,
+    OtelSeverity.FATAL: SeverityNumber.FATAL,
 }
 
 

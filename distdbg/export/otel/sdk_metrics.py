@@ -26,7 +26,7 @@ from opentelemetry.sdk.metrics.export import Histogram as SdkHistogram
 
 from distdbg.export.metrics.bounds import clean
 from distdbg.export.metrics.buckets import LE_SECONDS, cumulative
-from distdbg.export.metrics.families import Family, MetricType
+from distdbg.export.metrics.families import MetricFamily, MetricType
 from distdbg.export.metrics.model import Histogram, Metrics
 from distdbg.export.metrics.text import newest_by_le
 from distdbg.export.otel.ids import root_span_id
@@ -71,12 +71,12 @@ def _each(metrics: Metrics, began_ns: int, now_ns: int) -> Iterator[Metric]:
             yield Metric(metric_name(family), family.about, metric_unit(family), data)
 
 
-def _attributes(family: Family, own: dict[str, str], labels: Sequence[str]) -> dict[str, str]:
+def _attributes(family: MetricFamily, own: dict[str, str], labels: Sequence[str]) -> dict[str, str]:
     return own | dict(zip(family.labels, labels, strict=True))
 
 
 def _histogram(
-    family: Family, own: dict[str, str], it: Histogram, began_ns: int, now_ns: int
+    family: MetricFamily, own: dict[str, str], it: Histogram, began_ns: int, now_ns: int
 ) -> HistogramDataPoint:
     below = cumulative(it.buckets)
     counts = [count - before for count, before in zip(below, [0, *below], strict=False)]

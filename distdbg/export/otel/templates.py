@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.export.otel.ids import hex_ids
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import Context, OpFacts
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def escape(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) -> Template | None:
+def make_template(
+    op: OpFacts, spans: OpSpans, choice: SpanChoice, to_json: ToJson
+) -> Template | None:
     """Of an op that has started and ended well; None where it has to be made anew each time."""
     started_ns, ended_ns = op.started_ns, op.ended_ns
     if started_ns is None or ended_ns is None or not op.issued_ns <= started_ns <= ended_ns:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from distdbg.export.otel.contexts import Contexts
+from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.ops import Choice, OpSpans
-from distdbg.export.otel.recorded_ops import OpFacts, RankFacts, each_op
+from distdbg.export.otel.ops import OpSpans, SpanChoice
+from distdbg.export.otel.recorded_ops import OpFacts, TracedRank, each_op
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, Sampler, is_remarkable
 from distdbg.record.columns import Columns
@@ -25,7 +25,7 @@ EVERYTHING = Sampler(ALL, False)
 
 def spans_of(
     columns: Columns,
-    rank: RankFacts,
+    rank: TracedRank,
     *,
     sampler: Sampler = EVERYTHING,
     slow_ns: int = 0,
@@ -38,7 +38,7 @@ def spans_of(
     ended_ns = ended_ns or columns.state.heartbeat_ns + rank.base_ns
     spans = OpSpans(rank)
     regions = RegionSpans(rank, sampler)
-    contexts = Contexts()
+    contexts = SpanContexts()
     events = sorted(columns.events, key=lambda event: event.number)
     at = 0
     for op in each_op(columns, rank):
@@ -55,7 +55,7 @@ def spans_of(
     yield from regions.take_all(events[at:])
 
 
-def choose(op: OpFacts, spans: OpSpans, sampler: Sampler, slow_ns: int) -> Choice | None:
+def choose(op: OpFacts, spans: OpSpans, sampler: Sampler, slow_ns: int) -> SpanChoice | None:
     """Which spans of an op are made, looked at alone; None: none."""
     trace_id = spans.trace_id(op)
     caller = op.context is not None and sampler.keeps_child(
@@ -70,4 +70,4 @@ def choose(op: OpFacts, spans: OpSpans, sampler: Sampler, slow_ns: int) -> Choic
         why = "debugger"
     if not why and not caller:
         return None
-    return Choice(op=bool(why), caller=caller, why=why or "head")
+    return SpanChoice(op=bool(why), caller=caller, why=why or "head")

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from distdbg import config
 from distdbg.errors import DistError
-from distdbg.export.outlets.source import Source
-from distdbg.launch.exports import Exports
+from distdbg.export.outlets.source import OutletSource
+from distdbg.launch.exports import ExportOptions
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -41,14 +41,14 @@ class Outlet(Protocol):
 
 
 #: Makes an outlet where it is asked for. DistError or OSError: it cannot be, which is said once.
-Maker = Callable[[Source, Exports], Outlet | None]
+Maker = Callable[[OutletSource, ExportOptions], Outlet | None]
 
 
-class Exporting:
+class AgentOutlets:
     """All outlets of one agent."""
 
     def __init__(
-        self, agent: Source, exports: Exports, *, makers: Sequence[Maker] | None = None
+        self, agent: OutletSource, exports: ExportOptions, *, makers: Sequence[Maker] | None = None
     ) -> None:
         """`makers`: of the outlets, in the order in which they end; those above when not given."""
         self._agent = agent
@@ -100,7 +100,7 @@ class Exporting:
             "hosts": self._serving.hosts() if self._serving is not None else {},
         }
 
-    def _add(self, make: Maker, exports: Exports) -> None:
+    def _add(self, make: Maker, exports: ExportOptions) -> None:
         try:
             outlet = make(self._agent, exports)
         except (DistError, OSError) as error:
@@ -127,23 +127,23 @@ class Exporting:
                 self._outlets.remove(outlet)
 
 
-def _make_serving(agent: Source, exports: Exports) -> Outlet | None:
+def _make_serving(agent: OutletSource, exports: ExportOptions) -> Outlet | None:
     if exports.listen is None:
         return None
-    from distdbg.export.outlets.serving import Serving
+    from distdbg.export.outlets.serving import ServerOutlet
 
-    return Serving(agent, exports)
+    return ServerOutlet(agent, exports)
 
 
-def _make_sending(agent: Source, exports: Exports) -> Outlet | None:
+def _make_sending(agent: OutletSource, exports: ExportOptions) -> Outlet | None:
     if exports.folder is None and exports.push is None:
         return None
-    from distdbg.export.outlets.sending import Sending
+    from distdbg.export.outlets.sending import PushOutlet
 
-    return Sending(agent, exports)
+    return PushOutlet(agent, exports)
 
 
-def _make_otlp(agent: Source, exports: Exports) -> Outlet | None:
+def _make_otlp(agent: OutletSource, exports: ExportOptions) -> Outlet | None:
     if not exports.signals:
         return None
     from distdbg.export.outlets.otlp import TracingOutlet

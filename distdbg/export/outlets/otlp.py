@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import key_of_finding
-from distdbg.export.outlets.source import Source
+from distdbg.export.outlets.source import OutletSource
 from distdbg.export.tracing.tracing import Tracing
 
 _MOST_TOLD: Final = 4096
@@ -22,7 +22,7 @@ _MOST_DEPTH: Final = 4
 class TracingOutlet:
     """Implements Outlet."""
 
-    def __init__(self, agent: Source, signals: frozenset[str]) -> None:
+    def __init__(self, agent: OutletSource, signals: frozenset[str]) -> None:
         """UsageError when what sends is not installed."""
         self._agent = agent
         self._metering = agent.metering

@@ -21,8 +21,8 @@ from distdbg.errors import DistError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.push import Gateway
 from distdbg.export.metrics.textfile import write_textfile
-from distdbg.export.outlets.source import NotInTime, Source
-from distdbg.launch.exports import Exports
+from distdbg.export.outlets.source import NotInTime, OutletSource
+from distdbg.launch.exports import ExportOptions
 
 EVERY_S: Final = 15.0
 #: How long one push may take.
@@ -34,10 +34,10 @@ _LEAST_S: Final = 0.05
 _log = logging.getLogger("distdbg.agent")
 
 
-class Sending:
+class PushOutlet:
     """One outlet: the threads that bring metrics out."""
 
-    def __init__(self, agent: Source, exports: Exports) -> None:
+    def __init__(self, agent: OutletSource, exports: ExportOptions) -> None:
         """ConfigError for a URL that is none."""
         self._agent = agent
         self._metering = agent.metering

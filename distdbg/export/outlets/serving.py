@@ -14,14 +14,14 @@ import pwd
 from typing import Final
 
 from distdbg.errors import ConfigError
-from distdbg.export.http.gate import Gate, find_uids
-from distdbg.export.http.pages import JSON, Answer, make_index, say
-from distdbg.export.http.sd import Target, join_address, write_targets
+from distdbg.export.http.gate import AccessGate, find_uids
+from distdbg.export.http.pages import JSON, PageAnswer, make_index, say
+from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
-from distdbg.export.outlets.source import NotInTime, Source
+from distdbg.export.outlets.source import NotInTime, OutletSource
 from distdbg.export.outlets.targets import Neighbours
-from distdbg.launch.exports import Exports, is_loopback
+from distdbg.launch.exports import ExportOptions, is_loopback
 from distdbg.secure.guard import Guard, open_guard
 from distdbg.secure.settings import is_on
 
@@ -38,10 +38,10 @@ LINKS: Final = {
 }
 
 
-class Serving:
+class ServerOutlet:
     """One outlet: the server and what it is asked."""
 
-    def __init__(self, agent: Source, exports: Exports) -> None:
+    def __init__(self, agent: OutletSource, exports: ExportOptions) -> None:
         """ConfigError when nothing can be served there."""
         assert exports.listen is not None
         self._agent = agent
@@ -51,7 +51,7 @@ class Serving:
         pages = {
             "/": lambda _: make_index(f"distdbg: run {agent.run_name} on {agent.host}", LINKS),
             "/metrics": self._metrics,
-            "/sd": lambda _: Answer(write_targets(self.targets(), self._scheme), JSON),
+            "/sd": lambda _: PageAnswer(write_targets(self.targets(), self._scheme), JSON),
         }
         guard = open_web_guard()
         self._scheme: str = "http" if guard is None else "https"
@@ -94,11 +94,11 @@ class Serving:
             if not is_loopback(address.rpartition(":")[0].strip("[]"))
         }
 
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[MetricsTarget]:
         """All that is known by now; nobody is asked for it."""
         run = self._agent.run_name
-        own = [Target(self.address, run, self._agent.host)]
-        others = [Target(address, run, host) for host, address in self.hosts().items()]
+        own = [MetricsTarget(self.address, run, self._agent.host)]
+        others = [MetricsTarget(address, run, host) for host, address in self.hosts().items()]
         return [*own, *others, *self._neighbours.targets()]
 
     def tick(self, now_ns: int) -> None:
@@ -120,13 +120,13 @@ class Serving:
         self._neighbours.close()
         self._server.close()
 
-    def _metrics(self, accept: str) -> Answer:
+    def _metrics(self, accept: str) -> PageAnswer:
         try:
             metrics = self._metering.metrics()
         except NotInTime as error:
             return say(503, error.what)
         writer = negotiate(accept)
-        return Answer(writer.write(metrics), writer.content_type)
+        return PageAnswer(writer.write(metrics), writer.content_type)
 
 
 def open_web_guard() -> Guard | None:
@@ -136,7 +136,7 @@ def open_web_guard() -> Guard | None:
     return open_guard(run_token(), notice=_NO_HTTPS, is_web=True) if is_on() else None
 
 
-def make_gate(exports: Exports) -> Gate:
+def make_gate(exports: ExportOptions) -> AccessGate:
     """Who may read. ConfigError for a token file that cannot be trusted."""
     token = b""
     if exports.token_file is not None:
@@ -149,4 +149,4 @@ def make_gate(exports: Exports) -> Gate:
             known[user] = pwd.getpwnam(user).pw_uid
         except KeyError:
             continue  # not of this host
-    return Gate(own_uid=os.getuid(), uids=find_uids(exports.users, known), token=token)
+    return AccessGate(own_uid=os.getuid(), uids=find_uids(exports.users, known), token=token)

@@ -17,7 +17,7 @@ from distdbg.export.metrics.samples import AgentFacts, Exemplars
 from distdbg.record.ends import RankEnd
 
 if TYPE_CHECKING:
-    from distdbg.hosts.tail_sampling import Keep
+    from distdbg.hosts.tail_sampling import KeptOp
 
 
 class NotInTime(DistNetworkError):
@@ -47,7 +47,7 @@ class ExportCounts:
         return self.failures[signal] == 1
 
 
-class OtherHosts(Protocol):
+class OtherHostsMetrics(Protocol):
     """What the other hosts of the job have said of their metrics."""
 
     def addresses(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class MetricsSource(Protocol):
     """Asked at each collection."""
 
     @property
-    def sums(self) -> OtherHosts: ...
+    def sums(self) -> OtherHostsMetrics: ...
 
     def tick(self, now_ns: int) -> None:
         """In the agent's loop: take in what is new."""
@@ -86,7 +86,7 @@ class MetricsSource(Protocol):
         ...
 
 
-class Judgement(Protocol):
+class RunFindings(Protocol):
     """What is found in one start of the ranks."""
 
     @property
@@ -115,14 +115,14 @@ class OneStart(Protocol):
 class Sampling(Protocol):
     """The ops of which all hosts keep the spans, by way of the other agents."""
 
-    def keep(self, keeps: Sequence[Keep]) -> None: ...
+    def keep(self, keeps: Sequence[KeptOp]) -> None: ...
 
-    def kept(self) -> list[Keep]:
+    def kept(self) -> list[KeptOp]:
         """Those that others have told of since this was asked last."""
         ...
 
 
-class Source(Protocol):
+class OutletSource(Protocol):
     """An agent whose metrics and traces are let out."""
 
     @property
@@ -140,7 +140,7 @@ class Source(Protocol):
     def metering(self) -> MetricsSource: ...
 
     @property
-    def watch(self) -> Judgement:
+    def watch(self) -> RunFindings:
         """Another one after each start of the ranks; so is `roster`."""
         ...
 

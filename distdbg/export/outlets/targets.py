@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistError
-from distdbg.export.http.sd import Target
+from distdbg.export.http.sd import MetricsTarget
 from distdbg.record.folders import agents_folder
 
 #: How often sockets that came or went are looked for, and how often one that is known is asked again.
@@ -34,9 +34,9 @@ class Neighbours:
         """`run` and `host`: of who asks, who is none of the others."""
         self._own = f"{run}@{host}.sock" if run else ""
         self._tempdir = tempdir
-        self._known: dict[Path, tuple[float, tuple[Target, ...]]] = {}
+        self._known: dict[Path, tuple[float, tuple[MetricsTarget, ...]]] = {}
         """When each is asked again, and what it has said."""
-        self._targets: tuple[Target, ...] = ()
+        self._targets: tuple[MetricsTarget, ...] = ()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -48,7 +48,7 @@ class Neighbours:
             )
             self._thread.start()
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[MetricsTarget, ...]:
         """What they have said last."""
         return self._targets
 
@@ -88,7 +88,7 @@ class Neighbours:
             _log.exception("/sd names this job alone from now on")
 
 
-def ask_targets(path: Path) -> tuple[Target, ...] | None:
+def ask_targets(path: Path) -> tuple[MetricsTarget, ...] | None:
     """What an agent knows of where metrics are served; () when it serves none, None: nobody answers."""
     try:
         with AgentClient.at(path, timeout_s=_PATIENCE_S) as client:
@@ -98,7 +98,7 @@ def ask_targets(path: Path) -> tuple[Target, ...] | None:
     return read_targets(about)
 
 
-def read_targets(about: Any) -> tuple[Target, ...]:
+def read_targets(about: Any) -> tuple[MetricsTarget, ...]:
     """From an answer to `about`."""
     metrics = about.get("metrics") if isinstance(about, dict) else None
     if not isinstance(metrics, dict):
@@ -106,8 +106,10 @@ def read_targets(about: Any) -> tuple[Target, ...]:
     run, host = str(about.get("run", "")), str(about.get("host", ""))
     found = []
     if isinstance(metrics.get("address"), str):
-        found.append(Target(metrics["address"], run, host))
+        found.append(MetricsTarget(metrics["address"], run, host))
     hosts = metrics.get("hosts")
     if isinstance(hosts, dict):
-        found += [Target(str(at), run, str(of)) for of, at in list(hosts.items())[:_MOST_HOSTS]]
+        found += [
+            MetricsTarget(str(at), run, str(of)) for of, at in list(hosts.items())[:_MOST_HOSTS]
+        ]
     return tuple(found)

@@ -37,7 +37,7 @@ ABSENT: Final = NEVER
 Value = str | int | float | bool | None
 
 
-class Unit(Enum):
+class ColumnUnit(Enum):
     """What the values of a column are."""
 
     TEXT = "text"
@@ -49,7 +49,7 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class NoteRow:
     """A row that is no op."""
 
     type: str
@@ -92,12 +92,12 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ExportColumn:
     """One column. It has `of_op` or `numbers`."""
 
     name: str
     """Without a unit; a format adds what it needs."""
-    unit: Unit
+    unit: ColumnUnit
     about: str
     keys: tuple[str, ...] = ()
     """Names of columns of `Ops`; none: the value is that of the rank, of all its rows."""
@@ -198,203 +198,211 @@ def to_json(listing: Listing[Item]) -> str | None:
 
 
 COLUMNS: Final = (
-    Column(
-        name="run", unit=Unit.TEXT, about="the name of the run", of_op=lambda r, at: r.run or None
+    ExportColumn(
+        name="run",
+        unit=ColumnUnit.TEXT,
+        about="the name of the run",
+        of_op=lambda r, at: r.run or None,
     ),
-    Column(
+    ExportColumn(
         name="attempt",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="which start of the job, from 0: a launcher may start its ranks again",
         of_op=lambda r, at: r.session.attempt,
     ),
-    Column(name="rank", unit=Unit.INTEGER, about="who called", of_op=lambda r, at: r.log.rank),
-    Column(
-        name="host", unit=Unit.TEXT, about="of that rank", of_op=lambda r, at: r.log.host or None
+    ExportColumn(
+        name="rank", unit=ColumnUnit.INTEGER, about="who called", of_op=lambda r, at: r.log.rank
     ),
-    Column(
+    ExportColumn(
+        name="host",
+        unit=ColumnUnit.TEXT,
+        about="of that rank",
+        of_op=lambda r, at: r.log.host or None,
+    ),
+    ExportColumn(
         name="type",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="`op`, `mark`, `span`, or `finding`: of `distdbg analyze`, a row each, with the rank of the "
         "cause if it is one",
         of_op=lambda r, at: "op",
     ),
-    Column(
+    ExportColumn(
         name="number",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="as the rank counted its events, from 1",
         numbers=_column("number"),
     ),
-    Column(
+    ExportColumn(
         name="group",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="what messages call the process group",
         keys=("group",),
         of_op=_group,
     ),
-    Column(
+    ExportColumn(
         name="group_size",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="how many ranks it has",
         keys=("group",),
         of_op=_group_size,
     ),
-    Column(
+    ExportColumn(
         name="seq",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="the number of a collective in its group, the same on all its ranks; of a message "
         "among those to, or from, its peer",
         numbers=_column("seq"),
     ),
-    Column(
+    ExportColumn(
         name="kind",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="`all_reduce`, `send`, `new_group` ...",
         keys=("kind", "form"),
         of_op=Rank.kind,
     ),
-    Column(
+    ExportColumn(
         name="name",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="the function that was called, as `all_gather_into_tensor`; the name of a mark or "
         "span; the kind of a finding",
         keys=("kind", "form"),
         of_op=lambda r, at: r.form(at).name or r.kind(at),
     ),
-    Column(
+    ExportColumn(
         name="dtype",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="`float32`",
         keys=("form",),
         of_op=lambda r, at: r.form(at).dtype or None,
     ),
-    Column(
+    ExportColumn(
         name="op",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="the reduce op, as `sum`",
         keys=("form",),
         of_op=lambda r, at: r.form(at).op.lower() or None,
     ),
-    Column(
+    ExportColumn(
         name="root",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="the rank that sends to all, or receives from all",
         keys=("form",),
         of_op=lambda r, at: r.form(at).root,
     ),
-    Column(
+    ExportColumn(
         name="inputs",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="the shapes of what goes in, as JSON: `[[1024,16]]`",
         keys=("form",),
         of_op=lambda r, at: to_json(r.form(at).inputs),
     ),
-    Column(
+    ExportColumn(
         name="outputs",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="of what comes out",
         keys=("form",),
         of_op=lambda r, at: to_json(r.form(at).outputs),
     ),
-    Column(
+    ExportColumn(
         name="nbytes",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="how much the op is about, as nccl-tests counts it",
         keys=("form", "kind", "group"),
         of_op=_nbytes,
     ),
-    Column(
+    ExportColumn(
         name="peer",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="the other rank of a message; none while a recv from any rank has met nobody",
         keys=("peer", "source", "flags"),
         of_op=_peer,
     ),
-    Column(
+    ExportColumn(
         name="tag",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="of a message",
         keys=("tag", "flags"),
         of_op=lambda r, at: r.log.ops.tag[at] if r.is_message(at) else None,
     ),
-    Column(
+    ExportColumn(
         name="is_async",
-        unit=Unit.FLAG,
+        unit=ColumnUnit.FLAG,
         about="whether it was begun with `async_op=True`",
         keys=("flags",),
         of_op=lambda r, at: bool(r.log.ops.flags[at] & Flag.ASYNC),
     ),
-    Column(
+    ExportColumn(
         name="status",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="`ok`, `in_flight`, `timeout`, `peer_lost`, `mismatch` ...; of a finding its severity",
         keys=("status",),
         of_op=lambda r, at: label_of_status(r.log.ops.status[at]),
     ),
-    Column(
+    ExportColumn(
         name="error",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="what an op that failed said, or a finding",
         of_op=lambda r, at: None,
     ),
-    Column(
+    ExportColumn(
         name="issued",
-        unit=Unit.TIME,
+        unit=ColumnUnit.TIME,
         about="when it was called; of a mark when it was set, of a span when it began",
         numbers=_time("issued_ns"),
     ),
-    Column(
+    ExportColumn(
         name="started",
-        unit=Unit.TIME,
+        unit=ColumnUnit.TIME,
         about="when all ranks had come",
         numbers=_time("started_ns"),
     ),
-    Column(
+    ExportColumn(
         name="ended",
-        unit=Unit.TIME,
+        unit=ColumnUnit.TIME,
         about="none while it is in flight, or where that word of the record is damaged",
         numbers=_time("ended_ns"),
     ),
-    Column(
+    ExportColumn(
         name="duration",
-        unit=Unit.LENGTH,
+        unit=ColumnUnit.LENGTH,
         about="from issue to end",
         numbers=_length("issued_ns", "ended_ns"),
     ),
-    Column(
+    ExportColumn(
         name="wait",
-        unit=Unit.LENGTH,
+        unit=ColumnUnit.LENGTH,
         about="from issue until all ranks had arrived: the part that late ranks cause",
         numbers=_length("issued_ns", "started_ns"),
     ),
-    Column(
+    ExportColumn(
         name="transfer",
-        unit=Unit.LENGTH,
+        unit=ColumnUnit.LENGTH,
         about="from then to the end",
         numbers=_length("started_ns", "ended_ns"),
     ),
-    Column(
+    ExportColumn(
         name="site",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="where it was called: `train.py:88 (step)`",
         keys=("stack",),
         of_op=_site,
     ),
-    Column(
+    ExportColumn(
         name="thread",
-        unit=Unit.INTEGER,
+        unit=ColumnUnit.INTEGER,
         about="the kernel's number of the thread that called",
         numbers=_column("thread"),
     ),
-    Column(
+    ExportColumn(
         name="comm",
-        unit=Unit.TEXT,
+        unit=ColumnUnit.TEXT,
         about="what the program called it (`record_comm`)",
         keys=("comm",),
         of_op=_comm,
     ),
-    Column(
+    ExportColumn(
         name="value",
-        unit=Unit.NUMBER,
+        unit=ColumnUnit.NUMBER,
         about="the number that a mark was given",
         of_op=lambda r, at: None,
     ),

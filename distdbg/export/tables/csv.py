@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from distdbg.export.findings import find_findings
-from distdbg.export.reading import Opened
-from distdbg.export.tables.columns import ABSENT, COLUMNS, Column, Rank, Unit, Value
-from distdbg.export.tables.rank_columns import Distinct, Part, finding_part, parts
+from distdbg.export.reading import OpenedRun
+from distdbg.export.tables.columns import ABSENT, COLUMNS, ColumnUnit, ExportColumn, Rank, Value
+from distdbg.export.tables.rank_columns import Distinct, RowBatch, finding_part, parts
 from distdbg.record.printable import printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SECOND: Final = 10**9
 
 
-def write(run: Opened, output: BinaryIO) -> None:
+def write(run: OpenedRun, output: BinaryIO) -> None:
     """Write the head, then the rows as they are read."""
     output.write((",".join(map(name_of, COLUMNS)) + _END).encode())
     for start in run.starts:
@@ -44,18 +44,18 @@ def write(run: Opened, output: BinaryIO) -> None:
             output.write(_to_bytes(finding_part(run.name, start.session, findings)))
 
 
-def name_of(column: Column) -> str:
+def name_of(column: ExportColumn) -> str:
     """As the head has it."""
-    return f"{column.name}_s" if column.unit is Unit.LENGTH else column.name
+    return f"{column.name}_s" if column.unit is ColumnUnit.LENGTH else column.name
 
 
-def _to_bytes(part: Part) -> bytes:
+def _to_bytes(part: RowBatch) -> bytes:
     columns = [_cells(column, part.columns[column.name]) for column in COLUMNS]
     text = _END.join(map(",".join, zip(*columns, strict=True))) + _END
     return text.encode("utf-8", "backslashreplace")
 
 
-def _cells(column: Column, values: Distinct | Numbers) -> Iterable[str]:
+def _cells(column: ExportColumn, values: Distinct | Numbers) -> Iterable[str]:
     if isinstance(values, Distinct):
         words = [to_cell(word) for word in values.words]
         return map(words.__getitem__, values.codes.tolist())
@@ -111,8 +111,8 @@ def to_time(ns: int, seconds: dict[int, str]) -> str:
     return f"{text}.{rest:09d}Z"
 
 
-_FORMATS: Final[dict[Unit, Callable[[Sequence[int]], Iterable[str]]]] = {
-    Unit.INTEGER: _integers,
-    Unit.LENGTH: _lengths,
-    Unit.TIME: _times,
+_FORMATS: Final[dict[ColumnUnit, Callable[[Sequence[int]], Iterable[str]]]] = {
+    ColumnUnit.INTEGER: _integers,
+    ColumnUnit.LENGTH: _lengths,
+    ColumnUnit.TIME: _times,
 }

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import distdbg
 from distdbg.errors import UsageError
 from distdbg.export.findings import find_findings
-from distdbg.export.reading import Opened
-from distdbg.export.tables.columns import ABSENT, COLUMNS, Column, Rank, Unit, Value
-from distdbg.export.tables.rank_columns import Distinct, Part, finding_part, parts
+from distdbg.export.reading import OpenedRun
+from distdbg.export.tables.columns import ABSENT, COLUMNS, ColumnUnit, ExportColumn, Rank, Value
+from distdbg.export.tables.rank_columns import Distinct, RowBatch, finding_part, parts
 
 if TYPE_CHECKING:
     from distdbg.export.tables.columns import Numbers
@@ -43,7 +43,7 @@ def check() -> None:
         ) from error
 
 
-def write(run: Opened, output: BinaryIO) -> None:
+def write(run: OpenedRun, output: BinaryIO) -> None:
     """Write row group after row group as ranks are read."""
     check()
     import pyarrow.parquet as pq
@@ -84,9 +84,9 @@ def write(run: Opened, output: BinaryIO) -> None:
         writer.add_key_value_metadata({_KEY: json.dumps(about).encode()})
 
 
-def name_of(column: Column) -> str:
+def name_of(column: ExportColumn) -> str:
     """As the file has it."""
-    return f"{column.name}_ns" if column.unit is Unit.LENGTH else column.name
+    return f"{column.name}_ns" if column.unit is ColumnUnit.LENGTH else column.name
 
 
 def make_schema() -> Any:
@@ -101,25 +101,25 @@ def make_schema() -> Any:
     )
 
 
-def _type(column: Column) -> Any:
+def _type(column: ExportColumn) -> Any:
     import pyarrow as pa
 
     match column.unit:
-        case Unit.TEXT:
+        case ColumnUnit.TEXT:
             return pa.string()
-        case Unit.INTEGER:
+        case ColumnUnit.INTEGER:
             return pa.int32() if column.name in NARROW else pa.int64()
-        case Unit.NUMBER:
+        case ColumnUnit.NUMBER:
             return pa.float64()
-        case Unit.FLAG:
+        case ColumnUnit.FLAG:
             return pa.bool_()
-        case Unit.TIME:
+        case ColumnUnit.TIME:
             return pa.timestamp("ns", tz="UTC")
-        case Unit.LENGTH:
+        case ColumnUnit.LENGTH:
             return pa.duration("ns")
 
 
-def _to_batch(part: Part, schema: Any) -> Any:
+def _to_batch(part: RowBatch, schema: Any) -> Any:
     import pyarrow as pa
 
     arrays = [

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import Ops
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.export.tables.columns import ABSENT, COLUMNS, SPARSE, Note, Rank, Unit, Value
-from distdbg.record.entries import Mark, SpanBegin, SpanEnd
+from distdbg.export.tables.columns import ABSENT, COLUMNS, SPARSE, ColumnUnit, NoteRow, Rank, Value
+from distdbg.record.entries import MarkEntry, SpanBegin, SpanEnd
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from distdbg.export.tables.columns import Column, Numbers
+    from distdbg.export.tables.columns import ExportColumn, Numbers
 
 #: What is made at a time; some 250 bytes a row.
 _MOST_ROWS: Final = 1 << 16
-_WHOLE: Final = (Unit.INTEGER, Unit.TIME, Unit.LENGTH)
+_WHOLE: Final = (ColumnUnit.INTEGER, ColumnUnit.TIME, ColumnUnit.LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Distinct:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowBatch:
     """Some rows."""
 
     count: int
@@ -48,7 +48,7 @@ class Part:
     """All of `COLUMNS`."""
 
 
-def parts(rank: Rank) -> Iterator[Part]:
+def parts(rank: Rank) -> Iterator[RowBatch]:
     """All rows of a rank."""
     for start in range(0, len(rank.log.ops), _MOST_ROWS):
         yield _op_part(rank, slice(start, min(start + _MOST_ROWS, len(rank.log.ops))))
@@ -60,7 +60,7 @@ def parts(rank: Rank) -> Iterator[Part]:
 # --------------------------------------------------------------------------------------------- ops
 
 
-def _op_part(rank: Rank, part: slice) -> Part:
+def _op_part(rank: Rank, part: slice) -> RowBatch:
     count = part.stop - part.start
     keyed: dict[tuple[str, ...], tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
     columns: dict[str, Distinct | Numbers] = {}
@@ -76,7 +76,7 @@ def _op_part(rank: Rank, part: slice) -> Part:
             firsts, codes = keyed[column.keys]
             words = [column.of_op(rank, part.start + int(at)) for at in firsts]
             columns[column.name] = Distinct(codes, words)
-    return Part(count, columns)
+    return RowBatch(count, columns)
 
 
 def _distinct(
@@ -111,15 +111,15 @@ def _sparse(values: Mapping[int, str], count: int) -> Distinct:
 # ------------------------------------------------------------------------------- marks, spans, findings
 
 
-def notes(log: RankLog) -> list[Note]:
+def notes(log: RankLog) -> list[NoteRow]:
     """What a rank has beside its ops, on the run's clock."""
     rows = []
     begun: dict[int, SpanBegin] = {}
     for event in log.notes:
-        if isinstance(event, Mark):
+        if isinstance(event, MarkEntry):
             value = event.value
             rows.append(
-                Note(
+                NoteRow(
                     "mark",
                     rank=log.rank,
                     host=log.host or None,
@@ -140,11 +140,11 @@ def notes(log: RankLog) -> list[Note]:
     return rows
 
 
-def _span(log: RankLog, begin: SpanBegin | None, end: SpanEnd | None) -> Note:
+def _span(log: RankLog, begin: SpanBegin | None, end: SpanEnd | None) -> NoteRow:
     """One of both is there: the other may be overwritten, or not have come."""
     event, offset_ns = begin or end, log.offset_ns
     assert event is not None
-    return Note(
+    return NoteRow(
         "span",
         rank=log.rank,
         host=log.host or None,
@@ -158,10 +158,10 @@ def _span(log: RankLog, begin: SpanBegin | None, end: SpanEnd | None) -> Note:
     )
 
 
-def finding_part(run: str, session: Session, findings: Sequence[Finding]) -> Part:
+def finding_part(run: str, session: Session, findings: Sequence[Finding]) -> RowBatch:
     """What the diagnosis says of a start."""
     rows = [
-        Note(
+        NoteRow(
             "finding",
             rank=found.ranks[0] if len(found.ranks) == 1 else None,
             name=found.kind.value,
@@ -176,14 +176,16 @@ def finding_part(run: str, session: Session, findings: Sequence[Finding]) -> Par
     return _note_part(Rank(run, session, RankLog(rank=0)), rows)
 
 
-def _note_part(rank: Rank, rows: Sequence[Note]) -> Part:
-    return Part(len(rows), {column.name: _note_column(rank, column, rows) for column in COLUMNS})
+def _note_part(rank: Rank, rows: Sequence[NoteRow]) -> RowBatch:
+    return RowBatch(
+        len(rows), {column.name: _note_column(rank, column, rows) for column in COLUMNS}
+    )
 
 
-def _note_column(rank: Rank, column: Column, rows: Sequence[Note]) -> Distinct | Numbers:
+def _note_column(rank: Rank, column: ExportColumn, rows: Sequence[NoteRow]) -> Distinct | Numbers:
     import numpy as np
 
-    if column.of_op is not None and not column.keys and not hasattr(Note, column.name):
+    if column.of_op is not None and not column.keys and not hasattr(NoteRow, column.name):
         return Distinct(np.zeros(len(rows), np.intp), [column.of_op(rank, 0)])
     values = [getattr(row, column.name, None) for row in rows]
     if column.numbers is not None:

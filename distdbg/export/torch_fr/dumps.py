@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
-from distdbg.export.reading import Opened, Start
+from distdbg.export.reading import OpenedRun, RunStart
 from distdbg.export.torch_fr.batches import write_pickle
 from distdbg.export.torch_fr.entries import Entries, unreadable
-from distdbg.export.torch_fr.sides import Sides
+from distdbg.export.torch_fr.sides import FlightRecorderSides
 
 #: As torch names its files where it is not told otherwise; its analyzer takes the rank from the end.
 FILE_PREFIX: Final = "comm_lib_trace_rank_"
@@ -26,7 +26,7 @@ FILE_PREFIX: Final = "comm_lib_trace_rank_"
 _VERSION: Final = "2.10"
 
 
-def write(run: Opened, folder: Path) -> None:
+def write(run: OpenedRun, folder: Path) -> None:
     """Write one file for each rank of the last start that has any."""
     starts = [start for start in run.starts if start.ranks]
     if not starts:
@@ -65,8 +65,8 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _look_at_all(start: Start) -> Sides:
-    sides = Sides(is_cut_short=start.window()[1] is not None)
+def _look_at_all(start: RunStart) -> FlightRecorderSides:
+    sides = FlightRecorderSides(is_cut_short=start.window()[1] is not None)
     wanted = set(start.ranks)
     for log in start.read_all():
         # Of a rank that is not wanted all is known; of the others what will be written.

@@ -20,7 +20,7 @@ from typing import Any, Final
 from distdbg.diagnose.load.torch_groups import OF_GROUP
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.export.torch_fr.sides import Sides, Way
+from distdbg.export.torch_fr.sides import FlightRecorderSides, MessageNumbering
 from distdbg.export.torch_fr.spelling import COLLECTIVES, to_call
 from distdbg.record.entries import KIND_LABELS, label_of_kind
 from distdbg.record.format import Flag, Status
@@ -46,7 +46,7 @@ def unreadable(log: RankLog) -> frozenset[int]:
 class Entries:
     """Iterated once."""
 
-    def __init__(self, session: Session, sides: Sides, log: RankLog) -> None:
+    def __init__(self, session: Session, sides: FlightRecorderSides, log: RankLog) -> None:
         self._session = session
         self._sides = sides
         self._log = log
@@ -100,7 +100,7 @@ class Entries:
             sender, receiver = ops.peer[at] if source == NONE else source, rank
         if NONE in (sender, receiver):
             return self._leave_out("recv from any rank that nothing had come to")
-        way: Way | None = self._sides.way(group, sender, receiver)
+        way: MessageNumbering | None = self._sides.way(group, sender, receiver)
         if way is None:
             return self._leave_out("messages of which the other side cannot be told")
         place = (group, sender, receiver, ops.tag[at] if way.is_by_order else None)

@@ -35,7 +35,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class MessageNumbering:
     """How messages from one rank to another are numbered."""
 
     is_by_order: bool = False
@@ -55,7 +55,7 @@ class _End:
     tags: set[int] = field(default_factory=set)
 
 
-class Sides:
+class FlightRecorderSides:
     """Filled rank by rank."""
 
     def __init__(self, *, is_cut_short: bool = False) -> None:
@@ -64,7 +64,7 @@ class Sides:
         self._merged: dict[int, tuple[list[int], list[int]]] = {}
         self._sent: dict[tuple[int, int, int], _End] = defaultdict(_End)
         self._received: dict[tuple[int, int, int], _End] = defaultdict(_End)
-        self._ways: dict[tuple[int, int, int], Way | None] = {}
+        self._ways: dict[tuple[int, int, int], MessageNumbering | None] = {}
         self._is_cut_short = is_cut_short
         #: Group and receiver.
         self._from_any: set[tuple[int, int]] = set()
@@ -124,7 +124,7 @@ class Sides:
         at = bisect_right(starts, seq) - 1
         return at < 0 or seq > ends[at]
 
-    def way(self, group: int, sender: int, receiver: int) -> Way | None:
+    def way(self, group: int, sender: int, receiver: int) -> MessageNumbering | None:
         """None: which send belongs to which recv cannot be told."""
         key = group, sender, receiver
         if NONE in (sender, receiver):
@@ -133,7 +133,7 @@ class Sides:
             self._ways[key] = self._find_way(key)
         return self._ways[key]
 
-    def _find_way(self, key: tuple[int, int, int]) -> Way | None:
+    def _find_way(self, key: tuple[int, int, int]) -> MessageNumbering | None:
         group, sender, receiver = key
         there = {sender: self._sent.get(key), receiver: self._received.get(key)}
         ends = [end for end in there.values() if end is not None]
@@ -142,12 +142,12 @@ class Sides:
         }
         tags = set[int]().union(*(end.tags for end in ends))
         if len(tags) > 1 or (group, receiver) in self._from_any:
-            return None if unsure else Way(is_by_order=True)
+            return None if unsure else MessageNumbering(is_by_order=True)
         if any(end is None and rank in unsure for rank, end in there.items()):
             return None
         if any(end.count != end.last - end.first + 1 for end in ends):
             return None
-        return Way(
+        return MessageNumbering(
             first=max(end.first for end in ends),
             last=min(end.last for end in ends) if self._is_cut_short else _FAR,
         )

@@ -50,7 +50,7 @@ Sizes = list[list[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CallForm:
     """The part of an entry that calls of one form share."""
 
     name: str
@@ -62,7 +62,7 @@ class Call:
     """Keys that torch does not write; its analyzer passes over them, ours reads them."""
 
 
-def to_call(form: Form, kind: str) -> Call:
+def to_call(form: Form, kind: str) -> CallForm:
     """What torch would write of a call of this form."""
     inputs, outputs = _sizes(form.inputs), _sizes(form.outputs)
     name = kind
@@ -88,7 +88,7 @@ def to_call(form: Form, kind: str) -> Call:
         case _:  # a barrier has none, a message one
             pass
     dtype = _DTYPES.get(form.dtype, form.dtype) or _UNKNOWN_DTYPE
-    return Call(name=name, inputs=inputs, outputs=outputs, dtype=dtype, extras=_extras(form))
+    return CallForm(name=name, inputs=inputs, outputs=outputs, dtype=dtype, extras=_extras(form))
 
 
 def _sizes(shapes: Listing[Shape]) -> Sizes:

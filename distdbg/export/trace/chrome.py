@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from distdbg.diagnose.finding import Finding
     from distdbg.diagnose.session import RankLog
-    from distdbg.export.reading import Opened, Start
+    from distdbg.export.reading import OpenedRun, RunStart
 
 _CHUNK: Final = 8_192
 #: Combinations of facts that are kept; more are made anew.
@@ -61,7 +61,7 @@ _RESTS: Final = tuple(f".{ns:03}" for ns in range(1_000))
 _RUN_PID: Final = 0x7FFF_FF00
 
 
-def write(run: Opened, output: BinaryIO) -> None:
+def write(run: OpenedRun, output: BinaryIO) -> None:
     """Write all of it."""
     times = [at_ns for start in run.starts if (at_ns := start.first_ns()) != NEVER]
     zero_ns = min(times, default=0)
@@ -88,7 +88,7 @@ class _StartWriter:
 
     def __init__(
         self,
-        start: Start,
+        start: RunStart,
         output: BinaryIO,
         zero_ns: int,
         texts: dict[tuple[int, ...], tuple[str, str]],

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Found, RankLog
+from distdbg.diagnose.session import RankLog, RecordedProblem
 from distdbg.export.trace.lanes import OPEN, find_nested_lanes
-from distdbg.record.entries import Event, Mark, SpanBegin, SpanEnd
+from distdbg.record.entries import Event, MarkEntry, SpanBegin, SpanEnd
 from distdbg.record.format import Exit
 from distdbg.record.printable import shorten
 
 if TYPE_CHECKING:
-    from distdbg.export.reading import Start
+    from distdbg.export.reading import RunStart
 
 Facts = Mapping[str, str | int | float]
 _MOST_TEXT: Final = 4_000
@@ -50,7 +50,7 @@ class Span:
 def marks_of(log: RankLog) -> Iterator[Moment]:
     """What the program marked."""
     for note in log.notes:
-        if isinstance(note, Mark):
+        if isinstance(note, MarkEntry):
             facts: dict[str, str | int | float] = _site(note)
             if note.value is not None:
                 facts["value"] = note.value
@@ -61,7 +61,7 @@ def values_of(log: RankLog) -> dict[str, list[tuple[int, float]]]:
     """Of marks that came with numbers: time and number, by name."""
     found: dict[str, list[tuple[int, float]]] = {}
     for note in log.notes:
-        if isinstance(note, Mark) and note.value is not None:
+        if isinstance(note, MarkEntry) and note.value is not None:
             # A damaged clock may have any time; a column of times has 64 bits for each.
             at_ns = min(note.issued_ns + log.offset_ns, OPEN)
             found.setdefault(note.name or "mark", []).append((at_ns, note.value))
@@ -122,7 +122,7 @@ def findings_of(log: RankLog) -> Iterator[Moment]:
         yield Moment(log.end.ended_ns + log.offset_ns, log.end.how, "end", facts)
 
 
-def _found_facts(found: Found) -> Facts:
+def _found_facts(found: RecordedProblem) -> Facts:
     facts: dict[str, str | int | float] = {
         "what": shorten(found.what, _MOST_TEXT),
         "kind": found.kind,
@@ -135,7 +135,7 @@ def _found_facts(found: Found) -> Facts:
     return {name: value for name, value in facts.items() if value}
 
 
-def to_moment(finding: Finding, start: Start) -> Moment:
+def to_moment(finding: Finding, start: RunStart) -> Moment:
     """A finding of the diagnosis; one that has no time of its own is of the end.
 
     One from before what is wanted of a run stands at its beginning.

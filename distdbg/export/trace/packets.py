@@ -35,7 +35,7 @@ EXPLICIT: Final = 3
 _SIZE_BYTES: Final = 3
 
 
-class EventType(IntEnum):
+class TrackEventType(IntEnum):
     """`TrackEvent.type`."""
 
     SLICE_BEGIN = 1
@@ -44,7 +44,7 @@ class EventType(IntEnum):
     COUNTER = 4
 
 
-class Table(IntEnum):
+class InternTable(IntEnum):
     """A field of InternedData."""
 
     CATEGORIES = 1
@@ -57,10 +57,10 @@ class Interned:
     """Numbers for words; what is new goes out with `flush`."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Table, dict[str, int]] = {table: {} for table in Table}
+        self._numbers: dict[InternTable, dict[str, int]] = {table: {} for table in InternTable}
         self._new: list[bytes] = []
 
-    def number(self, table: Table, words: str) -> int:
+    def number(self, table: InternTable, words: str) -> int:
         """The number of these words, from 1."""
         known = self._numbers[table]
         found = known.get(words)
@@ -71,11 +71,11 @@ class Interned:
 
     def text_fact(self, name: str, words: str) -> bytes:
         """A debug annotation; `words` stand in it where too many others have numbers."""
-        fact = uint(1, self.number(Table.FACT_NAMES, name))
-        texts = self._numbers[Table.TEXTS]
+        fact = uint(1, self.number(InternTable.FACT_NAMES, name))
+        texts = self._numbers[InternTable.TEXTS]
         if len(texts) >= _MOST_INTERNED and words not in texts:
             return chunk(4, fact + text(6, words))
-        return chunk(4, fact + uint(17, self.number(Table.TEXTS, words)))
+        return chunk(4, fact + uint(17, self.number(InternTable.TEXTS, words)))
 
     def flush(self) -> bytes:
         """The packets that have to come before whatever uses the new numbers."""
@@ -97,7 +97,7 @@ def facts(interned: Interned, values: Mapping[str, str | int | float]) -> bytes:
         if isinstance(value, str):
             found.append(interned.text_fact(name, value))
             continue
-        number = uint(1, interned.number(Table.FACT_NAMES, name))
+        number = uint(1, interned.number(InternTable.FACT_NAMES, name))
         whole = isinstance(value, int) and -(2**63) <= value < 2**63
         found.append(chunk(4, number + (uint(4, int(value)) if whole else double(5, float(value)))))
     return b"".join(found)
@@ -105,7 +105,7 @@ def facts(interned: Interned, values: Mapping[str, str | int | float]) -> bytes:
 
 def event(
     interned: Interned,
-    type_: EventType,
+    type_: TrackEventType,
     track: int,
     at_ns: int,
     name: str = "",
@@ -117,9 +117,9 @@ def event(
     """One packet with one event; `interned.flush` has to come before it."""
     fields = uint(9, type_) + uint(11, track)
     if name:
-        fields += uint(10, interned.number(Table.NAMES, name))
+        fields += uint(10, interned.number(InternTable.NAMES, name))
     if category:
-        fields += uint(3, interned.number(Table.CATEGORIES, category))
+        fields += uint(3, interned.number(InternTable.CATEGORIES, category))
     if flow:
         fields += fixed64(47, flow)
     return packet(
@@ -130,7 +130,8 @@ def event(
 def counter(track: int, at_ns: int, value: float) -> bytes:
     number = uint(30, value) if isinstance(value, int) and value >= 0 else double(44, value)
     return packet(
-        uint(8, max(at_ns, 0)) + chunk(11, uint(9, EventType.COUNTER) + uint(11, track) + number)
+        uint(8, max(at_ns, 0))
+        + chunk(11, uint(9, TrackEventType.COUNTER) + uint(11, track) + number)
     )
 
 

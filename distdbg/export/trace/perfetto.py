@@ -36,7 +36,7 @@ from distdbg.export.trace.moments import (
     to_moment,
     values_of,
 )
-from distdbg.export.trace.packets import EventType, Interned, Table
+from distdbg.export.trace.packets import Interned, InternTable, TrackEventType
 from distdbg.export.trace.pids import choose_pids
 from distdbg.export.trace.protobuf_columns import Blobs, Fixed, join, width_of
 from distdbg.export.trace.shared_arguments import Combos, facts_of, find_combos, kind_of, name_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from distdbg.diagnose.finding import Finding
     from distdbg.diagnose.session import RankLog
-    from distdbg.export.reading import Opened, Start
+    from distdbg.export.reading import OpenedRun, RunStart
 
 #: Ops that are written at once.
 _CHUNK: Final = 16_384
@@ -60,13 +60,13 @@ _MOST_BLAMED: Final = 8
 _NOTES: Final = 1_000
 
 
-def write(run: Opened, output: BinaryIO) -> None:
+def write(run: OpenedRun, output: BinaryIO) -> None:
     """Write all of it."""
     _Writer(run, output).write()
 
 
 class _Writer:
-    def __init__(self, run: Opened, output: BinaryIO) -> None:
+    def __init__(self, run: OpenedRun, output: BinaryIO) -> None:
         self._run = run
         self._output = output
         self._interned = Interned()
@@ -106,7 +106,7 @@ class _Writer:
         data = [
             packets.event(
                 self._interned,
-                EventType.INSTANT,
+                TrackEventType.INSTANT,
                 track,
                 moment.at_ns - self._zero_ns,
                 moment.name,
@@ -124,7 +124,7 @@ class _Writer:
             if span.lane not in tracks:
                 tracks[span.lane] = self.next_track()
                 data.append(packets.track(tracks[span.lane], "spans", parent=parent, order=_NOTES))
-            kind = EventType.SLICE_END if is_end else EventType.SLICE_BEGIN
+            kind = TrackEventType.SLICE_END if is_end else TrackEventType.SLICE_BEGIN
             at_ns = span.end_ns if is_end else span.begin_ns
             name = span.name if span.end_ns != OPEN else f"{span.name} (did not end)"
             data.append(
@@ -147,7 +147,7 @@ class _Writer:
         data += [packets.counter(track, t - self._zero_ns, v) for t, v in series.changes()]
         self.put(b"".join(data))
 
-    def put_ops(self, start: Start, slices: RankSlices, parent: int) -> None:
+    def put_ops(self, start: RunStart, slices: RankSlices, parent: int) -> None:
         """All ops of a rank, by columns."""
         uuids = np.array([self.next_track() for _ in slices.tracks], np.int64)
         self.put(
@@ -163,7 +163,7 @@ class _Writer:
             chosen = np.arange(first, min(first + _CHUNK, len(slices.begins)))
             self._put_chunk(slices, chosen, uuids, blobs, combos, waits)
 
-    def _make_blobs(self, start: Start, slices: RankSlices, combos: Combos) -> list[bytes]:
+    def _make_blobs(self, start: RunStart, slices: RankSlices, combos: Combos) -> list[bytes]:
         session, ops = start.session, slices.log.ops
         if len(self._blobs) > _MOST_BLOBS:
             self._blobs.clear()
@@ -171,8 +171,8 @@ class _Writer:
         for at, key in zip(combos.examples, combos.keys, strict=True):
             blob = self._blobs.get(key) if key else None
             if blob is None:
-                category = self._interned.number(Table.CATEGORIES, kind_of(session, ops, at))
-                name = self._interned.number(Table.NAMES, name_of(session, ops, at))
+                category = self._interned.number(InternTable.CATEGORIES, kind_of(session, ops, at))
+                name = self._interned.number(InternTable.NAMES, name_of(session, ops, at))
                 blob = packets.uint(3, category) + packets.uint(10, name)
                 blob += packets.facts(self._interned, facts_of(session, ops, at))
                 if key:
@@ -188,11 +188,11 @@ class _Writer:
         for rank in ranks.tolist():
             if rank not in self._waits:
                 words = wait_name((rank,)) if rank >= 0 else "waits"
-                self._waits[rank] = self._interned.number(Table.NAMES, words)
+                self._waits[rank] = self._interned.number(InternTable.NAMES, words)
             numbers.append(self._waits[rank])
         found[:] = np.array(numbers, np.int64)[inverse] if len(numbers) else 0
         for at in np.flatnonzero(slices.waited_until == OPEN).tolist():
-            found[at] = self._interned.number(Table.NAMES, wait_words(slices, at))
+            found[at] = self._interned.number(InternTable.NAMES, wait_words(slices, at))
         return found
 
     def _put_chunk(
@@ -252,7 +252,7 @@ class _Layout:
     def head(self, blob_nbytes: NDArray[np.int64], *, has_flow: bool) -> Fixed:
         """The begin of each op, up to what its blob says."""
         event = Fixed(self._count)
-        self._begin_event(event, EventType.SLICE_BEGIN)
+        self._begin_event(event, TrackEventType.SLICE_BEGIN)
         self._fact(event, "seq", np.maximum(np.frombuffer(self._slices.log.ops.seq, np.int64), 0))
         waited = self._slices.waited_until - self._slices.begins
         self._fact(event, "wait_ns", np.where(self._slices.waited_until == OPEN, 0, waited))
@@ -282,18 +282,18 @@ class _Layout:
         tail = Fixed(self._count)
         if has_wait:
             event = Fixed(self._count)
-            self._begin_event(event, EventType.SLICE_BEGIN)
+            self._begin_event(event, TrackEventType.SLICE_BEGIN)
             event.const(b"\x50")
             event.varint(waits, width_of(waits))
-            event.const(packets.uint(3, self._interned.number(Table.CATEGORIES, "wait")))
+            event.const(packets.uint(3, self._interned.number(InternTable.CATEGORIES, "wait")))
             self._whole(tail, self._begins, event, packets.NEEDS_NAMES)
         if has_wait and not waits_on:
             self._end(tail, self._waited)
         if has_transfer:
             event = Fixed(self._count)
-            self._begin_event(event, EventType.SLICE_BEGIN)
-            event.const(packets.uint(10, self._interned.number(Table.NAMES, "transfer")))
-            event.const(packets.uint(3, self._interned.number(Table.CATEGORIES, "transfer")))
+            self._begin_event(event, TrackEventType.SLICE_BEGIN)
+            event.const(packets.uint(10, self._interned.number(InternTable.NAMES, "transfer")))
+            event.const(packets.uint(3, self._interned.number(InternTable.CATEGORIES, "transfer")))
             self._flow(event)
             self._whole(tail, self._waited, event, packets.NEEDS_NAMES)
             if has_end:
@@ -304,7 +304,7 @@ class _Layout:
 
     def _end(self, to: Fixed, times: NDArray[np.int64]) -> None:
         event = Fixed(self._count)
-        self._begin_event(event, EventType.SLICE_END)
+        self._begin_event(event, TrackEventType.SLICE_END)
         self._whole(to, times, event, b"")
 
     def _whole(self, to: Fixed, times: NDArray[np.int64], event: Fixed, flags: bytes) -> None:
@@ -321,14 +321,14 @@ class _Layout:
         to.varint(times, self._time_width)
         to.const(packets.SEQUENCE + flags)
 
-    def _begin_event(self, to: Fixed, kind: EventType) -> None:
+    def _begin_event(self, to: Fixed, kind: TrackEventType) -> None:
         to.const(packets.uint(9, kind) + b"\x58")
         to.varint(self._uuids, self._uuid_width)
 
     def _fact(self, to: Fixed, name: str, values: NDArray[np.int64]) -> None:
         mine = values[self._mine]
         width = width_of(mine)
-        number = packets.uint(1, self._interned.number(Table.FACT_NAMES, name))
+        number = packets.uint(1, self._interned.number(InternTable.FACT_NAMES, name))
         to.const(b"\x22" + packets.varint(len(number) + 1 + width) + number + b"\x20")
         to.varint(mine, width)
 
@@ -340,7 +340,7 @@ class _Layout:
 class _StartWriter:
     """One start of the job."""
 
-    def __init__(self, writer: _Writer, start: Start) -> None:
+    def __init__(self, writer: _Writer, start: RunStart) -> None:
         self._writer = writer
         self._start = start
         self._end_ns = start.end_ns()

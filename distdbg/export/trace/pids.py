@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from distdbg.export.reading import Start
+    from distdbg.export.reading import RunStart
 
 _PER_START: Final = 10_000_000
 
 
-def choose_pids(start: Start) -> dict[int, int]:
+def choose_pids(start: RunStart) -> dict[int, int]:
     """By rank: its pid where the trace has one start of a job with a pid of each; else made from its rank."""
     pids = start.pids
     once = all(times == 1 for times in Counter(pids.values()).values())

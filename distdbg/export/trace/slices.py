@@ -39,7 +39,7 @@ _U64: Final = np.uint64
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class TraceTrack:
     """One track of a rank; lanes of it are tracks of the same name."""
 
     name: str
@@ -60,7 +60,7 @@ class RankSlices:
     """When all had come; OPEN where that did not happen, `begins` where nobody had to wait."""
     waits_for: NDArray[np.int32]
     """The rank that came last; SOMEBODY."""
-    tracks: list[Track]
+    tracks: list[TraceTrack]
     track: NDArray[np.int32]
     """Index into `tracks`."""
     flows: NDArray[np.uint64]
@@ -126,7 +126,7 @@ def _tracks(
     ends: NDArray[np.int64],
     groups: NDArray[np.int32],
     flags: NDArray[np.uint8],
-) -> tuple[list[Track], NDArray[np.int32]]:
+) -> tuple[list[TraceTrack], NDArray[np.int32]]:
     family = np.where(flags & Flag.MESSAGE, 1, np.where(flags & Flag.ASIDE, 2, 0)).astype(np.int32)
     keys = (groups + 1) * 3 + family
     lanes = find_lanes(begins, ends, keys)
@@ -137,7 +137,7 @@ def _tracks(
         label = session.groups[group - 1].label if group else "no group"
         if label.isdecimal():
             label = f"group {label}"
-        tracks.append(Track(f"{label}{_FAMILIES[kind]}", pair & 0xFFFFFFFF, order))
+        tracks.append(TraceTrack(f"{label}{_FAMILIES[kind]}", pair & 0xFFFFFFFF, order))
     return tracks, track.astype(np.int32)
 
 

@@ -19,14 +19,14 @@ from typing import Any, Final
 from distdbg.errors import UsageError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.tracing.listening import Listener, listen
-from distdbg.export.tracing.sender import Exporter
+from distdbg.export.tracing.sender import SignalSender
 from distdbg.export.tracing.settings import Protocol, Signal
 
-Owned = tuple[RankFacts | None, SpanData | LogData]
+Owned = tuple[TracedRank | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
-OwnedSpan = tuple[RankFacts | None, SpanData]
+OwnedSpan = tuple[TracedRank | None, SpanData]
 _MOST_RESOURCES: Final = 4096
 
 
@@ -50,7 +50,7 @@ def check_installed(protocols: Sequence[Protocol]) -> None:
 
 def make_exporter(
     signal: Signal, protocol: Protocol, *, run: str, host: str, began_ns: int
-) -> Exporter:
+) -> SignalSender:
     """For one signal. `began_ns`: since when metrics are counted, as wall time.
 
     ImportError, or whatever an exporter says of its variables.
@@ -158,11 +158,11 @@ def _encode_spans(run: str, host: str) -> Callable[[Sequence[OwnedSpan]], _Encod
     from distdbg.export.otel.protobuf import to_request, to_resource
     from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank
 
-    resources: dict[RankFacts | None, bytes] = {
+    resources: dict[TracedRank | None, bytes] = {
         None: to_resource(resource_of_agent(run, host).attributes)
     }
 
-    def resource_of(rank: RankFacts | None) -> bytes:
+    def resource_of(rank: TracedRank | None) -> bytes:
         if rank not in resources:
             if len(resources) >= _MOST_RESOURCES:
                 del resources[next(one for one in resources if one is not None)]
@@ -182,9 +182,9 @@ def _make_converter(
     from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank, to_sdk
 
     agent = resource_of_agent(run, host)
-    resources: dict[RankFacts, Any] = {}
+    resources: dict[TracedRank, Any] = {}
 
-    def resource_of(rank: RankFacts | None) -> Any:
+    def resource_of(rank: TracedRank | None) -> Any:
         if rank is None:
             return agent
         if rank not in resources:

@@ -16,18 +16,18 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from distdbg.export.otel.contexts import Contexts
+from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.matching import MessageNumbers
-from distdbg.export.otel.ops import Choice, OpSpans
-from distdbg.export.otel.recorded_ops import GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.ops import OpSpans, SpanChoice
+from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, count_message, facts_of
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.sampling import ALL, Verdict, is_remarkable
+from distdbg.export.otel.sampling import ALL, SamplingDecision, is_remarkable
 from distdbg.export.tracing.groups import Groups
-from distdbg.export.tracing.row import Emit, Message, Row, Sampled, Shared
+from distdbg.export.tracing.row import Emit, Message, Row, Sampled, SharedTraceState
 from distdbg.export.tracing.span_templates import Likes, Sort, sort_of
 from distdbg.export.tracing.tail import Key
 from distdbg.follow.tail import TailedRecord
-from distdbg.record.entries import Event, Op, label_of_kind
+from distdbg.record.entries import Event, OpEntry, label_of_kind
 from distdbg.record.format import Aside, EventType, Flag, pack
 from distdbg.record.slices import ENDED_WELL, Slice
 
@@ -57,15 +57,15 @@ class Follower:
     """Follows one record. Not to be shared between threads."""
 
     record: TailedRecord
-    rank: RankFacts
-    shared: Shared
+    rank: TracedRank
+    shared: SharedTraceState
     emit: Emit
     on_sampled: Sampled = lambda *_: None
     last: int = 0
     """The number up to which everything was seen or missed."""
     _open: dict[int, Row] = field(default_factory=dict)
     _done: OrderedDict[Key, None] = field(default_factory=OrderedDict)
-    failed: OrderedDict[Key, tuple[GroupFacts, int, str]] = field(default_factory=OrderedDict)
+    failed: OrderedDict[Key, tuple[TracedGroup, int, str]] = field(default_factory=OrderedDict)
     """The newest collectives that failed or were never ended: group, number, why they are kept."""
     _wordless: dict[int, tuple[Row, int]] = field(default_factory=dict)
     """What has failed and not said why, and how often it is still looked at."""
@@ -78,7 +78,7 @@ class Follower:
         self._likes = Likes()
         self._numbers = MessageNumbers()
         self._regions = RegionSpans(self.rank, self.shared.sampler)
-        self._contexts = Contexts()
+        self._contexts = SpanContexts()
         self._slow = pack(self.shared.slow_ns) if self.shared.slow_ns else 2**64
 
     # ------------------------------------------------------------------------------- one look
@@ -133,7 +133,7 @@ class Follower:
         self._look_for_words(is_last=True)
         for number, row in list(self._open.items()):
             event = self.record.event(number)
-            if isinstance(event, Op):
+            if isinstance(event, OpEntry):
                 row.why = row.why or "failed"
                 self._make(event, row, now_ns, how)
         self._open.clear()
@@ -246,7 +246,7 @@ class Follower:
         self._judge(row, outcome & 0xFF, ended >> 16)
         self._consider(row, part, at)
 
-    def _message_row(self, part: Slice, at: int, group: GroupFacts) -> Row:
+    def _message_row(self, part: Slice, at: int, group: TracedGroup) -> Row:
         number, peer, tag = part.first + at, part.peer(at), part.tag(at)
         source = (part.outcomes[at] >> 24) - 1 if part.ended[at] else -1
         message = count_message(
@@ -291,7 +291,7 @@ class Follower:
         elif row.key is not None:
             row.why = self.shared.tail.why(*row.key)
 
-    def _is_wide(self, group: GroupFacts) -> bool:
+    def _is_wide(self, group: TracedGroup) -> bool:
         return not self.shared.ranks.issuperset(group.ranks)
 
     def _judge(self, row: Row, status: int, took_ns: int) -> None:
@@ -310,7 +310,7 @@ class Follower:
             shared = self.shared
             if (
                 shared.pay(shared.budget, span.trace_id, shared.sampler.bound or ALL)
-                is Verdict.TAKEN
+                is SamplingDecision.TAKEN
             ):
                 self.emit(span)
 
@@ -341,7 +341,7 @@ class Follower:
         """What has failed gets its words a moment after its end, if somebody waits for it."""
         for number, (row, looks) in list(self._wordless.items()):
             event = self.record.event(number)
-            if not isinstance(event, Op):
+            if not isinstance(event, OpEntry):
                 del self._wordless[number]
                 self.shared.missed += 1
             elif event.error or is_last or looks <= 0:
@@ -353,7 +353,7 @@ class Follower:
     def _end_any(self, row: Row) -> None:
         event, found = self.record.event(row.number), row.sent
         assert found is not None
-        source = event.source if isinstance(event, Op) else None
+        source = event.source if isinstance(event, OpEntry) else None
         row.message = self._numbers.end_any(found.number, found.tag, row.number, source)
         self._place_message(row, -1 if source is None else source)
 
@@ -381,15 +381,15 @@ class Follower:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
         verdict = shared.pay(budget, row.trace_id, bound, 2 if row.sent else len(shared.ranks) + 1)
-        if verdict is Verdict.LEFT_OUT and row.key and row.key[0] and row.why == "head":
+        if verdict is SamplingDecision.LEFT_OUT and row.key and row.key[0] and row.why == "head":
             shared.head.leave_out(*row.key)
-        if verdict is not Verdict.TAKEN:
+        if verdict is not SamplingDecision.TAKEN:
             return
         began_ns = time.thread_time_ns()
         sort = sort_of(row, part, at)
         if part is None or not sort or not self._make_plain(part, at, row, sort):
             event = self.record.event(row.number)
-            if not isinstance(event, Op):
+            if not isinstance(event, OpEntry):
                 shared.missed += 1
             elif event.ended_ns is None:
                 self._wait_for(row)
@@ -422,7 +422,7 @@ class Follower:
 
     def _make(
         self,
-        event: Op,
+        event: OpEntry,
         row: Row,
         now_ns: int = 0,
         how: str = "",
@@ -455,7 +455,7 @@ class Follower:
             self.failed[row.key] = group, op.seq, row.why
             while len(self.failed) > _MOST_FAILED:
                 self.failed.popitem(last=False)
-        choice = Choice(op=bool(row.why), caller=caller, why=row.why or "head")
+        choice = SpanChoice(op=bool(row.why), caller=caller, why=row.why or "head")
         for span in self.spans.make(op, choice, now_ns):
             if how and op.ended_ns is None:
                 span = replace(span, error=f"rank {self.rank.rank} {how}")

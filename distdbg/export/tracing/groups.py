@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.export.otel.recorded_ops import GroupFacts
+from distdbg.export.otel.recorded_ops import TracedGroup
 from distdbg.follow.tail import TailedRecord
 
 
@@ -11,16 +11,16 @@ class Groups:
 
     def __init__(self, record: TailedRecord) -> None:
         self._record = record
-        self._known: dict[int, GroupFacts] = {}
+        self._known: dict[int, TracedGroup] = {}
 
-    def __getitem__(self, number: int) -> GroupFacts:
+    def __getitem__(self, number: int) -> TracedGroup:
         """What is known of it; nothing, when the record has no such group any more."""
         facts = self._known.get(number)
         if facts is None:
             group = self._record.group(number)
             if group is None:
-                return GroupFacts()
-            facts = self._known[number] = GroupFacts.of(group)
+                return TracedGroup()
+            facts = self._known[number] = TracedGroup.of(group)
         return facts
 
     def number_of(self, name: str) -> int | None:

@@ -17,16 +17,15 @@ from typing import Final
 from distdbg.errors import RecordError
 from distdbg.export.otel.found import log_of_error
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import Budget, Sampler
 from distdbg.export.tracing.follower import MOST_ROWS, Follower
 from distdbg.export.tracing.head import Head
 from distdbg.export.tracing.roots import tell_roots
-from distdbg.export.tracing.row import Sampled, Shared
-from distdbg.export.tracing.tail import Tail
-from distdbg.follow.tail import Tail as RecordTail
-from distdbg.follow.tail import TailedRecord
-from distdbg.hosts.tail_sampling import Keep
+from distdbg.export.tracing.row import Sampled, SharedTraceState
+from distdbg.export.tracing.tail import TailSampler
+from distdbg.follow.tail import RecordTail, TailedRecord
+from distdbg.hosts.tail_sampling import KeptOp
 from distdbg.record.entries import SOURCE_DROPPED
 
 _SCAN_NS: Final = 500_000_000
@@ -64,9 +63,9 @@ class HostRecords:
     spans_per_s: float
     now_ns: int
     """Monotonic, when this begins."""
-    emit: Callable[[RankFacts, SpanData], None] | None
+    emit: Callable[[TracedRank, SpanData], None] | None
     """None: spans are not asked for."""
-    tell: Callable[[RankFacts, LogData], None] | None
+    tell: Callable[[TracedRank, LogData], None] | None
     """None: nor are log records."""
     has_room: Callable[[], bool] = lambda: True
     """Whether spans of another trace may be emitted; those of the tail are anyway."""
@@ -81,10 +80,10 @@ class HostRecords:
     def __post_init__(self) -> None:
         self._tail = RecordTail(self.folder, self.host)
         self._scanned_ns = self.now_ns - _SCAN_NS
-        self.shared = Shared(
+        self.shared = SharedTraceState(
             sampler=self.sampler,
             head=Head(self.run, self.start, self.sampler),
-            tail=Tail(),
+            tail=TailSampler(),
             budget=Budget(
                 self.spans_per_s,
                 self.now_ns,
@@ -130,7 +129,7 @@ class HostRecords:
         """Keep an op, whatever the head says of it; `is_wide`: other hosts are to be told."""
         self.shared.tail.add(group, seq, why, is_wide=is_wide)
 
-    def take_untold(self) -> list[Keep]:
+    def take_untold(self) -> list[KeptOp]:
         """What other hosts are to keep as well."""
         return self.shared.tail.take_untold()
 
@@ -166,7 +165,7 @@ class HostRecords:
                 found[title] = name if found.get(title, name) == name else ""
         return found
 
-    def first_rank(self) -> RankFacts | None:
+    def first_rank(self) -> TracedRank | None:
         """The first rank of this host; None: there is none yet."""
         return self._seats[min(self._seats)].follower.rank if self._seats else None
 
@@ -175,7 +174,7 @@ class HostRecords:
     def _follow(self, record: TailedRecord) -> Follower:
         if self._base_ns is None:  # one clock for all ranks of the host
             self._base_ns = record.header.to_wall_ns(0)
-        rank = RankFacts.of(record.header, start=self.start, base_ns=self._base_ns)
+        rank = TracedRank.of(record.header, start=self.start, base_ns=self._base_ns)
         emit = self.emit
 
         def emit_one(span: SpanData) -> None:

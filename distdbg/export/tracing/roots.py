@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from distdbg.errors import RecordError
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.recorded_ops import GroupFacts, facts_of
+from distdbg.export.otel.recorded_ops import TracedGroup, facts_of
 from distdbg.export.tracing.follower import Follower
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 
 
 def tell_roots(followers: Mapping[int, Follower], wall_ns: int) -> None:
@@ -38,11 +38,11 @@ def _has_come(follower: Follower, name: str, seq: int) -> bool:
 
 
 def _root_of(
-    follower: Follower, group: GroupFacts, seq: int, why: str, now_ns: int
+    follower: Follower, group: TracedGroup, seq: int, why: str, now_ns: int
 ) -> SpanData | None:
     number = follower.groups.number_of(group.name)
     number = None if number is None else follower.record.find_op(number, seq)
     event = None if number is None else follower.record.event(number)
-    if not isinstance(event, Op):
+    if not isinstance(event, OpEntry):
         return None
     return follower.spans.make_root(facts_of(event, follower.rank, group), why, now_ns)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.recorded_ops import Context, GroupFacts
-from distdbg.export.otel.sampling import Budget, Sampler, Verdict
+from distdbg.export.otel.recorded_ops import Context, TracedGroup
+from distdbg.export.otel.sampling import Budget, Sampler, SamplingDecision
 from distdbg.export.tracing.head import Head
-from distdbg.export.tracing.tail import Tail
+from distdbg.export.tracing.tail import TailSampler
 
 Emit = Callable[[SpanData], None]
 #: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
@@ -17,12 +17,12 @@ Sampled = Callable[[str, str, int, int, int], None]
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedTraceState:
     """What all followers of a host have together."""
 
     sampler: Sampler
     head: Head
-    tail: Tail
+    tail: TailSampler
     budget: Budget
     tail_budget: Budget
     slow_ns: int
@@ -34,11 +34,11 @@ class Shared:
     missed: int = 0
     dropped: int = 0
 
-    def pay(self, budget: Budget, trace_id: int, bound: int, cost: int = 1) -> Verdict:
+    def pay(self, budget: Budget, trace_id: int, bound: int, cost: int = 1) -> SamplingDecision:
         """Ask a budget for a trace; an op or a block that it does not take is counted."""
         verdict = budget.decide(trace_id, bound, cost)
-        self.unsampled += verdict is Verdict.LEFT_OUT
-        self.dropped += verdict is Verdict.NO_ROOM
+        self.unsampled += verdict is SamplingDecision.LEFT_OUT
+        self.dropped += verdict is SamplingDecision.NO_ROOM
         return verdict
 
 
@@ -46,7 +46,7 @@ class Shared:
 class Message:
     """Of a message what its trace depends on; `peer` -1: from any."""
 
-    group: GroupFacts
+    group: TracedGroup
     number: int
     """Of the group, in the record."""
     kind: str

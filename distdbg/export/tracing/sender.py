@@ -28,7 +28,7 @@ _LAST_TRY_NS: Final = _S // 2
 _log = logging.getLogger("distdbg.agent")
 
 
-class Exporter(Protocol):
+class SignalSender(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
 
     why: str
@@ -49,7 +49,7 @@ class Sender:
     def __init__(
         self,
         queues: Mapping[Signal, AnyQueue],
-        make: Callable[[Signal], Exporter],
+        make: Callable[[Signal], SignalSender],
         news: threading.Condition,
         *,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -58,7 +58,7 @@ class Sender:
         self._make = make
         self._news = news
         self._clock = clock
-        self._exporters: dict[Signal, Exporter] = {}
+        self._exporters: dict[Signal, SignalSender] = {}
         self._paused: dict[Signal, tuple[int, int]] = {}
         """Until when a signal is not sent, and how long that pause was."""
         self._is_failing: set[Signal] = set()

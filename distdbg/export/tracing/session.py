@@ -13,7 +13,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from distdbg.export.http.in_time import MOST_ANSWER_NBYTES, Watch
+from distdbg.export.http.in_time import MOST_ANSWER_NBYTES, RequestTimer
 
 #: Where a request has no time limit of its own.
 _TIMEOUT_S: Final = 10.0
@@ -24,7 +24,7 @@ class BoundedSession(requests.Session):
 
     def __init__(self) -> None:
         super().__init__()
-        self._watch = Watch()
+        self._watch = RequestTimer()
         self.headers["Accept-Encoding"] = "identity"
         for scheme in ("http://", "https://"):
             self.mount(scheme, _Adapter(self._watch))
@@ -72,7 +72,7 @@ def _read(response: requests.Response) -> None:
 class _Adapter(HTTPAdapter):
     """Its connections show their sockets to a watch, also those by way of a proxy."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RequestTimer) -> None:
         self._pools = _watched_pools(watch)
         super().__init__()
 
@@ -86,7 +86,7 @@ class _Adapter(HTTPAdapter):
         return manager
 
 
-def _watched_pools(watch: Watch) -> dict[str, type[HTTPConnectionPool]]:
+def _watched_pools(watch: RequestTimer) -> dict[str, type[HTTPConnectionPool]]:
     class Plain(HTTPConnection):
         def getresponse(self) -> Any:
             watch.holds(self.sock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final
 
-from distdbg.hosts.tail_sampling import Keep
+from distdbg.hosts.tail_sampling import KeptOp
 
 Key = tuple[str, int]
 """The name of a group and the number of a collective there; of other ops '' and their trace."""
@@ -17,14 +17,14 @@ _MOST: Final = 4096
 _MOST_NEW: Final = 64
 
 
-class Tail:
+class TailSampler:
     """The collectives that are kept on this host, and why."""
 
     def __init__(self) -> None:
         self._why: OrderedDict[Key, str] = OrderedDict()
         self._by_group: dict[str, set[int]] = {}
         self._new: list[Key] = []
-        self._untold: deque[Keep] = deque(maxlen=_MOST_NEW)
+        self._untold: deque[KeptOp] = deque(maxlen=_MOST_NEW)
 
     def add(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
         """Keep one from now on; `is_wide`: ranks of other hosts were in it, who are to be told."""
@@ -36,7 +36,7 @@ class Tail:
         if len(self._new) < _MOST_NEW:
             self._new.append(key)
         if is_wide:
-            self._untold.append(Keep(group, seq, why))
+            self._untold.append(KeptOp(group, seq, why))
         if len(self._why) > _MOST:
             (old, number), _ = self._why.popitem(last=False)
             numbers = self._by_group[old]
@@ -57,7 +57,7 @@ class Tail:
         new, self._new = self._new, []
         return new
 
-    def take_untold(self) -> list[Keep]:
+    def take_untold(self) -> list[KeptOp]:
         """Those that other hosts are to be told; from any thread."""
         untold = []
         while self._untold:

@@ -28,7 +28,7 @@ from distdbg.export.otel.found import (
     span_of_finding,
 )
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import read_sampler
 from distdbg.export.tracing.exporters import Owned, check_installed, make_exporter
 from distdbg.export.tracing.follower import MOST_ROWS
@@ -43,9 +43,9 @@ from distdbg.export.tracing.queues import (
     Queue,
 )
 from distdbg.export.tracing.records import HostRecords
-from distdbg.export.tracing.sender import Exporter, Sender
+from distdbg.export.tracing.sender import Sender, SignalSender
 from distdbg.export.tracing.settings import Settings, Signal, read_settings
-from distdbg.hosts.tail_sampling import Keep
+from distdbg.hosts.tail_sampling import KeptOp
 from distdbg.record.ends import RankEnd
 
 #: How often records are looked at, and how often while ranks are so fast that some would be missed.
@@ -75,7 +75,7 @@ class Tracing:
         signals: frozenset[str],
         environ: Mapping[str, str],
         *,
-        make: Callable[[Signal], Exporter] | None = None,
+        make: Callable[[Signal], SignalSender] | None = None,
     ) -> None:
         """UsageError when what sends is not installed. `make`: the exporters, instead of OpenTelemetry's."""
         self.run, self.host = run, host
@@ -145,13 +145,13 @@ class Tracing:
         self._told.append(lambda: self._on_finding(finding, group, number, wall_ns))
         self._wake.set()
 
-    def hear_keeps(self, keeps: Sequence[Keep]) -> None:
+    def hear_keeps(self, keeps: Sequence[KeptOp]) -> None:
         """Other hosts keep these ops."""
         if keeps:
             self._told.append(lambda: self._on_keeps(keeps))
             self._wake.set()
 
-    def take_untold(self) -> list[Keep]:
+    def take_untold(self) -> list[KeptOp]:
         """The ops that this host keeps and that others are to keep as well."""
         records = self._records
         return [] if records is None else records.take_untold()
@@ -302,10 +302,10 @@ class Tracing:
         """The last quarter of the queue is for traces that have begun."""
         return len(self._spans) < self.settings.spans.most_queued * 3 // 4
 
-    def _emit(self, rank: RankFacts, span: SpanData) -> None:
+    def _emit(self, rank: TracedRank, span: SpanData) -> None:
         self._spans.put([(rank, span)], time.monotonic_ns())
 
-    def _tell(self, rank: RankFacts, log: LogData) -> None:
+    def _tell(self, rank: TracedRank, log: LogData) -> None:
         self._logs.put([(rank, log)], time.monotonic_ns())
 
     def _on_sampled(
@@ -323,7 +323,7 @@ class Tracing:
         if "logs" in self.settings.signals:
             self._logs.put([(None, log_of_end(end))], time.monotonic_ns())
 
-    def _on_keeps(self, keeps: Sequence[Keep]) -> None:
+    def _on_keeps(self, keeps: Sequence[KeptOp]) -> None:
         if self._records is not None:
             for one in keeps:
                 self._records.keep(*one)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distdbg.diagnose.counting import Counted, add_up, from_counter
+from distdbg.diagnose.counting import OpTally, add_up, from_counter
 from distdbg.follow.tail import TailedRecord
 from distdbg.record.format import BUCKET_COUNT
 
 
-def count_ops(records: Mapping[int, TailedRecord]) -> list[Counted]:
+def count_ops(records: Mapping[int, TailedRecord]) -> list[OpTally]:
     """One row per group and kind, what took longest first. RecordError when a record was cut short."""
     parts = []
     for rank, record in records.items():
@@ -25,7 +25,7 @@ def count_ops(records: Mapping[int, TailedRecord]) -> list[Counted]:
     return add_up(parts)
 
 
-def plain_counted(row: Counted) -> dict[str, Any]:
+def plain_counted(row: OpTally) -> dict[str, Any]:
     """One row of the answer; buckets without the empty ones at their end."""
     return {
         "group": row.group,
@@ -50,9 +50,9 @@ def plain_counted(row: Counted) -> dict[str, Any]:
     }
 
 
-def read_counted(words: Mapping[str, Any]) -> Counted:
+def read_counted(words: Mapping[str, Any]) -> OpTally:
     """A row of an answer; ValueError, TypeError or KeyError for what is none."""
-    return Counted(
+    return OpTally(
         group=str(words["group"]),
         kind=str(words["kind"]),
         size=int(words["size"]),

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
@@ -170,6 +170,6 @@ def _plain(one: Numbered) -> dict[str, Any]:
         "number": one.number,
         "at_ns": line.time_ns,
         "ranks": list(line.ranks),
-        "stream": "err" if line.stream is Std.ERR else "out",
+        "stream": "err" if line.stream is StdStreams.ERR else "out",
         "text": line.text,
     }

@@ -20,14 +20,14 @@ from distdbg.follow.answers.one_rank import MOST_HISTORY, tell_history, tell_ran
 if TYPE_CHECKING:
     from distdbg.follow.roster import Roster
     from distdbg.follow.tail import TailedRecord
-    from distdbg.follow.watched_rank import Seat
+    from distdbg.follow.watched_rank import WatchedRank
 
 Plain = dict[str, Any]
 
 _MOST_SEQ: Final = 2**63
 
 
-class Watcher(Protocol):
+class RecordHolder(Protocol):
     """Who has the records: an agent, or whoever stands in for one."""
 
     @property
@@ -47,7 +47,7 @@ class Watcher(Protocol):
 class Board:
     """What a dashboard asks of one host's agent."""
 
-    def __init__(self, agent: Watcher) -> None:
+    def __init__(self, agent: RecordHolder) -> None:
         self._agent = agent
         self._log: KeptLog | None = None
         self.gpus = Gpus()
@@ -75,7 +75,7 @@ class Board:
             self._log.close()
             self._log = None
 
-    def use_of(self, seat: Seat) -> Plain:
+    def use_of(self, seat: WatchedRank) -> Plain:
         """What a row says beside its status: threads, and what it uses of GPUs where that is known."""
         more: Plain = {"threads": seat.stat.threads if seat.stat is not None else 0}
         use = self.gpus.use_of(seat.pid)
@@ -169,7 +169,7 @@ class Board:
             found[rank] = seat.record
         return found
 
-    def _seat(self, arguments: Plain) -> tuple[int, Seat]:
+    def _seat(self, arguments: Plain) -> tuple[int, WatchedRank]:
         rank = number_of(arguments, "rank", None, 0, 2**31)
         seat = self._agent.roster.seats.get(rank)
         if seat is None:

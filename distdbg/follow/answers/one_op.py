@@ -13,16 +13,16 @@ from distdbg.follow.answers.clock import HostClock
 from distdbg.follow.answers.op_json import list_members
 from distdbg.follow.tail import TailedRecord
 from distdbg.follow.watched_rank import name_op, show_site
-from distdbg.record.entries import KIND_LABELS, Group, Op, Progress
+from distdbg.record.entries import KIND_LABELS, Group, OpEntry, ProgressEntry
 from distdbg.record.form_text import show_form
 from distdbg.record.format import Flag
 
 
-def find_named(records: Mapping[int, TailedRecord], rank: int, number: int) -> Op | None:
+def find_named(records: Mapping[int, TailedRecord], rank: int, number: int) -> OpEntry | None:
     """The op with this number in the record of `rank`; None: not there any more."""
     record = records.get(rank)
     found = record.event(number) if record is not None else None
-    return found if isinstance(found, Op) else None
+    return found if isinstance(found, OpEntry) else None
 
 
 def tell_op(
@@ -30,7 +30,7 @@ def tell_op(
     clock: HostClock,
     group: str,
     seq: int,
-    like: tuple[int, Op] | None = None,
+    like: tuple[int, OpEntry] | None = None,
 ) -> dict[str, Any]:
     """The collective `seq` of a group, or the aside or message that a rank of this host calls `like`.
 
@@ -52,7 +52,7 @@ def tell_op(
         members = members or list_members(known)
         number = record.find_op(known.number, seq, flags=flags, kind=kind)
         op = record.event(number) if number is not None else None
-        if isinstance(op, Op):
+        if isinstance(op, OpEntry):
             name = name or name_op(op)
             arrivals.append(plain_arrival(rank, op, clock))
         else:
@@ -63,7 +63,7 @@ def tell_op(
 
 
 def _tell_message(
-    records: Mapping[int, TailedRecord], clock: HostClock, rank: int, op: Op
+    records: Mapping[int, TailedRecord], clock: HostClock, rank: int, op: OpEntry
 ) -> dict[str, Any]:
     """A message: whoever sends and whoever receives it, as far as they are on this host."""
     assert op.group is not None  # it was found by it
@@ -82,7 +82,7 @@ def _tell_message(
     return {**told, "ranks": ranks, "arrivals": arrivals}
 
 
-def _other_side(record: TailedRecord | None, op: Op) -> Op | None:
+def _other_side(record: TailedRecord | None, op: OpEntry) -> OpEntry | None:
     here = _group_of(record, op.group.name) if record is not None and op.group else None
     if record is None or here is None or op.group is None:
         return None
@@ -94,14 +94,14 @@ def _other_side(record: TailedRecord | None, op: Op) -> Op | None:
         here[0].number, op.seq, flags=Flag.MESSAGE, kind=wanted, peer=op.group.rank
     )
     found = record.event(number) if number is not None else None
-    return found if isinstance(found, Op) else None
+    return found if isinstance(found, OpEntry) else None
 
 
-def _group_of(record: TailedRecord, name: str) -> tuple[Group, Progress] | None:
+def _group_of(record: TailedRecord, name: str) -> tuple[Group, ProgressEntry] | None:
     return next((pair for pair in record.groups() if pair[0].name == name), None)
 
 
-def plain_arrival(rank: int, op: Op, clock: HostClock) -> dict[str, Any]:
+def plain_arrival(rank: int, op: OpEntry, clock: HostClock) -> dict[str, Any]:
     """One rank's part of an op."""
     return {
         "rank": rank,

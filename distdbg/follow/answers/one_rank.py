@@ -8,8 +8,8 @@ from distdbg.follow.answers.clock import HostClock
 from distdbg.follow.answers.one_op import plain_arrival
 from distdbg.follow.answers.op_json import plain_group
 from distdbg.follow.tail import TailedRecord
-from distdbg.follow.watched_rank import Seat, show_site
-from distdbg.record.entries import Op
+from distdbg.follow.watched_rank import WatchedRank, show_site
+from distdbg.record.entries import OpEntry
 from distdbg.view.rank_facts import level_name
 
 MOST_HISTORY: Final = 200
@@ -29,13 +29,13 @@ def tell_history(
     least = max(0, number - 2 * most)
     while number > least and len(found) < most:
         event = record.event(number)
-        if isinstance(event, Op):
+        if isinstance(event, OpEntry):
             found.append(plain_arrival(rank, event, clock))
         number -= 1
     return found
 
 
-def tell_rank(seat: Seat, clock: HostClock) -> dict[str, Any]:
+def tell_rank(seat: WatchedRank, clock: HostClock) -> dict[str, Any]:
     """All that is known of one rank beside its row. RecordError when its record was cut short."""
     record = seat.record
     if record is None:

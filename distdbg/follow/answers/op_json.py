@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.follow.watched_rank import name_op, ranks_of, show_site
-from distdbg.record.entries import Group, Op
+from distdbg.record.entries import Group, OpEntry
 
 
-def plain_op(rank: int, op: Op, now_ns: int) -> dict[str, Any]:
+def plain_op(rank: int, op: OpEntry, now_ns: int) -> dict[str, Any]:
     """An op in flight."""
     form = op.form
     return {

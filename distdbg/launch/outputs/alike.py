@@ -29,7 +29,7 @@ _TRACEBACK: Final = b"Traceback (most recent call last):\n"
 _OWN_RANK: Final = re.compile(rb"(: LatentWarning: |^  )rank \d+:? ", re.MULTILINE)
 
 
-class Alike:
+class EqualLines:
     """One console."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from distdbg.launch.outputs.lines import Lines
+from distdbg.launch.outputs.lines import LineCutter
 from distdbg.record.traceback_text import PACKAGE
 
 BLOCK_S: Final = 0.25
@@ -54,7 +54,7 @@ def is_of_warning(block: list[bytes], line: bytes) -> bool:
     return len(block) == 1
 
 
-class Blocks:
+class StreamBlocks:
     """One stream of one rank."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Blocks:
         self._is_full = is_full
         self._on_crash = on_crash
         self._prefix = prefix
-        self._lines = Lines(b"")
+        self._lines = LineCutter(b"")
         self._block: list[bytes] = []
         self._has_last_line = False
         """Whether the line that names the exception is in the block."""

@@ -7,13 +7,13 @@ from enum import StrEnum
 from string import Template
 from typing import TYPE_CHECKING, Self
 
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 
 if TYPE_CHECKING:
     from distdbg.launch.options import RunOptions
 
 
-class Place(StrEnum):
+class StreamTarget(StrEnum):
     """Where a rank writes one of its streams."""
 
     INHERITED = "inherited"
@@ -26,8 +26,8 @@ class Place(StrEnum):
 class OutputChoices:
     """What the command line says about outputs. Tuples go by local rank; beyond their end: NONE."""
 
-    redirects: tuple[Std, ...] = ()
-    tee: tuple[Std, ...] = ()
+    redirects: tuple[StdStreams, ...] = ()
+    tee: tuple[StdStreams, ...] = ()
     local_ranks: frozenset[int] | None = None
     """The only ones that reach the console; None, or empty: all."""
     stdout_filters: tuple[str, ...] = ()
@@ -50,24 +50,24 @@ class OutputChoices:
             prefix_template=options.log_line_prefix_template,
         )
 
-    def place(self, local_rank: int, stream: Std) -> Place:
+    def place(self, local_rank: int, stream: StdStreams) -> StreamTarget:
         """Where that rank writes that stream."""
         if stream & (_of(self.redirects, local_rank) | _of(self.tee, local_rank)):
-            return Place.FILE
+            return StreamTarget.FILE
         if self.is_shown(local_rank):
-            return Place.INHERITED
+            return StreamTarget.INHERITED
         # What it says on stderr is wanted when it fails, although nobody wants to watch it.
-        return Place.FILE if stream is Std.ERR else Place.NOWHERE
+        return StreamTarget.FILE if stream is StdStreams.ERR else StreamTarget.NOWHERE
 
-    def is_teed(self, local_rank: int, stream: Std) -> bool:
+    def is_teed(self, local_rank: int, stream: StdStreams) -> bool:
         """Whether that stream goes to the console line by line."""
         return bool(stream & _of(self.tee, local_rank)) and self.is_shown(local_rank)
 
     def is_shown(self, local_rank: int) -> bool:
         return not self.local_ranks or local_rank in self.local_ranks
 
-    def filters(self, stream: Std) -> tuple[str, ...]:
-        return self.stdout_filters if stream is Std.OUT else self.stderr_filters
+    def filters(self, stream: StdStreams) -> tuple[str, ...]:
+        return self.stdout_filters if stream is StdStreams.OUT else self.stderr_filters
 
     def prefix(self, local_rank: int, rank: int) -> str:
         """What each teed line begins with: '[default0]:'."""
@@ -78,5 +78,5 @@ class OutputChoices:
         )
 
 
-def _of(choice: tuple[Std, ...], local_rank: int) -> Std:
-    return choice[local_rank] if local_rank < len(choice) else Std.NONE
+def _of(choice: tuple[StdStreams, ...], local_rank: int) -> StdStreams:
+    return choice[local_rank] if local_rank < len(choice) else StdStreams.NONE

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import ConfigError
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 from distdbg.record.folders import LOGS, attempt_folder, attempts, make_inner
 
-LOG_NAMES: Final[Mapping[Std, str]] = {Std.OUT: "stdout.log", Std.ERR: "stderr.log"}
-FILTERED_NAMES: Final[Mapping[Std, str]] = {
-    Std.OUT: "filtered_stdout.log",
-    Std.ERR: "filtered_stderr.log",
+LOG_NAMES: Final[Mapping[StdStreams, str]] = {
+    StdStreams.OUT: "stdout.log",
+    StdStreams.ERR: "stderr.log",
+}
+FILTERED_NAMES: Final[Mapping[StdStreams, str]] = {
+    StdStreams.OUT: "filtered_stdout.log",
+    StdStreams.ERR: "filtered_stderr.log",
 }
 #: Ends the name of a file that says in which folder the logs are.
 ELSEWHERE: Final = ".elsewhere"

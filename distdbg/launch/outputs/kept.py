@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.folders import ELSEWHERE, LOG_NAMES
 from distdbg.record.folders import LOGS, attempts
 from distdbg.record.line_times import LineTimes, read_line_times
@@ -26,7 +26,7 @@ class KeptFile:
     path: Path
     rank: int
     attempt: int
-    stream: Std
+    stream: StdStreams
     times: LineTimes | None = None
 
 

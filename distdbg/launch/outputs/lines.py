@@ -17,7 +17,7 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 _LAST_END = re.compile(rb"\r(?!\n)(?=[\s\S])")
 
 
-class Lines:
+class LineCutter:
     """Cuts one stream; `needles`: only lines that contain one of them come out."""
 
     def __init__(self, prefix: bytes, needles: Sequence[bytes] = ()) -> None:

@@ -12,7 +12,7 @@ from distdbg.record.durations import nbytes_text
 
 
 @dataclass(slots=True, kw_only=True)
-class Loss:
+class OutputLoss:
     """One file, or a folder in which nothing can be written."""
 
     path: Path
@@ -23,7 +23,7 @@ class Loss:
     """What is not in it; 0: not known."""
 
 
-def say_losses(losses: Sequence[Loss]) -> str:
+def say_losses(losses: Sequence[OutputLoss]) -> str:
     """'not written since 13:05:01: a/stdout.log (No space left on device); ...'; ''."""
     if not losses:
         return ""

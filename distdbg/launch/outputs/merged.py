@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from distdbg.launch.output_streams import Std
+from distdbg.launch.output_streams import StdStreams
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """One line of one rank. Its time grows within its source."""
 
     time_ns: int
     rank: int
-    stream: Std
+    stream: StdStreams
     text: str
 
 
@@ -31,11 +31,11 @@ class Folded(NamedTuple):
 
     time_ns: int
     ranks: tuple[int, ...]
-    stream: Std
+    stream: StdStreams
     text: str
 
 
-_Key = tuple[Std, str]
+_Key = tuple[StdStreams, str]
 
 
 class Merger:
@@ -44,7 +44,7 @@ class Merger:
     def __init__(self, source_count: int, *, window_ns: int) -> None:
         """`window_ns` 0: nothing is folded."""
         self._window_ns = window_ns
-        self._queues: list[deque[Line]] = [deque() for _ in range(source_count)]
+        self._queues: list[deque[OutputLine]] = [deque() for _ in range(source_count)]
         #: The times of each text in a queue.
         self._ahead: list[dict[_Key, deque[int]]] = [{} for _ in range(source_count)]
 
@@ -52,7 +52,7 @@ class Merger:
         self._queues.append(deque())
         self._ahead.append({})
 
-    def put(self, source: int, line: Line) -> None:
+    def put(self, source: int, line: OutputLine) -> None:
         self._queues[source].append(line)
         if self._window_ns:
             self._ahead[source].setdefault((line.stream, line.text), deque()).append(line.time_ns)
@@ -106,12 +106,12 @@ class Merger:
             source = other
             seen.add(source)
 
-    def _has_at_head(self, source: int, key: _Key, first: Line) -> bool:
+    def _has_at_head(self, source: int, key: _Key, first: OutputLine) -> bool:
         head = self._queues[source][0]
         is_near = abs(head.time_ns - first.time_ns) <= self._window_ns
         return is_near and (head.stream, head.text) == key
 
-    def _pop(self, source: int) -> Line:
+    def _pop(self, source: int) -> OutputLine:
         line = self._queues[source].popleft()
         if self._window_ns:
             key = (line.stream, line.text)

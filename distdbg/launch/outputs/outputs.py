@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from distdbg.errors import ConfigError
-from distdbg.launch.output_streams import Std
-from distdbg.launch.outputs.alike import Alike
-from distdbg.launch.outputs.choices import OutputChoices, Place
+from distdbg.launch.output_streams import StdStreams
+from distdbg.launch.outputs.alike import EqualLines
+from distdbg.launch.outputs.choices import OutputChoices, StreamTarget
 from distdbg.launch.outputs.folders import (
     ERROR_NAME,
     FILTERED_NAMES,
@@ -30,11 +30,11 @@ from distdbg.launch.outputs.folders import (
     make_rank_folder,
     rank_folder,
 )
-from distdbg.launch.outputs.lines import Lines
-from distdbg.launch.outputs.losses import Loss
+from distdbg.launch.outputs.lines import LineCutter
+from distdbg.launch.outputs.losses import OutputLoss
 from distdbg.launch.outputs.pipe_tail import PipeTail
-from distdbg.launch.outputs.sinks import Console, LineFile, Sink
-from distdbg.launch.outputs.tail import Tail
+from distdbg.launch.outputs.sinks import LineFile, OutputDescriptor, Sink
+from distdbg.launch.outputs.tail import LogTail
 from distdbg.launch.outputs.tee_pipe import TeePipe
 from distdbg.record.folders import attempt_folder
 from distdbg.record.line_times import LOOK_NS, LineTimesWriter
@@ -58,23 +58,23 @@ class Outputs:
         """`logs` is what `make_logs_folder` made; None: nothing is kept in files."""
         self._choices = choices
         self._logs = logs
-        self._consoles: dict[Std, Sink] = {
-            Std.OUT: Console(stdout_fd),
-            Std.ERR: Console(stderr_fd),
+        self._consoles: dict[StdStreams, Sink] = {
+            StdStreams.OUT: OutputDescriptor(stdout_fd),
+            StdStreams.ERR: OutputDescriptor(stderr_fd),
         }
-        self._line_files: dict[tuple[int, Std], LineFile] = {}
+        self._line_files: dict[tuple[int, StdStreams], LineFile] = {}
         #: Protects the tails, the line files and the positions in all of them.
         self._lock = threading.Lock()
-        self._tails: list[Tail] = []
+        self._tails: list[LogTail] = []
         #: Of streams that are kept and shown.
         self._tees: list[TeePipe] = []
         #: What could not be written, by the file's name.
-        self._losses: dict[Path, Loss] = {}
+        self._losses: dict[Path, OutputLoss] = {}
         #: Of ranks whose stderr goes straight to the console.
         self._pipes: list[PipeTail] = []
         #: By rank, what faulthandler printed of a crash in native code on such a pipe.
         self.crashes: dict[int, bytes] = {}
-        self._alike = Alike()
+        self._alike = EqualLines()
         self._times: list[LineTimesWriter] = []
         self._times_due_ns = 0
         #: To end a wait of the thread: it reads the first, and who wants it writes to the second.
@@ -96,8 +96,8 @@ class Outputs:
         try:
             if self._logs is not None:
                 make_rank_folder(self._logs, attempt, local_rank)
-            fds.append(self._open(Std.OUT, local_rank, rank, attempt))
-            fds.append(self._open(Std.ERR, local_rank, rank, attempt))
+            fds.append(self._open(StdStreams.OUT, local_rank, rank, attempt))
+            fds.append(self._open(StdStreams.ERR, local_rank, rank, attempt))
         except OSError as error:
             for fd in fds:
                 if fd is not None:
@@ -115,25 +115,25 @@ class Outputs:
             return None
         return rank_folder(self._logs, attempt, local_rank) / ERROR_NAME
 
-    def log_file(self, local_rank: int, attempt: int, stream: Std) -> Path | None:
+    def log_file(self, local_rank: int, attempt: int, stream: StdStreams) -> Path | None:
         """Where that rank's stream is kept; None: it is not."""
-        if self._logs is None or self._choices.place(local_rank, stream) is not Place.FILE:
+        if self._logs is None or self._choices.place(local_rank, stream) is not StreamTarget.FILE:
             return None
         return rank_folder(self._logs, attempt, local_rank) / LOG_NAMES[stream]
 
-    def losses(self) -> list[Loss]:
+    def losses(self) -> list[OutputLoss]:
         """What could not be written so far: files; a folder only where no file is known."""
         files = [loss for path, loss in self._losses.items() if path != self._logs]
         return files or list(self._losses.values())
 
-    def _open(self, stream: Std, local_rank: int, rank: int, attempt: int) -> int | None:
+    def _open(self, stream: StdStreams, local_rank: int, rank: int, attempt: int) -> int | None:
         place = self._choices.place(local_rank, stream)
-        if place is Place.INHERITED and stream is Std.ERR:
+        if place is StreamTarget.INHERITED and stream is StdStreams.ERR:
             return self._open_pipe(rank)
-        if place is Place.INHERITED:
+        if place is StreamTarget.INHERITED:
             return None
         path = self.log_file(local_rank, attempt, stream)
-        if place is Place.NOWHERE or path is None:
+        if place is StreamTarget.NOWHERE or path is None:
             return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         if self._choices.is_teed(local_rank, stream):
             fd = self._open_tee(path, stream, self._choices.prefix(local_rank, rank), attempt)
@@ -150,10 +150,10 @@ class Outputs:
             raise
         return fd
 
-    def _open_tee(self, path: Path, stream: Std, prefix: str, attempt: int) -> int:
+    def _open_tee(self, path: Path, stream: StdStreams, prefix: str, attempt: int) -> int:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        tails: list[Tail] = []
+        tails: list[LogTail] = []
         try:
             tee = TeePipe(reading, path, tails, self._on_loss)
         except BaseException:
@@ -172,27 +172,27 @@ class Outputs:
 
     def _open_pipe(self, rank: int) -> int:
         """What ranks print at once must not be torn within a line."""
-        tail, fd = PipeTail.open(rank, self._consoles[Std.ERR], self._alike)
+        tail, fd = PipeTail.open(rank, self._consoles[StdStreams.ERR], self._alike)
         with self._lock:
             self._pipes.append(tail)
         self._wake_up()
         self._run_thread()
         return fd
 
-    def _follow(self, path: Path, stream: Std, prefix: str, attempt: int) -> list[Tail]:
+    def _follow(self, path: Path, stream: StdStreams, prefix: str, attempt: int) -> list[LogTail]:
         start = prefix.encode(errors="surrogateescape")
         needles = [text.encode(errors="surrogateescape") for text in self._choices.filters(stream)]
         read_only = os.O_RDONLY | os.O_CLOEXEC
         with self._lock:
-            tails = [Tail(os.open(path, read_only), Lines(start), self._consoles[stream])]
+            tails = [LogTail(os.open(path, read_only), LineCutter(start), self._consoles[stream])]
             self._tails += tails
             if needles:
                 sink = self._line_file(attempt, stream)
-                tails.append(Tail(os.open(path, read_only), Lines(start, needles), sink))
+                tails.append(LogTail(os.open(path, read_only), LineCutter(start, needles), sink))
                 self._tails += tails[1:]
         return tails
 
-    def _line_file(self, attempt: int, stream: Std) -> LineFile:
+    def _line_file(self, attempt: int, stream: StdStreams) -> LineFile:
         assert self._logs is not None  # without files nothing is followed
         key = (attempt, stream)
         if key not in self._line_files:
@@ -277,7 +277,7 @@ class Outputs:
             with self._lock:
                 moved = self._step()
                 self._look_at_lengths()
-                is_full = not self._consoles[Std.ERR].flush(0)
+                is_full = not self._consoles[StdStreams.ERR].flush(0)
                 pipes = [pipe.fileno() for pipe in self._pipes if not (pipe.is_over or is_full)]
                 pipes += [tee.fileno() for tee in self._tees if not (tee.is_over or tee.is_full)]
             self._watch_disk()
@@ -301,14 +301,14 @@ class Outputs:
         """One chunk of each stream whose sink has room; whether anything moved."""
         room = {id(sink): sink.flush(0) for sink in self._sinks()}
         moved = sum(tee.step() for tee in self._tees) > 0
-        tails: list[Tail | PipeTail] = [*self._tails, *self._pipes]
+        tails: list[LogTail | PipeTail] = [*self._tails, *self._pipes]
         for tail in tails:
             if room[id(tail.sink)] and tail.step():
                 moved = True
                 room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
         folded = self._alike.idle(time.monotonic())
         if folded:
-            self._consoles[Std.ERR].put(folded)
+            self._consoles[StdStreams.ERR].put(folded)
         return moved or bool(folded)
 
     def _look_at_lengths(self, *, is_last: bool = False) -> None:
@@ -351,7 +351,7 @@ class Outputs:
                 self.crashes[pipe.rank] = pipe.crash
             pipe.close()
         self._pipes.clear()
-        self._consoles[Std.ERR].put(self._alike.finish())
+        self._consoles[StdStreams.ERR].put(self._alike.finish())
 
     def _close_tees(self) -> None:
         for tee in self._tees:
@@ -389,7 +389,7 @@ class Outputs:
         loss = self._losses.get(path)
         if loss is None:
             why = error.strerror or str(error)
-            loss = self._losses[path] = Loss(path=path, why=why, since_wall_ns=time.time_ns())
+            loss = self._losses[path] = OutputLoss(path=path, why=why, since_wall_ns=time.time_ns())
         loss.nbytes += nbytes
 
 

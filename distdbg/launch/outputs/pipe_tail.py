@@ -7,8 +7,8 @@ import os
 import time
 from contextlib import suppress
 
-from distdbg.launch.outputs.alike import Alike, prefix_of
-from distdbg.launch.outputs.blocks import Blocks
+from distdbg.launch.outputs.alike import EqualLines, prefix_of
+from distdbg.launch.outputs.blocks import StreamBlocks
 from distdbg.launch.outputs.sinks import Sink
 from distdbg.record.traceback_text import is_full
 
@@ -18,19 +18,19 @@ _CHUNK_NBYTES = 1 << 16
 class PipeTail:
     """The reading end; `fd` is this object's own and does not block."""
 
-    def __init__(self, fd: int, rank: int, sink: Sink, alike: Alike) -> None:
+    def __init__(self, fd: int, rank: int, sink: Sink, alike: EqualLines) -> None:
         self._fd = fd
         self._rank = rank
         self._alike = alike
         #: What faulthandler printed of a crash in native code; b'' for nothing.
         self.crash = b""
-        self._blocks = Blocks(prefix_of(rank), is_full=is_full(), on_crash=self._on_crash)
+        self._blocks = StreamBlocks(prefix_of(rank), is_full=is_full(), on_crash=self._on_crash)
         self.sink = sink
         self.is_over = False
         """Whether nobody can write any more."""
 
     @classmethod
-    def open(cls, rank: int, sink: Sink, alike: Alike) -> tuple[PipeTail, int]:
+    def open(cls, rank: int, sink: Sink, alike: EqualLines) -> tuple[PipeTail, int]:
         """One with a new pipe, and the end for the rank."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)

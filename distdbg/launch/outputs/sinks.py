@@ -28,7 +28,7 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Console:
+class OutputDescriptor:
     """A descriptor of the launcher: a terminal, pipe or file that others write to as well.
 
     Whoever reads it may stop to read: then lines stay here, and their rank's file grows meanwhile.

@@ -6,16 +6,16 @@ import os
 from collections import deque
 from contextlib import suppress
 
-from distdbg.launch.outputs.lines import Lines
+from distdbg.launch.outputs.lines import LineCutter
 from distdbg.launch.outputs.sinks import Sink
 
 _CHUNK_NBYTES = 1 << 16
 
 
-class Tail:
+class LogTail:
     """One log file on its way; `fd` is this object's own."""
 
-    def __init__(self, fd: int, lines: Lines, sink: Sink) -> None:
+    def __init__(self, fd: int, lines: LineCutter, sink: Sink) -> None:
         self._fd = fd
         self._lines = lines
         self._offset = 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from distdbg.launch.outputs.tail import Tail
+from distdbg.launch.outputs.tail import LogTail
 
 _CHUNK_NBYTES = 1 << 16
 #: What is kept for a console beyond the file; then the rank waits, as it would at the console itself.
@@ -30,7 +30,7 @@ class TeePipe:
         self,
         fd: int,
         path: Path,
-        tails: Sequence[Tail],
+        tails: Sequence[LogTail],
         on_loss: Callable[[Path, OSError, int], None],
     ) -> None:
         """`on_loss` is told of bytes that the file did not take."""

@@ -11,7 +11,7 @@ import os
 from typing import Final
 
 from distdbg.launch.outputs.kept import KeptFile
-from distdbg.launch.outputs.merged import Line
+from distdbg.launch.outputs.merged import OutputLine
 from distdbg.launch.outputs.stamps import read_stamp, zone_of
 from distdbg.record.line_times import read_line_times
 
@@ -89,7 +89,7 @@ class TimedFile:
             self._times = times
             self.rank = times.rank
 
-    def read(self, *, is_over: bool) -> list[Line] | None:
+    def read(self, *, is_over: bool) -> list[OutputLine] | None:
         """Some lines; [] when there are none now, None when all have been read and the file is over."""
         data = os.pread(self._fd, _CHUNK_NBYTES, self._offset)
         self._offset += len(data)
@@ -106,11 +106,11 @@ class TimedFile:
             self._rest = b""
         return lines if lines or not is_last else None
 
-    def _line(self, data: bytes, end: int) -> Line:
+    def _line(self, data: bytes, end: int) -> OutputLine:
         text = data.decode(errors="backslashreplace")
         self._count += 1
         self._time_ns = max(self._time_ns, self._time_of(text, end))
-        return Line(self._time_ns, self.rank, self.file.stream, text)
+        return OutputLine(self._time_ns, self.rank, self.file.stream, text)
 
     def _time_of(self, text: str, end: int) -> int:
         if not self.is_timed:

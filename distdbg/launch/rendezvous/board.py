@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from distdbg.errors import DistError, DistStoreError, RendezvousError, UsageError
-from distdbg.launch.rendezvous.state import State
+from distdbg.launch.rendezvous.state import RendezvousState
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -43,10 +43,10 @@ _MOST_AT_ONCE: Final = 500
 T = TypeVar("T")
 
 
-class Turn:
+class LauncherTurn:
     """A launcher's turn. `is_over`: one before it has done what this one asked for."""
 
-    def __init__(self, board: Board, number: int) -> None:
+    def __init__(self, board: RendezvousBoard, number: int) -> None:
         self._board = board
         self._number = number
         self.is_over = False
@@ -58,7 +58,7 @@ class Turn:
         return self._board.behind(self._number)
 
 
-class Board:
+class RendezvousBoard:
     """One connection to the agreement; not to be shared by threads."""
 
     def __init__(self, store: Store, job: str, where: str) -> None:
@@ -69,9 +69,9 @@ class Board:
         self._key = f"{job}/agreement"
         self._text = b""  # as last read or written; what a write expects to find
 
-    def clone(self) -> Board:
+    def clone(self) -> RendezvousBoard:
         """Another connection, for another thread."""
-        other = Board(self.store.clone(), self._job, self._where)
+        other = RendezvousBoard(self.store.clone(), self._job, self._where)
         other._server = self._server
         return other
 
@@ -80,11 +80,11 @@ class Board:
         self._ask(lambda: self.store.set(_SERVER_KEY, who[:200]))
         self._server = who
 
-    def open(self, min_nodes: int, max_nodes: int) -> State:
+    def open(self, min_nodes: int, max_nodes: int) -> RendezvousState:
         """Begin the agreement, or find it; UsageError when it is about other numbers."""
-        first = State(min_nodes=min_nodes, max_nodes=max_nodes)
+        first = RendezvousState(min_nodes=min_nodes, max_nodes=max_nodes)
         found = self._ask(lambda: self.store.compare_set(self._key, b"", first.to_json()))
-        state = State.from_json(found)
+        state = RendezvousState.from_json(found)
         if (state.min_nodes, state.max_nodes) != (min_nodes, max_nodes):
             raise UsageError(
                 f"this launcher has --nnodes {min_nodes}:{max_nodes}, the others at {self._where} "
@@ -95,11 +95,11 @@ class Board:
         self._learn_server()
         return state
 
-    def read(self) -> State:
+    def read(self) -> RendezvousState:
         """The agreement as it is now."""
         self._text = self._ask(lambda: self.store.get(self._key))
         self._learn_server()
-        return State.from_json(self._text)
+        return RendezvousState.from_json(self._text)
 
     def _learn_server(self) -> None:
         """Who serves it; a launcher may be here before the one that serves has introduced itself."""
@@ -107,7 +107,7 @@ class Board:
             served = self._ask(lambda: self.store.get(_SERVER_KEY))
             self._server = served.decode(errors="replace")
 
-    def write(self, after: State) -> bool:
+    def write(self, after: RendezvousState) -> bool:
         """Replace what was read last; False when somebody else was faster."""
         text = after.to_json().encode()
         found = self._ask(lambda: self.store.compare_set(self._key, self._text, text))
@@ -119,7 +119,7 @@ class Board:
             self._ask(lambda: self.store.set(self._settled_key(after.number), b"1"))
         return True
 
-    def change(self, how: Callable[[State], State]) -> State:
+    def change(self, how: Callable[[RendezvousState], RendezvousState]) -> RendezvousState:
         """Apply `how` to whatever the agreement is, until nobody else was faster."""
         while True:
             before = self.read()
@@ -128,13 +128,13 @@ class Board:
                 return after
 
     @contextmanager
-    def turn(self, check: Callable[[], None], asks: str = "") -> Iterator[Turn]:
+    def turn(self, check: Callable[[], None], asks: str = "") -> Iterator[LauncherTurn]:
         """Wait until those who asked for a turn before have had it; `check` raises to give up.
 
         `asks`: what for, so that one of those may do it as well.
         """
         mine = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 1))
-        turn = Turn(self, mine)
+        turn = LauncherTurn(self, mine)
         try:
             if asks:
                 self._ask(lambda: self.store.set(self._come_key(mine), asks))

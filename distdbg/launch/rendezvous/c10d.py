@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistNetworkError, RendezvousError, UsageError
 from distdbg.launch.rendezvous.reach import FOREIGN_S, Search, is_here, is_name, own_address, serve
-from distdbg.launch.rendezvous.settings import Settings
-from distdbg.launch.rendezvous.shared import Reached, SharedRendezvous
+from distdbg.launch.rendezvous.settings import RendezvousSettings
+from distdbg.launch.rendezvous.shared import OpenLauncherStore, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _log = logging.getLogger("distdbg.launch")
 
 def make_c10d(options: RendezvousOptions) -> Rendezvous:
     """Alone with --standalone or --nnodes 1, else at --rdzv-endpoint."""
-    settings = Settings.read(options.rdzv_conf)
+    settings = RendezvousSettings.read(options.rdzv_conf)
     if options.standalone or options.max_nodes == 1:
         return SoloRendezvous(options.rdzv_id, host=options.local_addr or "127.0.0.1")
     if options.rdzv_port == 0:
@@ -44,14 +44,16 @@ def make_c10d(options: RendezvousOptions) -> Rendezvous:
 class _Endpoint:
     """One address that all launchers know; the first of those at home there serves."""
 
-    def __init__(self, host: str, port: int, local_addr: str | None, settings: Settings) -> None:
+    def __init__(
+        self, host: str, port: int, local_addr: str | None, settings: RendezvousSettings
+    ) -> None:
         self._host = host
         self._local_addr = local_addr
         self._port = port
         self._settings = settings
         self.where = f"{f'[{host}]' if ':' in host else host}:{port}"
 
-    def open(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
+    def open(self, deadline_ns: int, check: Callable[[], None]) -> OpenLauncherStore:
         call_timeout_s = self._settings.call_timeout_s
         must_serve = self._settings.is_host is True
         may_serve = is_here(self._host) if self._settings.is_host is None else must_serve
@@ -86,8 +88,8 @@ class _Endpoint:
                     )
             search.fail_after(deadline_ns)
 
-    def _reached(self, store: TCPStore, host: str) -> Reached:
-        return Reached(store=store, host=host, port=self._port)
+    def _reached(self, store: TCPStore, host: str) -> OpenLauncherStore:
+        return OpenLauncherStore(store=store, host=host, port=self._port)
 
     def _own_host(self) -> str:
         """Where to serve: many hosts take their own name for a loopback address, others do not."""

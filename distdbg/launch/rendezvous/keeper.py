@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError
 from distdbg.launch.rendezvous import state as agreement
-from distdbg.launch.rendezvous.silence import Silence
+from distdbg.launch.rendezvous.silence import SilentHosts
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.board import Board
-    from distdbg.launch.rendezvous.settings import Settings
+    from distdbg.launch.rendezvous.board import RendezvousBoard
+    from distdbg.launch.rendezvous.settings import RendezvousSettings
 
 _PAUSE_S = 0.25
 #: For each launcher of the job: all of them together look so often, however many they are.
@@ -27,17 +27,17 @@ _READ_OF_EACH_S = 0.05
 _JOIN_S = 5.0
 
 
-class Keeper:
+class KeepAlive:
     """Beats, listens, and takes the dead out of the agreement."""
 
-    def __init__(self, board: Board, name: str, settings: Settings) -> None:
+    def __init__(self, board: RendezvousBoard, name: str, settings: RendezvousSettings) -> None:
         interval_s = settings.keep_alive_interval_s
         self._board = board  # the thread's own
         self._name = name
         self._interval_s = interval_s
         self._promised_s = settings.silence_s
         self._pause_s = min(_PAUSE_S, interval_s / 4)
-        self._silence = Silence(limit_s=self._promised_s, longest_look_s=interval_s)
+        self._silence = SilentHosts(limit_s=self._promised_s, longest_look_s=interval_s)
         self._set_pause(1)
         self._changes = self._counted = -1
         self._watched: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Keeper:
         self._has_acknowledged = False
         self._stop = threading.Event()
         #: Replaced as a whole by the thread, read by others.
-        self.state: agreement.State | None = None
+        self.state: agreement.RendezvousState | None = None
         self.trouble: DistError | None = None
         self._thread = threading.Thread(target=self._run, name="distdbg-rendezvous", daemon=True)
         self._thread.start()
@@ -97,7 +97,7 @@ class Keeper:
             self._take(self._board.read())
             self._changes, self._read_at_s = self._counted, now_s
 
-    def _take(self, state: agreement.State) -> None:
+    def _take(self, state: agreement.RendezvousState) -> None:
         self.state = state
         self._watched = agreement.watched_by(state, self._name)
         self._set_pause(len(state.nodes))

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Literal, Self, get_args
 from distdbg.errors import DistError
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.round import Round
+    from distdbg.launch.rendezvous.round import LauncherRound
 
 _LONGEST_TEXT = 2000
 _Kind = Literal["finished", "failed", "leaving"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class LauncherNote:
     """What one launcher says of its ranks, once: that all ended well, that some failed, or that
     it leaves and ends them."""
 
@@ -57,16 +57,16 @@ class Notes:
     after asking the rendezvous: who begins another round because of a failure has noted it before.
     """
 
-    def __init__(self, round: Round) -> None:
+    def __init__(self, round: LauncherRound) -> None:
         self._store = round.store
         self._node_rank = round.node_rank
         self._names = [node.name for node in round.nodes]
         self._count = 0
         self._pending: set[int] = set()
-        self._found: dict[str, Note] = {}
+        self._found: dict[str, LauncherNote] = {}
         self._left: set[int] = set()
 
-    def write(self, note: Note) -> None:
+    def write(self, note: LauncherNote) -> None:
         """Tell the others; of one launcher they keep the first."""
         self._write({"node": self._node_rank, "note": note.to_json()})
 
@@ -74,7 +74,7 @@ class Notes:
         """Tell the others which ranks have ended well while others of this launcher run on."""
         self._write({"node": self._node_rank, "left": sorted(ranks)})
 
-    def read(self) -> Mapping[str, Note]:
+    def read(self) -> Mapping[str, LauncherNote]:
         """The notes of all launchers so far, by name; this one's as well."""
         try:
             count = self._store.add("notes", 0)
@@ -104,7 +104,7 @@ class Notes:
         try:
             match json.loads(text):
                 case {"node": int() as node, "note": str() as note}:
-                    self._found.setdefault(self._names[node], Note.from_json(note))
+                    self._found.setdefault(self._names[node], LauncherNote.from_json(note))
                 case {"left": list() as ranks}:
                     self._left.update(rank for rank in ranks if isinstance(rank, int))
         except (ValueError, IndexError):

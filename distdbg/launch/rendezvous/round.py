@@ -32,7 +32,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class LauncherRound:
     """One agreement; a restart, a launcher that came or left makes the next."""
 
     number: int
@@ -96,7 +96,7 @@ class Rendezvous(Protocol):
     unless the job was closed before.
     """
 
-    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> Round:
+    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> LauncherRound:
         """Join, or come back after a round, and wait until the next one is complete.
 
         Without a deadline, join_timeout of --rdzv-conf is the limit. RendezvousError when it is not

@@ -23,7 +23,7 @@ _NO = frozenset({"0", "false", "f", "no", "n"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RendezvousSettings:
     """The times and counts of a rendezvous; the defaults are torchrun's."""
 
     join_timeout_s: float = 600.0

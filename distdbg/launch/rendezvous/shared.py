@@ -19,19 +19,19 @@ from distdbg.errors import (
     UsageError,
 )
 from distdbg.launch.rendezvous import state as agreement
-from distdbg.launch.rendezvous.board import Board, Turn
-from distdbg.launch.rendezvous.keeper import Keeper
+from distdbg.launch.rendezvous.board import LauncherTurn, RendezvousBoard
+from distdbg.launch.rendezvous.keeper import KeepAlive
 from distdbg.launch.rendezvous.round import (
     Closing,
+    LauncherRound,
     NodeFacts,
     RendezvousInterrupted,
-    Round,
     round_prefix,
 )
 from distdbg.record.durations import duration_text
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.settings import Settings
+    from distdbg.launch.rendezvous.settings import RendezvousSettings
     from distdbg.runtime.store import TCPStore
 
 _POLL_S = 0.02
@@ -46,7 +46,7 @@ _READ_OF_EACH_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class OpenLauncherStore:
     """The launchers' store, open."""
 
     store: TCPStore
@@ -59,7 +59,7 @@ class Reached:
     """Give back what was only for finding the store; before the first round is complete."""
 
 
-class Reach(Protocol):
+class StoreFinder(Protocol):
     """Finds the store, or serves it."""
 
     @property
@@ -67,12 +67,12 @@ class Reach(Protocol):
         """The place, for messages."""
         ...
 
-    def open(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
+    def open(self, deadline_ns: int, check: Callable[[], None]) -> OpenLauncherStore:
         """Open it by the deadline; `check` is called now and then and raises to give up."""
         ...
 
 
-def _looks(state: agreement.State, name: str) -> bool:
+def _looks(state: agreement.RendezvousState, name: str) -> bool:
     """Whether this launcher looks at every change: it has not come, or is one of the first."""
     return name not in state.joined[_LOOKERS:]
 
@@ -82,12 +82,12 @@ class SharedRendezvous:
 
     def __init__(
         self,
-        reach: Reach,
+        reach: StoreFinder,
         *,
         job: str,
         min_nodes: int,
         max_nodes: int,
-        settings: Settings,
+        settings: RendezvousSettings,
         place: int | None = None,
     ) -> None:
         self._reach = reach
@@ -96,9 +96,9 @@ class SharedRendezvous:
         self._max_nodes = max_nodes
         self._settings = settings
         self._place = place
-        self._reached: Reached | None = None
-        self._board: Board | None = None
-        self._keeper: Keeper | None = None
+        self._reached: OpenLauncherStore | None = None
+        self._board: RendezvousBoard | None = None
+        self._keeper: KeepAlive | None = None
         self._name = ""
         self._number = -1
         self._closing: Closing | None = None
@@ -107,16 +107,16 @@ class SharedRendezvous:
 
     # The next round ----------------------------------------------------------------------------
 
-    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> Round:
+    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> LauncherRound:
         started_ns = time.monotonic_ns()
         if deadline_ns is None:
             deadline_ns = started_ns + int(self._settings.join_timeout_s * 1e9)
         self._check()
-        member = agreement.Member(facts=facts, place=self._place)
+        member = agreement.LauncherMember(facts=facts, place=self._place)
         board, reached = self._open(facts, deadline_ns)
         if self._keeper is None:
             board.beat(facts.name)  # before anybody can know this launcher, and miss its beats
-            self._keeper = Keeper(board.clone(), facts.name, self._settings)
+            self._keeper = KeepAlive(board.clone(), facts.name, self._settings)
             self._name = facts.name
         elif facts.name != self._name:
             raise InternalError(f"launcher {self._name} calls itself {facts.name} now")
@@ -135,12 +135,14 @@ class SharedRendezvous:
             raise
         return self._to_round(state, reached)
 
-    def _open(self, facts: NodeFacts, deadline_ns: int) -> tuple[Board, Reached]:
+    def _open(
+        self, facts: NodeFacts, deadline_ns: int
+    ) -> tuple[RendezvousBoard, OpenLauncherStore]:
         if self._board is not None and self._reached is not None:
             return self._board, self._reached
         reached = self._reach.open(deadline_ns, self._check)
         try:
-            board = Board(reached.store, self._job, self._reach.where)
+            board = RendezvousBoard(reached.store, self._job, self._reach.where)
             if reached.store.is_serving:
                 board.introduce_server(f"launcher {facts.name} on {facts.host}")
             board.open(self._min_nodes, self._max_nodes)
@@ -153,12 +155,12 @@ class SharedRendezvous:
 
     def _await_round(
         self,
-        board: Board,
-        reached: Reached,
-        member: agreement.Member,
+        board: RendezvousBoard,
+        reached: OpenLauncherStore,
+        member: agreement.LauncherMember,
         deadline_ns: int,
         started_ns: int,
-    ) -> agreement.State:
+    ) -> agreement.RendezvousState:
         patience_ns = deadline_ns - started_ns
         enough_since_ns: int | None = None
         changes, before, read_ns = board.count_changes(), board.read(), started_ns
@@ -210,12 +212,12 @@ class SharedRendezvous:
 
     def _step(
         self,
-        board: Board,
-        reached: Reached,
-        member: agreement.Member,
+        board: RendezvousBoard,
+        reached: OpenLauncherStore,
+        member: agreement.LauncherMember,
         enough_for_s: float,
-        turn: Turn | None = None,
-    ) -> agreement.State:
+        turn: LauncherTurn | None = None,
+    ) -> agreement.RendezvousState:
         """Change what is there now, for those behind as well, and return what is there then."""
         before = board.read()
         if agreement.taken_by(before, member) is not None:
@@ -235,8 +237,8 @@ class SharedRendezvous:
         return after
 
     def _complete(
-        self, state: agreement.State, reached: Reached, enough_for_s: float
-    ) -> agreement.State:
+        self, state: agreement.RendezvousState, reached: OpenLauncherStore, enough_for_s: float
+    ) -> agreement.RendezvousState:
         """The same, or complete if it is ready and this launcher may declare it so."""
         last_call_s = self._settings.last_call_timeout_s
         if reached.completes and agreement.is_ready(state, enough_for_s, last_call_s):
@@ -244,13 +246,15 @@ class SharedRendezvous:
             return agreement.complete(state)
         return state
 
-    def _to_round(self, state: agreement.State, reached: Reached) -> Round:
+    def _to_round(
+        self, state: agreement.RendezvousState, reached: OpenLauncherStore
+    ) -> LauncherRound:
         from distdbg.runtime.store import PrefixStore
 
         self._number = state.number
         nodes = tuple(node.facts for node in state.nodes)
         prefix = round_prefix(self._job, state.number)
-        return Round(
+        return LauncherRound(
             number=state.number,
             node_rank=[node.name for node in nodes].index(self._name),
             nodes=nodes,
@@ -261,7 +265,7 @@ class SharedRendezvous:
             serves=reached.store.is_serving,
         )
 
-    def _not_complete(self, state: agreement.State, waited_ns: int) -> RendezvousError:
+    def _not_complete(self, state: agreement.RendezvousState, waited_ns: int) -> RendezvousError:
         came = len(state.joined)
         expected = state.min_nodes
         details = [
@@ -329,7 +333,7 @@ class SharedRendezvous:
                 closing = after.closing or closing
         self._closing = self._closing or closing
 
-    def _seen(self) -> agreement.State | None:
+    def _seen(self) -> agreement.RendezvousState | None:
         keeper = self._keeper
         if keeper is None:
             return None
@@ -357,7 +361,7 @@ class SharedRendezvous:
                 reached.release()
                 reached.store.close()
 
-    def _leave(self, board: Board, reached: Reached) -> None:
+    def _leave(self, board: RendezvousBoard, reached: OpenLauncherStore) -> None:
         name = self._name
         if self._closing is not None and not reached.store.is_serving:
             # Nobody looks any more at who is in it, but whether all know that it is over.

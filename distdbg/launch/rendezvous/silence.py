@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-class Silence:
+class SilentHosts:
     """How long each of the others has been silent."""
 
     def __init__(self, *, limit_s: float, longest_look_s: float) -> None:

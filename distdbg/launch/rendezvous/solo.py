@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import RendezvousClosedError
-from distdbg.launch.rendezvous.round import Closing, NodeFacts, Round, round_prefix
+from distdbg.launch.rendezvous.round import Closing, LauncherRound, NodeFacts, round_prefix
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
@@ -23,7 +23,7 @@ class SoloRendezvous:
         self._store: TCPStore | None = None
         self._closing: Closing | None = None
 
-    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> Round:
+    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> LauncherRound:
         from distdbg.runtime.store import PrefixStore, TCPStore
 
         if self._closing is not None:
@@ -34,7 +34,7 @@ class SoloRendezvous:
             )
         number, self._number = self._number, self._number + 1
         prefix = round_prefix(self._job, number)
-        return Round(
+        return LauncherRound(
             number=number,
             node_rank=0,
             nodes=(facts,),

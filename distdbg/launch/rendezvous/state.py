@@ -34,7 +34,7 @@ _WATCHED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class LauncherMember:
     """A launcher, and the place it was told to take; None: any."""
 
     facts: NodeFacts
@@ -46,16 +46,16 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class RendezvousState:
     """The agreement, as far as it has come."""
 
     min_nodes: int
     max_nodes: int
     number: int = 0
     is_complete: bool = False
-    nodes: tuple[Member, ...] = ()
+    nodes: tuple[LauncherMember, ...] = ()
     former: tuple[str, ...] = ()
-    waiting: tuple[Member, ...] = ()
+    waiting: tuple[LauncherMember, ...] = ()
     gone: tuple[str, ...] = ()
     """Of the complete round; while the next one forms, still of that round."""
     closing: Closing | None = None
@@ -136,7 +136,7 @@ class State:
             raise RendezvousError(f"the launchers' agreement cannot be read: {error!r}") from error
 
 
-def come(state: State, member: Member, after: int) -> State:
+def come(state: RendezvousState, member: LauncherMember, after: int) -> RendezvousState:
     """Have a launcher ask for a round above `after`, the last one it took part in (-1: none).
 
     The same state when it only has to wait, or is in that round already.
@@ -157,12 +157,12 @@ def come(state: State, member: Member, after: int) -> State:
     )
 
 
-def to_asks(member: Member, after: int) -> str:
+def to_asks(member: LauncherMember, after: int) -> str:
     """That `member` wants to `come`, for another launcher to have it do so."""
     return json.dumps([_words(member), after])
 
 
-def come_as_asked(state: State, asks: bytes) -> State | None:
+def come_as_asked(state: RendezvousState, asks: bytes) -> RendezvousState | None:
     """`come` as `to_asks` says; None when it cannot, or what it says is not understood."""
     try:
         words, after = json.loads(asks)
@@ -172,7 +172,7 @@ def come_as_asked(state: State, asks: bytes) -> State | None:
     return come(state, member, int(after)) if taken_by(state, member) is None else None
 
 
-def is_ready(state: State, enough_for_s: float, last_call_s: float) -> bool:
+def is_ready(state: RendezvousState, enough_for_s: float, last_call_s: float) -> bool:
     """Whether a round that forms is complete; there were enough for `enough_for_s` by now."""
     count = len(state.nodes)
     if state.is_complete or state.closing is not None:
@@ -186,7 +186,7 @@ def is_ready(state: State, enough_for_s: float, last_call_s: float) -> bool:
     return back >= state.min_nodes or enough_for_s >= last_call_s
 
 
-def complete(state: State) -> State:
+def complete(state: RendezvousState) -> RendezvousState:
     """Number those that have come: by place, then as in the former round, then as they came."""
     order = {name: index for index, name in enumerate(state.former)}
     last = len(order)
@@ -197,7 +197,7 @@ def complete(state: State) -> State:
     return replace(state, is_complete=True, nodes=tuple(nodes), former=(), gone=())
 
 
-def go(state: State, names: Iterable[str]) -> State:
+def go(state: RendezvousState, names: Iterable[str]) -> RendezvousState:
     """Take launchers out that left, or are dead. The same state when none of them is in it."""
     gone = set(names) & set(state.all_names)
     if not gone:
@@ -222,14 +222,14 @@ def go(state: State, names: Iterable[str]) -> State:
     )
 
 
-def close(state: State, closing: Closing) -> State:
+def close(state: RendezvousState, closing: Closing) -> RendezvousState:
     """End the job for all; the first reason stays."""
     if state.closing is not None:
         return state
     return replace(state, closing=replace(closing, reason=closing.reason[:_LONGEST_TEXT]))
 
 
-def taken_by(state: State, member: Member) -> Member | None:
+def taken_by(state: RendezvousState, member: LauncherMember) -> LauncherMember | None:
     """Another launcher that has come with the same place."""
     if member.place is None:
         return None
@@ -239,7 +239,7 @@ def taken_by(state: State, member: Member) -> Member | None:
     return None
 
 
-def waiting_count(state: State, number: int) -> int:
+def waiting_count(state: RendezvousState, number: int) -> int:
     """How many wait for a round after `number`; those without room do not count."""
     if state.number > number:
         return max(len(state.nodes), 1)
@@ -248,14 +248,14 @@ def waiting_count(state: State, number: int) -> int:
     return min(len(state.waiting), state.room)
 
 
-def lost_nodes(state: State, number: int) -> tuple[str, ...]:
+def lost_nodes(state: RendezvousState, number: int) -> tuple[str, ...]:
     """Names of those of round `number` that are gone."""
     is_current = state.number == number and state.is_complete
     is_next = state.number == number + 1 and not state.is_complete
     return state.gone if is_current or is_next else ()
 
 
-def watched_by(state: State, name: str) -> tuple[str, ...]:
+def watched_by(state: RendezvousState, name: str) -> tuple[str, ...]:
     """Whom a launcher listens to: those after it in a ring of all, which closes behind the dead."""
     names = list(dict.fromkeys(state.all_names))
     if name in names:
@@ -264,7 +264,7 @@ def watched_by(state: State, name: str) -> tuple[str, ...]:
     return tuple(names[:_WATCHED])
 
 
-def _begin(state: State, member: Member) -> State:
+def _begin(state: RendezvousState, member: LauncherMember) -> RendezvousState:
     """The next round, with its first member."""
     return _take_in(
         replace(
@@ -278,23 +278,23 @@ def _begin(state: State, member: Member) -> State:
     )
 
 
-def _take_in(state: State) -> State:
+def _take_in(state: RendezvousState) -> RendezvousState:
     """Let those that wait take part, as far as there is room; first come, first served."""
     room = state.room
     return replace(state, nodes=(*state.nodes, *state.waiting[:room]), waiting=state.waiting[room:])
 
 
-def _wait(state: State, member: Member) -> State:
+def _wait(state: RendezvousState, member: LauncherMember) -> RendezvousState:
     if any(other.name == member.name for other in state.waiting):
         return state
     return replace(state, waiting=(*state.waiting, member))
 
 
-def _without(members: tuple[Member, ...], names: set[str]) -> tuple[Member, ...]:
+def _without(members: tuple[LauncherMember, ...], names: set[str]) -> tuple[LauncherMember, ...]:
     return tuple(member for member in members if member.name not in names)
 
 
-def _words(member: Member) -> dict[str, Any]:
+def _words(member: LauncherMember) -> dict[str, Any]:
     facts = member.facts
     return {
         "facts": {
@@ -308,10 +308,10 @@ def _words(member: Member) -> dict[str, Any]:
     }
 
 
-def _member(found: dict[str, Any]) -> Member:
+def _member(found: dict[str, Any]) -> LauncherMember:
     facts = found["facts"]
     place = found["place"]
-    return Member(
+    return LauncherMember(
         facts=NodeFacts(
             name=str(facts["name"]),
             addr=str(facts["addr"]),

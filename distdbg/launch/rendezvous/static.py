@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, DistNetworkError, RendezvousError, UsageError
 from distdbg.launch.rendezvous.reach import Search, serve
-from distdbg.launch.rendezvous.settings import Settings
-from distdbg.launch.rendezvous.shared import Reached, SharedRendezvous
+from distdbg.launch.rendezvous.settings import RendezvousSettings
+from distdbg.launch.rendezvous.shared import OpenLauncherStore, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _READ_S = 5.0
 
 def make_static(options: RendezvousOptions) -> Rendezvous:
     """Alone, or with others at --master-addr and --master-port (or --rdzv-endpoint)."""
-    settings = Settings.read(options.rdzv_conf)
+    settings = RendezvousSettings.read(options.rdzv_conf)
     if options.min_nodes != options.max_nodes:
         raise UsageError(
             f"--nnodes {options.min_nodes}:{options.max_nodes} needs an elastic rendezvous",
@@ -51,7 +51,7 @@ def make_static(options: RendezvousOptions) -> Rendezvous:
 class _Meeting:
     """The address where the first launcher, --node-rank 0, tells the others where its store is."""
 
-    def __init__(self, options: RendezvousOptions, settings: Settings) -> None:
+    def __init__(self, options: RendezvousOptions, settings: RendezvousSettings) -> None:
         host, port = options.rdzv_host, options.rdzv_port
         self._host = host
         self._port = port
@@ -60,10 +60,10 @@ class _Meeting:
         self._key = f"{options.rdzv_id}/store"
         self.where = f"{f'[{host}]' if ':' in host else host}:{port}"
 
-    def open(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
+    def open(self, deadline_ns: int, check: Callable[[], None]) -> OpenLauncherStore:
         return self._host_it() if self._is_first else self._visit(deadline_ns, check)
 
-    def _host_it(self) -> Reached:
+    def _host_it(self) -> OpenLauncherStore:
         try:
             store = serve(self._host, 0, self._call_timeout_s)
             try:
@@ -78,9 +78,11 @@ class _Meeting:
                 hint=error.hint,
             ) from error
         meeting.set(self._key, json.dumps({"port": store.port}))
-        return Reached(store=store, host=self._host, port=store.port, release=meeting.close)
+        return OpenLauncherStore(
+            store=store, host=self._host, port=store.port, release=meeting.close
+        )
 
-    def _visit(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
+    def _visit(self, deadline_ns: int, check: Callable[[], None]) -> OpenLauncherStore:
         search = Search(self.where, self._host, self._port, self._call_timeout_s)
         while True:
             meeting = search.until(deadline_ns, check)
@@ -98,4 +100,4 @@ class _Meeting:
                     meeting.close()
             where = f"the store of the first launcher at {self._host}:{port}"
             store = Search(where, self._host, port, self._call_timeout_s).until(deadline_ns, check)
-            return Reached(store=store, host=self._host, port=port, completes=False)
+            return OpenLauncherStore(store=store, host=self._host, port=port, completes=False)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, verb
-from distdbg.record.entries import Frame
-from distdbg.render.enclosing import Function, Source, line_text, node_line, path_to
+from distdbg.record.entries import RecordedFrame
+from distdbg.render.enclosing import Function, ParsedSource, line_text, node_line, path_to
 from distdbg.render.hints.case import FILE_LOOP, Case, is_left_out
 from distdbg.render.told_stacks import ToldStack
 
@@ -43,11 +43,13 @@ def by_file_made_later(case: Case) -> str:
     return ""
 
 
-def _function(frame: Frame) -> tuple[str, str]:
+def _function(frame: RecordedFrame) -> tuple[str, str]:
     return frame.file, frame.function
 
 
-def _say(late: ToldStack, stack: ToldStack, source: Source, line: int, frame: Frame) -> str:
+def _say(
+    late: ToldStack, stack: ToldStack, source: ParsedSource, line: int, frame: RecordedFrame
+) -> str:
     file = os.path.basename(frame.file)
     return (
         f"{say_ranks(stack.ranks, 3)} {verb(stack.ranks, 'makes', 'make')} the file that "
@@ -57,7 +59,7 @@ def _say(late: ToldStack, stack: ToldStack, source: Source, line: int, frame: Fr
     )
 
 
-def _names_given(source: Source, line: int) -> Iterator[str]:
+def _names_given(source: ParsedSource, line: int) -> Iterator[str]:
     """The variables that the calls at a line get."""
     statement = path_to(source.tree, line)[-1]
     for node in ast.walk(statement) if isinstance(statement, ast.stmt) else ():
@@ -66,7 +68,7 @@ def _names_given(source: Source, line: int) -> Iterator[str]:
             yield from (one.id for one in given if isinstance(one, ast.Name))
 
 
-def _makes_later(source: Source, line: int, names: set[str]) -> int:
+def _makes_later(source: ParsedSource, line: int, names: set[str]) -> int:
     """The first line behind it, in its own block, of a call that makes a file and gets one of these; 0."""
     path = path_to(source.tree, line)
     if len(path) < 2 or not any(isinstance(one, Function) for one in path):

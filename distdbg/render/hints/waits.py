@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from distdbg.record.entries import Frame
-from distdbg.render.enclosing import Source, imported_beside, kills_in, timers_in
+from distdbg.record.entries import RecordedFrame
+from distdbg.render.enclosing import ParsedSource, imported_beside, kills_in, timers_in
 from distdbg.render.hints.case import Case, in_file
 
 _MOST_TIMERS: Final = 3
@@ -29,7 +29,7 @@ def by_timer(case: Case) -> str:
     return f"its timer is set at {' and '.join(set_at)}: see on which path it is not cancelled"
 
 
-def _calls_in_files(case: Case, find: Callable[[Source], list[int]]) -> list[str]:
+def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> list[str]:
     """'data.py:20': in the files of the first stack, and in those that they import."""
     files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
     for file in [*files]:
@@ -78,6 +78,6 @@ def by_own_lock(case: Case) -> str:
     return ""
 
 
-def _are_of_one_class(one: Frame, other: Frame) -> bool:
+def _are_of_one_class(one: RecordedFrame, other: RecordedFrame) -> bool:
     classes = [frame.function.rpartition(".")[0] for frame in (one, other)]
     return one.file == other.file and classes[0] == classes[1]

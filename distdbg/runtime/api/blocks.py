@@ -14,7 +14,7 @@ from typing import Any
 
 from distdbg.check.show import content_text
 from distdbg.check.signature import signature
-from distdbg.ops.call import GOES_ON, PLACE_SHIFT, Call, Kind, Part
+from distdbg.ops.call import GOES_ON, PLACE_SHIFT, BlockPart, Call, Kind
 from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.arrays.buffers import input_of
 
@@ -22,11 +22,11 @@ from distdbg.runtime.arrays.buffers import input_of
 _MOST = 256
 
 
-class Blocks:
+class CoalescedBlocks:
     """The blocks that one group has seen: what they hold in words costs more than running them."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[int, tuple[Part, ...]]] = {}
+        self._known: dict[Hashable, tuple[int, tuple[BlockPart, ...]]] = {}
         self._next = 1
 
     def mark(self, calls: Sequence[Call], size: int) -> None:
@@ -37,7 +37,7 @@ class Blocks:
         known = self._known.get(key)
         if known is None:
             contents = tuple(content_text(_facts(call, size)) for call in calls)
-            known = self._next, tuple(Part(index, contents) for index in range(len(calls)))
+            known = self._next, tuple(BlockPart(index, contents) for index in range(len(calls)))
             self._next += len(calls)
             if len(self._known) >= _MOST:
                 self._known.clear()

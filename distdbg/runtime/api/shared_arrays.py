@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distdbg.check.latent import Place, spot_above
+from distdbg.check.latent import CodeLine, spot_above
 from distdbg.config import read_setting
 from distdbg.errors import ConfigError, DistBackendError, UsageError
 from distdbg.native import NativeError, list_shared_arrays, make_shared_array
@@ -92,8 +92,8 @@ def shared_arrays() -> SharedArrays:
 
 # The memory is the process's, whichever rank of it asks, and so are these.
 #: The function and line of the program that made shared arrays; native code keeps the index with each array.
-_spots: list[tuple[str, Place | None]] = []
-_tags: dict[tuple[str, Place | None], int] = {}
+_spots: list[tuple[str, CodeLine | None]] = []
+_tags: dict[tuple[str, CodeLine | None], int] = {}
 
 
 def _make(name: str, shape: Shape | None, dtype: npt.DTypeLike | None, like: Array) -> Array:
@@ -124,7 +124,7 @@ def _allocate(function: str, nbytes: int, limit_nbytes: int) -> npt.NDArray[np.u
                 hint="make smaller arrays, or fewer; pages of shared arrays are taken at once",
             )
     spot = spot_above(3)
-    line = (function, None if spot is None else Place(*spot))
+    line = (function, None if spot is None else CodeLine(*spot))
     tag = _tags.get(line)
     if tag is None:
         tag = _tags[line] = len(_spots)

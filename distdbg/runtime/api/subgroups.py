@@ -28,7 +28,7 @@ from distdbg.runtime.groups.creation import create_group, timeout_seconds
 from distdbg.runtime.groups.group import ProcessGroup, set_group_makers
 from distdbg.runtime.groups.group_argument import Group, GroupMember, resolve
 from distdbg.runtime.groups.membership import Creation
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 from distdbg.runtime.process.destroy import destroy_process_group
 from distdbg.runtime.process.world import World, current, world_of
 from distdbg.runtime.recorder.recorded_waits import aside
@@ -62,7 +62,7 @@ def new_group(
     creation = _begin(world, default, members, name, "new_group")
     with _recorded(world, default, "new_group", members):
         if not use_local_synchronization:
-            with Lives(name, default.ranks, default.members).blamed():
+            with NewGroupMembers(name, default.ranks, default.members).blamed():
                 creation.compare(default.ranks)
         place = default.ranks[default.rank()]
         part = None

@@ -16,7 +16,7 @@ _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 _CACHES = frozenset({"active_file", "inactive_file", "total_active_file", "total_inactive_file"})
 
 
-class Memory(NamedTuple):
+class MemoryRoom(NamedTuple):
     """Bytes; `whose`: 'this host' or 'its cgroup'."""
 
     total: int
@@ -24,11 +24,11 @@ class Memory(NamedTuple):
     whose: str
 
 
-def read_memory() -> Memory:
+def read_memory() -> MemoryRoom:
     """Of the host or the cgroup, whichever has less free."""
     facts = parse_table(Path("/proc/meminfo").read_text())
     total = facts.get("MemTotal", 0) << 10
-    rooms = [Memory(total, facts.get("MemAvailable", 0) << 10, "this host")]
+    rooms = [MemoryRoom(total, facts.get("MemAvailable", 0) << 10, "this host")]
     try:
         text = Path("/proc/self/cgroup").read_text()
     except OSError:
@@ -38,7 +38,7 @@ def read_memory() -> Memory:
             found = _read_cgroup(folder, names)
             if found is not None and found.total < total:
                 rooms.append(found)
-    return Memory(
+    return MemoryRoom(
         min(room.total for room in rooms), *min((room.free, room.whose) for room in rooms)
     )
 
@@ -68,7 +68,7 @@ def cgroup_folders(text: str) -> Iterator[Path]:
         yield from (each for each in folder.parents if each.is_relative_to(root))
 
 
-def _read_cgroup(folder: Path, names: tuple[str, str]) -> Memory | None:
+def _read_cgroup(folder: Path, names: tuple[str, str]) -> MemoryRoom | None:
     try:
         limit, used = ((folder / name).read_text().strip() for name in names)
         stat = parse_table((folder / "memory.stat").read_text())
@@ -79,4 +79,4 @@ def _read_cgroup(folder: Path, names: tuple[str, str]) -> Memory | None:
     caches = [nbytes for name, nbytes in stat.items() if name in _CACHES]
     # v1 has each twice, for the cgroup itself and with those below it.
     cached = sum(sorted(caches)[-2:])
-    return Memory(int(limit), max(0, int(limit) - int(used) + cached), "its cgroup")
+    return MemoryRoom(int(limit), max(0, int(limit) - int(used) + cached), "its cgroup")

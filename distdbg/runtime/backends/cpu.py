@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.check.options import BUFFERS, ORDER
-from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
+from distdbg.check.suspicion import SuspectedError, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, UsageError
@@ -32,8 +32,8 @@ from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
 from distdbg.runtime.backends.planner import Planner, message_form
 from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.members.member_liveness import Life, Lives
-from distdbg.runtime.net.between import Between
+from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
+from distdbg.runtime.net.between import HostLinks
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import (
     IN_PLACE_NBYTES,
@@ -82,7 +82,7 @@ class CpuEngine:
         group_name: str,
         global_ranks: Sequence[int],
         ranks_here: int | None = None,
-        members: Sequence[Life] = (),
+        members: Sequence[MemberProcess] = (),
         recorder: Recorder | None = None,
         record_group: int = 0,
         where: Where = lambda rank: None,
@@ -109,7 +109,7 @@ class CpuEngine:
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
-        self._between = Between(store, rank, processes)
+        self._between = HostLinks(store, rank, processes)
         try:
             joined = connect(
                 store,
@@ -121,7 +121,7 @@ class CpuEngine:
                 deadline_ns=clock.now_ns() + self._timeout_ns,
                 clock=clock,
                 control=control,
-                lives=Lives(group_name, global_ranks, members),
+                lives=NewGroupMembers(group_name, global_ranks, members),
                 between=self._between,
             )
         except BaseException:
@@ -155,7 +155,7 @@ class CpuEngine:
         self._native_submit = self.group.submit
         self._plan_maker = Planner(rank, size, self._names, topology).make
         #: Called with each suspicion, after it was logged.
-        self.on_suspicion: Callable[[Suspicion], None] | None = None
+        self.on_suspicion: Callable[[SuspectedError], None] | None = None
         options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)

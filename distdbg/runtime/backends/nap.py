@@ -17,7 +17,7 @@ _GROWTH: Final = 1.2
 LONGEST_S: Final = 1e-3
 
 
-class Nap:
+class PollBackoff:
     """Called between two looks: `spins` times it does nothing, then it sleeps longer each time."""
 
     __slots__ = ("_left", "_next_s")

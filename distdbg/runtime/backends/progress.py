@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from distdbg.runtime.backends.nap import Nap
+from distdbg.runtime.backends.nap import PollBackoff
 
 _IDLE_S = 1.0
 
 
-class Unfinished(Protocol):
+class ProgressedOps(Protocol):
     """What is looked after."""
 
     def done(self) -> bool:
@@ -22,19 +22,19 @@ class Unfinished(Protocol):
         ...
 
 
-class Progress:
+class ProgressThread:
     """The ops that were started and not yet seen to end."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         #: Protects the rest.
         self._changed = threading.Condition()
-        self._pendings: list[Unfinished] = []
+        self._pendings: list[ProgressedOps] = []
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._has_more = False
 
-    def add(self, pending: Unfinished) -> None:
+    def add(self, pending: ProgressedOps) -> None:
         """Look after it from now on."""
         with self._changed:
             if self._is_closed:
@@ -58,7 +58,7 @@ class Progress:
             thread.join()
 
     def _work(self) -> None:
-        nap = Nap()
+        nap = PollBackoff()
         while True:
             with self._changed:
                 if not self._pendings and not self._is_closed:
@@ -68,7 +68,7 @@ class Progress:
                     return
                 pendings = list(self._pendings)
                 if self._has_more:
-                    self._has_more, nap = False, Nap()
+                    self._has_more, nap = False, PollBackoff()
             ended = {id(pending) for pending in pendings if pending.done()}
             if ended:
                 with self._changed:

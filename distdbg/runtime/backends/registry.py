@@ -304,13 +304,13 @@ def split_device(
     """
     if parent.bound_device_id is None or not is_over_nccl(BackendConfig(parent.backend_config)):
         return None  # on all ranks alike
-    from distdbg.runtime.backends.nccl.split_alike import Wish
+    from distdbg.runtime.backends.nccl.split_alike import SplitRequest
     from distdbg.runtime.backends.nccl.splitting import split_communicator
 
     chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
     # With a device of the program's own choice the new group is perhaps not on the parent's.
     is_wanted = device_id is None and is_over_nccl(chosen)
-    wish = Wish(function, parts, str(backend or ""), device_id is not None)
+    wish = SplitRequest(function, parts, str(backend or ""), device_id is not None)
     color, key = next(
         (
             (color, part.index(me))

@@ -40,15 +40,15 @@ from distdbg.runtime.backends.failures import REACH_HINT, link_corrupted
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.net.run_links import RunLinks
-from distdbg.runtime.plan.link import Link, parse_link
+from distdbg.runtime.plan.link import NetworkLink, parse_link
 from distdbg.runtime.plan.overrides import Override, parse_overrides
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.profile import Profile, Ways
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
-    from distdbg.runtime.members.member_liveness import Lives
-    from distdbg.runtime.net.between import Between
+    from distdbg.runtime.members.member_liveness import NewGroupMembers
+    from distdbg.runtime.net.between import HostLinks
     from distdbg.runtime.store import Store
 
 
@@ -83,7 +83,7 @@ def channel_nbytes_for(size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryDomain:
     """Where a process runs, as far as sharing memory is concerned."""
 
     host: str
@@ -91,13 +91,13 @@ class Place:
     pid_namespace: str
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls) -> MemoryDomain:
         """This process's."""
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot_id = file.read().strip()
         return cls(socket.gethostname(), boot_id, os.readlink("/proc/self/ns/pid"))
 
-    def shares_memory_with(self, other: Place) -> bool:
+    def shares_memory_with(self, other: MemoryDomain) -> bool:
         """Whether processes here and there can map each other's memory."""
         return self.boot_id == other.boot_id and self.pid_namespace == other.pid_namespace
 
@@ -106,7 +106,7 @@ class Place:
 class Announcement:
     """What the first rank of a host tells the others: where its segment is, and how to recognise it."""
 
-    place: Place
+    place: MemoryDomain
     pid: int
     fd: int
     cookie: int
@@ -122,12 +122,16 @@ class Announcement:
         """From the store."""
         facts = json.loads(text)
         return cls(
-            Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"], facts["profile"]
+            MemoryDomain(**facts["place"]),
+            facts["pid"],
+            facts["fd"],
+            facts["cookie"],
+            facts["profile"],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SegmentShape:
     """What rank 0 decides for the whole group."""
 
     slot_nbytes: int
@@ -147,12 +151,12 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedGroup:
     """A group whose ranks have come together."""
 
     group: Group
     overrides: tuple[Override, ...] = ()
-    link: Link = field(default_factory=Link)
+    link: NetworkLink = field(default_factory=NetworkLink)
     ways: Ways = field(default_factory=Ways)
     #: Whether each rank of this host has a core to itself.
     has_own_core: bool = True
@@ -169,9 +173,9 @@ def connect(
     deadline_ns: int,
     clock: JobClock,
     control: Control | None,
-    lives: Lives,
-    between: Between,
-) -> Joined:
+    lives: NewGroupMembers,
+    between: HostLinks,
+) -> JoinedGroup:
     """Create or open the segment of this host and wait until all ranks are in the group.
 
     `deadline_ns` is job time: of `clock`, which reads the same page as `control`. `between`: the
@@ -181,7 +185,7 @@ def connect(
     number = next((i for i, ranks in enumerate(hosts) if rank in ranks), 0)
     first = hosts[number][0] if hosts else 0
     finder = _Finder(store, group_name, deadline_ns, clock, lives)
-    here = Place.here()
+    here = MemoryDomain.here()
     key = f"{_KEY}/{number}" if number else _KEY
     algo, link_words = (
         str(read_setting("DISTDBG_ALGO") or ""),
@@ -202,7 +206,7 @@ def connect(
         if shape is not None:
             store.set(_SHAPE_KEY, json.dumps(asdict(shape)))
         else:
-            shape = Shape(**json.loads(finder.find(_SHAPE_KEY, 0)))
+            shape = SegmentShape(**json.loads(finder.find(_SHAPE_KEY, 0)))
         net = between.open(shape.link_cookie)
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
@@ -258,7 +262,7 @@ def connect(
     )
     try:
         group.join(deadline_ns, lives.identities)
-        link = Link()
+        link = NetworkLink()
         if between.links is not None and shape is not None:
             link = _link(group, rank, shape, between.links, finder)
     except NativeError as error:
@@ -286,7 +290,7 @@ def connect(
             ) from error
         raise_instead(too_late(group_name, size, missing, behind), error)
     overrides = parse_overrides(shape.algo if shape is not None else "")
-    return Joined(group, overrides, link, ways, patience.spins > 0)
+    return JoinedGroup(group, overrides, link, ways, patience.spins > 0)
 
 
 def too_late(
@@ -319,7 +323,9 @@ def too_late(
     )
 
 
-def _link(group: Group, rank: int, shape: Shape, links: RunLinks, finder: _Finder) -> Link:
+def _link(
+    group: Group, rank: int, shape: SegmentShape, links: RunLinks, finder: _Finder
+) -> NetworkLink:
     """What rank 0 was told or has read, or else what is measured now and rank 0 makes of it."""
     if shape.link:
         return parse_link(shape.link)
@@ -328,10 +334,10 @@ def _link(group: Group, rank: int, shape: Shape, links: RunLinks, finder: _Finde
     except NativeError as error:
         if rank == 0:  # who had passed the last gate waits for its word
             with suppress(DistError):
-                finder.store.set(_LINK_KEY, Link().words)
+                finder.store.set(_LINK_KEY, NetworkLink().words)
         if error.fault != "broken":
             raise
-        return Link()  # a rank that was done has aborted the group: the next op says so
+        return NetworkLink()  # a rank that was done has aborted the group: the next op says so
     if rank != 0:
         return parse_link(finder.find(_LINK_KEY, 0).decode())
     words = links.keep(times, long_nbytes)
@@ -340,9 +346,9 @@ def _link(group: Group, rank: int, shape: Shape, links: RunLinks, finder: _Finde
     return parse_link(words)
 
 
-def _shape_for(size: int, algo: str, link: str, profile: Profile) -> Shape:
+def _shape_for(size: int, algo: str, link: str, profile: Profile) -> SegmentShape:
     options = read_options()
-    return Shape(
+    return SegmentShape(
         slot_nbytes_for(size),
         channel_nbytes_for(size),
         options.bits,
@@ -363,7 +369,7 @@ class _Finder:
     group_name: str
     deadline_ns: int
     clock: JobClock
-    lives: Lives
+    lives: NewGroupMembers
 
     def find(self, key: str, rank: int) -> bytes:
         left_s = max(0.001, (self.deadline_ns - self.clock.now_ns()) / 1e9)
@@ -378,7 +384,7 @@ class _Finder:
         return self.store.get(key)
 
 
-def _describe(place: Place, other: Place) -> str:
+def _describe(place: MemoryDomain, other: MemoryDomain) -> str:
     if place.boot_id != other.boot_id:
         return f"host {place.host}"
     return f"host {place.host} in {place.pid_namespace}"

@@ -41,7 +41,7 @@ def run(engine: Engine, call: Call, on_gpu: OnDevice | None = None) -> int:
         source = on_gpu.try_run(engine, call)
         if source is not None:
             return source
-    staged = Staged(call)
+    staged = StagedCall(call)
     source = engine.run(staged.call)
     staged.bring_back()
     return source
@@ -53,11 +53,11 @@ def submit(engine: Engine, call: Call, on_gpu: OnDevice | None = None) -> Pendin
         pending = on_gpu.try_submit(engine, call)
         if pending is not None:
             return pending
-    staged = Staged(call)
+    staged = StagedCall(call)
     return StagedPending(engine.submit(staged.call), staged)
 
 
-class Staged:
+class StagedCall:
     """One call, with host memory in the place of its arrays on a GPU."""
 
     def __init__(self, call: Call) -> None:

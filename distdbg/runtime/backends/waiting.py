@@ -19,17 +19,17 @@ from distdbg.runtime.tuning.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WaitSteps:
     """Rounds of spinning, then nanoseconds of yielding, then sleep."""
 
     spins: int
     yield_ns: int
 
 
-def choose_patience(ranks: int, cores: int, profile: Profile) -> Patience:
+def choose_patience(ranks: int, cores: int, profile: Profile) -> WaitSteps:
     """The policy for `ranks` ranks on a host that lets them use `cores` cores."""
     if ranks <= cores:
-        return Patience(spins=profile.spins, yield_ns=100_000)
+        return WaitSteps(spins=profile.spins, yield_ns=100_000)
     if ranks <= 8 * cores:
-        return Patience(spins=0, yield_ns=profile.yield_ns)
-    return Patience(spins=0, yield_ns=0)
+        return WaitSteps(spins=0, yield_ns=profile.yield_ns)
+    return WaitSteps(spins=0, yield_ns=0)

@@ -128,9 +128,9 @@ def limited(calls: Sequence[Call], timeout: Timeout) -> Sequence[Call]:
 def mark_block(group: GroupState, calls: Sequence[Call]) -> None:
     """Make calls the parts of one block, so that ranks are compared in all of it at its first op."""
     if group.blocks is None:
-        from distdbg.runtime.api.blocks import Blocks
+        from distdbg.runtime.api.blocks import CoalescedBlocks
 
-        group.blocks = Blocks()
+        group.blocks = CoalescedBlocks()
     with suppress(UsageError):  # the op itself tells what is wrong with its arrays
         group.blocks.mark(calls, group.size())
 

@@ -21,7 +21,7 @@ from distdbg.runtime.groups.group_join import meet
 from distdbg.runtime.groups.levels import apply_level
 from distdbg.runtime.groups.membership import Creation
 from distdbg.runtime.members.lost_members import find_gone
-from distdbg.runtime.members.member_liveness import Life, Lives
+from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.process.debugger_seam import on_other_rules
 from distdbg.runtime.process.world import World
 from distdbg.runtime.store import PrefixStore, Store
@@ -52,7 +52,7 @@ def create_group(
     pg_options: object = None,
     device_id: object = None,
     have_met: bool = False,
-    members: Sequence[Life] = (),
+    members: Sequence[MemberProcess] = (),
     creation: Creation | None = None,
     device_part: object = None,
 ) -> ProcessGroup:
@@ -61,7 +61,7 @@ def create_group(
     `members` by group rank, where known: the death of one then ends the wait for it.
     """
     store = PrefixStore(f"{name}/", parent_store)
-    lives = Lives(name, ranks, members)
+    lives = NewGroupMembers(name, ranks, members)
     group = ProcessGroup(store, rank, len(ranks))
     group.world = world
     group.set_ranks(ranks)

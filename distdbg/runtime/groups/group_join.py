@@ -27,7 +27,7 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import duration_text
 from distdbg.runtime.groups.membership import DIFFER, Creation, is_compared
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 from distdbg.runtime.store import Store
 
 
@@ -37,7 +37,7 @@ def meet(
     ranks: Sequence[int],
     timeout_s: float,
     group_name: str,
-    lives: Lives,
+    lives: NewGroupMembers,
     creation: Creation | None = None,
     find_left: Callable[[Sequence[int]], tuple[int, str] | None] = lambda _: None,
 ) -> None:

@@ -13,8 +13,8 @@ from distdbg.errors import UsageError
 from distdbg.ops.engine import Engine
 
 if TYPE_CHECKING:
-    from distdbg.runtime.api.blocks import Blocks
-    from distdbg.runtime.members.member_liveness import Life
+    from distdbg.runtime.api.blocks import CoalescedBlocks
+    from distdbg.runtime.members.member_liveness import MemberProcess
     from distdbg.runtime.process.rank_context import RankContext
     from distdbg.runtime.store import Store
 
@@ -37,7 +37,7 @@ class GroupState:
         self.timeout_s = 1800.0
         self.backend_config = "cpu:custom"
         #: Of the members by group rank; empty where they are not known.
-        self.members: tuple[Life, ...] = ()
+        self.members: tuple[MemberProcess, ...] = ()
         #: Of this group in the record; 0: it is not in one.
         self.record_number = 0
         #: How many monitored_barriers there were, the last that all ranks came to, and the first whose
@@ -46,7 +46,7 @@ class GroupState:
         self.monitored_good = 0
         self.monitored_kept = 1
         #: The coalesced blocks it has run, made with the first.
-        self.blocks: Blocks | None = None
+        self.blocks: CoalescedBlocks | None = None
 
     @property
     def engine(self) -> Engine:

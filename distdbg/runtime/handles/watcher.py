@@ -18,7 +18,7 @@ from distdbg.runtime.handles.waits import not_waiting
 _SLICE_NS = 2_000_000
 
 
-class Watcher:
+class CompletionWatcher:
     """Calls `on_end` once for each op handed to `watch`, on its own thread."""
 
     def __init__(self, clock: JobClock) -> None:

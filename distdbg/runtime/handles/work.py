@@ -20,7 +20,7 @@ from distdbg.runtime.handles.waits import has_failed, op_number, waiting_for
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group_state import GroupState
-    from distdbg.runtime.latent_errors.unwaited import Started
+    from distdbg.runtime.latent_errors.unwaited import StartedOp
 
 NO_DEADLINE = 2**63 - 1
 
@@ -59,7 +59,7 @@ class Work:
         #: The same as the user has it.
         self._public: Any = None
         #: Where it was started, until somebody has waited for it; None: nobody has to.
-        self.started: Started | None = None
+        self.started: StartedOp | None = None
 
     def __del__(self) -> None:
         try:
@@ -69,7 +69,7 @@ class Work:
         if started is not None:
             started.drop()
 
-    def hand_over(self) -> Started | None:
+    def hand_over(self) -> StartedOp | None:
         """Somebody else has to wait for the op from here on."""
         started, self.started = self.started, None
         return started

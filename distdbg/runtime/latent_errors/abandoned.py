@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from distdbg.check.latent import Fact, Latent, Place
+from distdbg.check.latent import CodeLine, LatentErrors, LatentFinding
 
 #: How many groups of the same ranks one line has to make.
 _LEAST_MADE: Final = 3
@@ -39,16 +39,16 @@ class _Made:
     """While nobody but the package referred to it."""
 
 
-class Abandoned:
+class AbandonedGroups:
     """The groups that one rank has made; `groups` are those that live, by name."""
 
-    def __init__(self, latent: Latent, groups: Mapping[str, _Group]) -> None:
+    def __init__(self, latent: LatentErrors, groups: Mapping[str, _Group]) -> None:
         self.latent = latent
         self._groups = groups
         self._made: dict[tuple[str, tuple[int, ...]], list[_Made]] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, CodeLine] = {}
 
-    def made(self, name: str, place: Place | None) -> None:
+    def made(self, name: str, place: CodeLine | None) -> None:
         """A group was made, and its caller does not have it yet."""
         if place is None or not self.latent.is_on:
             return
@@ -67,7 +67,7 @@ class Abandoned:
             return
         label = self._groups[mine[0].name].label
         self.latent.tell(
-            Fact(
+            LatentFinding(
                 type="LeakedGroup",
                 kind="",
                 group=label,

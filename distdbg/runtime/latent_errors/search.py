@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from distdbg.check.latent import Latent, Place
-from distdbg.runtime.latent_errors.abandoned import Abandoned
-from distdbg.runtime.latent_errors.unwaited import Unwaited
+from distdbg.check.latent import CodeLine, LatentErrors
+from distdbg.runtime.latent_errors.abandoned import AbandonedGroups
+from distdbg.runtime.latent_errors.unwaited import UnwaitedOps
 
 if TYPE_CHECKING:
     from distdbg.runtime.process.world import World
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def begin_latent(world: World, rank: int) -> None:
     """Look for them from here on, at level DETAIL."""
-    latent = Latent(rank, world.recorder)
-    world.unwaited = Unwaited(latent)
-    world.abandoned = Abandoned(latent, world.groups)
+    latent = LatentErrors(rank, world.recorder)
+    world.unwaited = UnwaitedOps(latent)
+    world.abandoned = AbandonedGroups(latent, world.groups)
     for group in world.groups.values():
         group.known_calls = None  # what was known was not looked at for this
 
 
 def end_latent(
-    world: World, how: str, place: Place | None = None, error: BaseException | None = None
+    world: World, how: str, place: CodeLine | None = None, error: BaseException | None = None
 ) -> None:
     """Tell what is known now that the rank leaves; nothing where an error makes it leave."""
     unwaited, world.unwaited = world.unwaited, None

@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from distdbg.check.latent import (
-    Fact,
-    Latent,
-    Place,
+    CodeLine,
+    LatentErrors,
+    LatentFinding,
     RecordedPlace,
     Spot,
     place_above,
@@ -54,7 +54,7 @@ class OpGroup(Protocol):
     def rank(self) -> int: ...
 
 
-class Started:
+class StartedOp:
     """One op from its start until somebody has waited for it."""
 
     # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
@@ -74,11 +74,11 @@ class Started:
     #: Of the next collective on the group, right after this one was started; 0: of a message.
     seq = 0
     #: Of one handle for several ops.
-    parts: Sequence[Started] = ()
+    parts: Sequence[StartedOp] = ()
 
     def __init__(
         self,
-        unwaited: Unwaited,
+        unwaited: UnwaitedOps,
         group: OpGroup,
         call: Call,
         pending: Any,
@@ -108,10 +108,10 @@ class Started:
                     self.sampled = None
 
     @property
-    def place(self) -> Place | RecordedPlace | None:
+    def place(self) -> CodeLine | RecordedPlace | None:
         """Where it was started."""
         if self.spot is not None:
-            return Place(*self.spot)
+            return CodeLine(*self.spot)
         return self.unwaited.latent.recorded_place(self.site)
 
     @property
@@ -206,31 +206,31 @@ def _span(array: Any) -> tuple[int, int] | None:
     return begin, begin + array.nbytes
 
 
-class Unwaited:
+class UnwaitedOps:
     """Those of one rank."""
 
-    def __init__(self, latent: Latent) -> None:
+    def __init__(self, latent: LatentErrors) -> None:
         self.latent = latent
         #: Of the thread: a signal handler may leave its groups in the middle of a call.
         self._lock = threading.RLock()
-        self._started: list[Started] = []
+        self._started: list[StartedOp] = []
         self._sweep_at = 64
         self._ranges: list[Range] = []
         self._count = 0
 
     @property
-    def in_flight(self) -> list[Started]:
+    def in_flight(self) -> list[StartedOp]:
         """The list itself, which is never replaced, with ops that are over; if empty, none is in flight."""
         return self._started
 
     # ------------------------------------------------------------------------------- begin
 
-    def start(self, group: OpGroup, call: Call, pending: Any) -> Started:
+    def start(self, group: OpGroup, call: Call, pending: Any) -> StartedOp:
         """An op was started by the line above the package."""
         # Walking up the frames costs more than the rest; our own engine has done so for the record.
         handle = getattr(pending, "handle", None)
         site = 0 if handle is None else handle.site
-        started = Started(self, group, call, pending, site, None if site else spot_above(3))
+        started = StartedOp(self, group, call, pending, site, None if site else spot_above(3))
         mine = self._started
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
@@ -272,11 +272,13 @@ class Unwaited:
             for begin, end, writes in new.ranges():
                 other = other or self._find(begin, end, writes, new)
         if other is not None:
-            self._tell_shared(other, Started(self, group, call, None, 0, spot_above(3)))
+            self._tell_shared(other, StartedOp(self, group, call, None, 0, spot_above(3)))
 
-    def bundle(self, group: OpGroup, call: Call, pending: Any, parts: Sequence[Started]) -> Started:
+    def bundle(
+        self, group: OpGroup, call: Call, pending: Any, parts: Sequence[StartedOp]
+    ) -> StartedOp:
         """One handle for several ops that were started: who waits for it waits for all of them."""
-        whole = Started(self, group, call, pending, parts[0].site, parts[0].spot)
+        whole = StartedOp(self, group, call, pending, parts[0].site, parts[0].spot)
         whole.parts = parts
         with self._lock:
             self._started.append(whole)
@@ -284,7 +286,7 @@ class Unwaited:
 
     # --------------------------------------------------------------------------------- end
 
-    def forgets(self, started: Started) -> bool:
+    def forgets(self, started: StartedOp) -> bool:
         """Take the only op in flight out; False: there are others, or more refers to it.
 
         What another thread appends at this moment may be lost, and is not watched.
@@ -295,7 +297,7 @@ class Unwaited:
         mine.pop()
         return True
 
-    def tell_dropped(self, started: Started) -> None:
+    def tell_dropped(self, started: StartedOp) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
         if not self.latent.is_on or sys.is_finalizing() or has_failed(started.pending):
             return
@@ -307,7 +309,7 @@ class Unwaited:
             f"keep the {started.handle} and call wait() on it",
         )
 
-    def tell_changed(self, started: Started) -> None:
+    def tell_changed(self, started: StartedOp) -> None:
         """Warn of an input that is not what it was when the op was started."""
         if not self.latent.is_on or started.is_shared or has_failed(started.pending):
             return  # another op in flight has the array too, which is legal, or told
@@ -322,7 +324,7 @@ class Unwaited:
             "change the array after wait(), or send a copy",
         )
 
-    def tell_written(self, started: Started, how: str) -> None:
+    def tell_written(self, started: StartedOp, how: str) -> None:
         """Warn of an array that the program wrote to while the op reduced into it, or received."""
         if not self.latent.is_on or started.is_shared:
             return
@@ -339,7 +341,7 @@ class Unwaited:
             "write to the array after wait(), or give the op a copy",
         )
 
-    def close(self, place: Place | None, how: str) -> None:
+    def close(self, place: CodeLine | None, how: str) -> None:
         """The rank leaves its groups: whatever nobody has waited for is leaked."""
         with self._lock:
             left = [each for each in self._started if not each.is_over]
@@ -372,7 +374,7 @@ class Unwaited:
 
     # -------------------------------------------------------------------------------- ranges
 
-    def _find_shared(self, new: Started) -> Started | None:
+    def _find_shared(self, new: StartedOp) -> StartedOp | None:
         """An op in flight that shares bytes with a new one, where one of the two writes them."""
         if len(self._ranges) >= _MOST_PLACED:
             self._ranges = [each for each in self._ranges if not each[4].is_over]
@@ -387,13 +389,15 @@ class Unwaited:
         self._place(new)
         return other
 
-    def _place(self, started: Started) -> None:
+    def _place(self, started: StartedOp) -> None:
         started.is_placed = True
         for begin, end, writes in started.ranges():
             self._count += 1
             insort(self._ranges, (begin, self._count, end, writes, started))
 
-    def _find(self, begin: int, end: int, writes: bool, new: Started | _Blocking) -> Started | None:
+    def _find(
+        self, begin: int, end: int, writes: bool, new: StartedOp | _Blocking
+    ) -> StartedOp | None:
         """Looks at neighbours only: nested reads may hide one, and none is found that is not there."""
         ranges = self._ranges
         at = bisect_left(ranges, (begin,))
@@ -411,7 +415,7 @@ class Unwaited:
                 at += 1
         return None
 
-    def _tell_shared(self, old: Started, new: Started) -> None:
+    def _tell_shared(self, old: StartedOp, new: StartedOp) -> None:
         if self.latent.is_on:
             self._tell(
                 "BufferRace",
@@ -426,15 +430,15 @@ class Unwaited:
     def _tell(
         self,
         type_: str,
-        started: Started,
+        started: StartedOp,
         what: str,
-        others: Sequence[tuple[str, Place | RecordedPlace | None]],
+        others: Sequence[tuple[str, CodeLine | RecordedPlace | None]],
         hint: str,
         begun: str = "started it",
     ) -> None:
         group = started.group
         self.latent.tell(
-            Fact(
+            LatentFinding(
                 type=type_,
                 kind=started.label,
                 group="" if group is None else group.label,
@@ -464,7 +468,7 @@ def _next_seq(group: OpGroup, call: Call) -> int:
     return -1 if ask is None else int(ask(call))
 
 
-def _is_race(there: Range, writes: bool, new: Started | _Blocking) -> bool:
+def _is_race(there: Range, writes: bool, new: StartedOp | _Blocking) -> bool:
     old = there[4]
     if old is new or old.is_over or not (writes or there[3]):
         return False

@@ -22,7 +22,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Watched
 from distdbg.runtime.process.rank_context import current_context
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -37,12 +37,12 @@ _ENDING_S = 0.3
 _EARLY_S = 0.02
 
 
-class Life:
+class MemberProcess:
     """One process, watched from now on: only so can be told how it ended, once it is gone."""
 
     __slots__ = ("identity", "process", "watched")
 
-    def __init__(self, process: Process, me: Process) -> None:
+    def __init__(self, process: ProcessIdentity, me: ProcessIdentity) -> None:
         self.process = process
         #: (pid, start time), (0, 0) of this process itself, and where this host cannot tell.
         self.identity = (0, 0)
@@ -52,10 +52,12 @@ class Life:
             self.watched = Watched(*self.identity)
 
 
-class Lives:
+class NewGroupMembers:
     """The members of a new group, by group rank; `ranks` are what messages call them."""
 
-    def __init__(self, group_name: str, ranks: Sequence[int], members: Sequence[Life] = ()) -> None:
+    def __init__(
+        self, group_name: str, ranks: Sequence[int], members: Sequence[MemberProcess] = ()
+    ) -> None:
         self._group_name = group_name
         self._ranks = ranks
         self.members = members

@@ -12,7 +12,7 @@ from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.mesh.agreement import check_agreement
 from distdbg.runtime.mesh.groups import Override, groups_of_dims, groups_of_lines, override_of
-from distdbg.runtime.mesh.layout import Layout, Ranks, to_ranks
+from distdbg.runtime.mesh.layout import MeshLayout, Ranks, to_ranks
 from distdbg.runtime.mesh.telling import tell_mesh
 from distdbg.runtime.process.world import current
 
@@ -38,7 +38,7 @@ class DeviceMesh:
     ) -> None:
         check_device_type(device_type)
         default = current().require_default()
-        layout = Layout.whole(to_ranks(mesh, default.size()), mesh_dim_names)
+        layout = MeshLayout.whole(to_ranks(mesh, default.size()), mesh_dim_names)
         overrides = override_of(layout, backend_override or {})
         groups: list[ProcessGroup] = []
         if _init_backend:
@@ -50,7 +50,7 @@ class DeviceMesh:
     def _set(
         self,
         device_type: str,
-        layout: Layout,
+        layout: MeshLayout,
         rank: int,
         groups: Sequence[ProcessGroup],
         root: DeviceMesh | None = None,
@@ -65,7 +65,7 @@ class DeviceMesh:
         self._flattened: dict[str, DeviceMesh] = {}
 
     @classmethod
-    def _part(cls, root: DeviceMesh, layout: Layout, groups: Sequence[ProcessGroup]) -> Self:
+    def _part(cls, root: DeviceMesh, layout: MeshLayout, groups: Sequence[ProcessGroup]) -> Self:
         made = cls.__new__(cls)
         made._set(root.device_type, layout, root._rank, groups, root)
         return made
@@ -93,7 +93,7 @@ class DeviceMesh:
             raise UsageError(
                 f"from_group: {len(groups)} groups for a mesh of {ranks.ndim} dimensions"
             )
-        layout = Layout.whole(ranks, mesh_dim_names)
+        layout = MeshLayout.whole(ranks, mesh_dim_names)
         for dim, each in enumerate(groups):
             if sorted(each.ranks) not in [sorted(line) for line in layout.lines(dim)]:
                 raise UsageError(
@@ -262,7 +262,7 @@ class DeviceMesh:
         root = meshes[0]._get_root_mesh()
         if any(mesh._get_root_mesh() != root for mesh in meshes):
             raise UsageError("_concatenate: the meshes must be parts of one mesh")
-        layout = Layout.joined([mesh._layout for mesh in meshes])
+        layout = MeshLayout.joined([mesh._layout for mesh in meshes])
         groups = [group for mesh in meshes for group in mesh._groups]
         return meshes[0]._part(root, layout, groups)
 
@@ -274,7 +274,7 @@ class DeviceMesh:
         dim = self._layout.dim_of(mesh_dim_name)
         parts = []
         for line in self._layout.keep([dim]).ranks:
-            layout = Layout(line[None], (mesh_dim_name,), (self._layout.strides[dim],))
+            layout = MeshLayout(line[None], (mesh_dim_name,), (self._layout.strides[dim],))
             groups = [self._groups[dim]] if self._groups and self._rank in line else []
             parts.append(self._part(self._get_root_mesh(), layout, groups))
         return parts

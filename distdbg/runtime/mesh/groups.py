@@ -8,14 +8,14 @@ from typing import Any
 from distdbg.errors import UsageError
 from distdbg.runtime.api.subgroups import new_group
 from distdbg.runtime.groups.group import ProcessGroup
-from distdbg.runtime.mesh.layout import Layout
+from distdbg.runtime.mesh.layout import MeshLayout
 
 #: A backend, its options, or both.
 Override = str | tuple[str | None, Any] | Any
 Backends = tuple[str | None, Any]
 
 
-def override_of(layout: Layout, given: Mapping[int | str, Override]) -> list[Backends]:
+def override_of(layout: MeshLayout, given: Mapping[int | str, Override]) -> list[Backends]:
     """The backend and the options of each dimension; None: those of the default group."""
     found: list[Backends] = [(None, None)] * len(layout.shape)
     seen: set[int] = set()
@@ -32,7 +32,7 @@ def override_of(layout: Layout, given: Mapping[int | str, Override]) -> list[Bac
 
 
 def groups_of_dims(
-    default: ProcessGroup, layout: Layout, overrides: list[Backends]
+    default: ProcessGroup, layout: MeshLayout, overrides: list[Backends]
 ) -> list[ProcessGroup]:
     """The groups of this rank, by dimension; [] for a rank that is not in the mesh."""
     made = [
@@ -42,7 +42,7 @@ def groups_of_dims(
 
 
 def groups_of_lines(
-    default: ProcessGroup, layout: Layout, dim: int, override: Backends
+    default: ProcessGroup, layout: MeshLayout, dim: int, override: Backends
 ) -> ProcessGroup | None:
     """Make the groups along a dimension, and return this rank's; None: it is in none."""
     backend, options = override

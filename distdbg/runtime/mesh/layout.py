@@ -21,7 +21,7 @@ Stride = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class MeshLayout:
     """The blocks of one mesh, its dimensions and their names."""
 
     ranks: Ranks
@@ -31,7 +31,7 @@ class Layout:
     """By how many places of the whole mesh the neighbours along a dimension are apart."""
 
     @classmethod
-    def whole(cls, ranks: Ranks, names: Sequence[str] | None) -> Layout:
+    def whole(cls, ranks: Ranks, names: Sequence[str] | None) -> MeshLayout:
         """Of a mesh that is no part of another one. UsageError for names that do not fit."""
         shape = ranks.shape
         checked = None if names is None else check_names(names, len(shape))
@@ -74,22 +74,22 @@ class Layout:
             )
         return dim % count
 
-    def keep(self, dims: Sequence[int]) -> Layout:
+    def keep(self, dims: Sequence[int]) -> MeshLayout:
         """The part along some dimensions, in their order: the others tell its blocks apart."""
         others = [dim for dim in range(len(self.shape)) if dim not in dims]
         order = (0, *(dim + 1 for dim in others), *(dim + 1 for dim in dims))
         shape = tuple(self.shape[dim] for dim in dims)
         names = None if self.names is None else tuple(self.names[dim] for dim in dims)
         ranks = self.ranks.transpose(order).reshape(-1, *shape)
-        return Layout(ranks, names, tuple(self.strides[dim] for dim in dims))
+        return MeshLayout(ranks, names, tuple(self.strides[dim] for dim in dims))
 
-    def flatten(self, name: str | None) -> Layout:
+    def flatten(self, name: str | None) -> MeshLayout:
         """All dimensions as one."""
         named = name if name is not None else "_".join(self.names or ())
         ranks = self.ranks.reshape(len(self.ranks), -1)
-        return Layout(ranks, (named,) if named else None, (self._joint_stride(),))
+        return MeshLayout(ranks, (named,) if named else None, (self._joint_stride(),))
 
-    def split(self, dim: int, sizes: Sequence[int], names: Sequence[str] | None) -> Layout:
+    def split(self, dim: int, sizes: Sequence[int], names: Sequence[str] | None) -> MeshLayout:
         """One dimension as several. UsageError when their sizes do not fit."""
         if math.prod(sizes) != self.shape[dim]:
             raise UsageError(
@@ -108,10 +108,10 @@ class Layout:
             raise UsageError("a dimension flattened from several that are apart cannot be split")
         parts = [stride * math.prod(sizes[at + 1 :]) for at in range(len(sizes))]
         strides = (*self.strides[:dim], *parts, *self.strides[dim + 1 :])
-        return Layout(self.ranks.reshape(len(self.ranks), *shape), joint, strides)
+        return MeshLayout(self.ranks.reshape(len(self.ranks), *shape), joint, strides)
 
     @classmethod
-    def joined(cls, layouts: Sequence[Layout]) -> Layout:
+    def joined(cls, layouts: Sequence[MeshLayout]) -> MeshLayout:
         """The dimensions of several parts of one mesh, one after the other. UsageError: they overlap."""
         first, *others = layouts
         blocks: list[Ranks] = []

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from distdbg.config import read_setting
 from distdbg.runtime.net.hosts import find_hosts, name_hosts
 from distdbg.runtime.net.run_links import RunLinks
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 if TYPE_CHECKING:
-    from distdbg.runtime.net.hub import Net
+    from distdbg.runtime.net.hub import NativeNet
     from distdbg.runtime.store import Store
 
 
-class Between:
+class HostLinks:
     """To be closed after the group."""
 
-    def __init__(self, store: Store, rank: int, processes: Sequence[Process]) -> None:
+    def __init__(self, store: Store, rank: int, processes: Sequence[ProcessIdentity]) -> None:
         is_each_alone = read_setting("DISTDBG_TRANSPORT") in ("tcp", "ucx")
         hosts = find_hosts(processes, is_each_alone)
         self.hosts = hosts if len(hosts) > 1 else ()
@@ -29,9 +29,9 @@ class Between:
         self._store = store
         self._rank = rank
         self._processes = processes
-        self._nets: list[Net] = []
+        self._nets: list[NativeNet] = []
 
-    def open(self, cookie: int) -> Net:
+    def open(self, cookie: int) -> NativeNet:
         """What native code needs for the group with this cookie."""
         # A group of one host needs none of it.
         from distdbg.runtime.net.hub import open_net

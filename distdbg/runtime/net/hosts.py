@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 #: The group ranks of each host, both in ascending order.
 Hosts: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-def find_hosts(members: Sequence[Process], is_each_alone: bool = False) -> Hosts:
+def find_hosts(members: Sequence[ProcessIdentity], is_each_alone: bool = False) -> Hosts:
     """The hosts of a group, numbered by their first ranks. `is_each_alone`: a host for every rank."""
     if is_each_alone:
         return tuple((rank,) for rank in range(len(members)))
@@ -25,7 +25,7 @@ def find_hosts(members: Sequence[Process], is_each_alone: bool = False) -> Hosts
     return tuple(tuple(each) for each in ranks.values())
 
 
-def name_hosts(members: Sequence[Process]) -> Callable[[int], str | None]:
+def name_hosts(members: Sequence[ProcessIdentity]) -> Callable[[int], str | None]:
     """What messages call the host of a rank; nothing where all are on one."""
     if len({member.host for member in members}) < 2:
         return lambda rank: None
@@ -33,7 +33,7 @@ def name_hosts(members: Sequence[Process]) -> Callable[[int], str | None]:
     return lambda rank: names[rank] if 0 <= rank < len(names) else None
 
 
-def is_one_machine(members: Sequence[Process]) -> bool:
+def is_one_machine(members: Sequence[ProcessIdentity]) -> bool:
     """Whether all reach each other's loopback interface."""
     first = members[0]
     return bool(first.boot_id and first.net_namespace) and all(

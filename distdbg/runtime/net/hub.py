@@ -19,7 +19,7 @@ from distdbg.native import TcpHub, UcxEngine
 from distdbg.runtime.net import ucx
 from distdbg.runtime.net.address import own_address
 from distdbg.runtime.net.hosts import Hosts, is_one_machine
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.secure.guard import LINK_SILENCE_S, Guard, open_guard
@@ -27,7 +27,7 @@ from distdbg.secure.guard import LINK_SILENCE_S, Guard, open_guard
 _log = get_logger("runtime")
 
 
-class Net:
+class NativeNet:
     """What native code needs to reach the other hosts of one group."""
 
     def __init__(
@@ -94,7 +94,7 @@ def _take_hub(store_host: str | None, is_one_machine: bool) -> TcpHub:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PeerAddress:
     """Where a rank is, as it tells the others in the group's store."""
 
     address: str
@@ -109,7 +109,7 @@ class Reach:
         return f"{self.address} {rest}".encode()
 
     @classmethod
-    def from_bytes(cls, text: bytes) -> Reach:
+    def from_bytes(cls, text: bytes) -> PeerAddress:
         """From the store."""
         address, _, rest = text.decode().partition(" ")
         if rest.startswith("!"):
@@ -118,8 +118,8 @@ class Reach:
 
 
 def open_net(
-    store: Store, rank: int, hosts: Hosts, processes: Sequence[Process], cookie: int
-) -> Net:
+    store: Store, rank: int, hosts: Hosts, processes: Sequence[ProcessIdentity], cookie: int
+) -> NativeNet:
     """Tell the ranks of other hosts in the group's store where this process is, and find out where they are.
 
     UCX is used where all ranks have it. ConfigError on all ranks where one is asked for it and has it not.
@@ -137,7 +137,7 @@ def open_net(
         apart = (rank,) if mine.worker else here
         others = [other for other in range(len(processes)) if other not in apart]
         found = store.multi_get([f"net/{other}" for other in others])
-        reaches = {o: Reach.from_bytes(text) for o, text in zip(others, found, strict=True)}
+        reaches = {o: PeerAddress.from_bytes(text) for o, text in zip(others, found, strict=True)}
         has_all = _is_ucx_everywhere(mine, reaches, is_demanded)
     except BaseException:
         _leave_hub()
@@ -151,28 +151,30 @@ def open_net(
         if has_all:
             workers[other] = (reach.worker, processes[other].shares_kernel(processes[rank]))
     engine = _shared.engine
-    return Net(hub, cookie, addresses, (engine, workers) if has_all and engine else None)
+    return NativeNet(hub, cookie, addresses, (engine, workers) if has_all and engine else None)
 
 
-def _find_reach(hub: TcpHub, is_demanded: bool) -> tuple[Reach, ConfigError | None]:
+def _find_reach(hub: TcpHub, is_demanded: bool) -> tuple[PeerAddress, ConfigError | None]:
     """Where this rank is, and what it fails with once the others know."""
     if not is_demanded and not ucx.is_worth_it():
-        return Reach(hub.address), None
+        return PeerAddress(hub.address), None
     try:
         with _shared.lock:
             if _shared.engine is None:
                 _shared.engine = ucx.open_engine(derive_token(run_token(), "link"))
                 _log.info("messages between hosts may go by UCX %s", _shared.engine.version)
-            return Reach(hub.address, _shared.engine.address), None
+            return PeerAddress(hub.address, _shared.engine.address), None
     except ConfigError as error:
         if is_demanded:
             reason = "; ".join(error.details) or str(error)
-            return Reach(hub.address, refusal=reason), error
+            return PeerAddress(hub.address, refusal=reason), error
         _log.info("a fabric is up, but its messages go by TCP: %s", "; ".join(error.details))
-        return Reach(hub.address), None
+        return PeerAddress(hub.address), None
 
 
-def _is_ucx_everywhere(mine: Reach, others: dict[int, Reach], is_demanded: bool) -> bool:
+def _is_ucx_everywhere(
+    mine: PeerAddress, others: dict[int, PeerAddress], is_demanded: bool
+) -> bool:
     lacking = [rank for rank, reach in sorted(others.items()) if not reach.worker]
     if is_demanded and lacking:
         reasons = [

@@ -17,8 +17,8 @@ from dataclasses import replace
 from distdbg.errors import DistError
 from distdbg.log.logs import get_logger
 from distdbg.runtime.net.hosts import Hosts
-from distdbg.runtime.plan.link import Link, measured_link, parse_link
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.plan.link import NetworkLink, measured_link, parse_link
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.store import PrefixStore, Store
 
 _log = get_logger("runtime")
@@ -27,7 +27,7 @@ _log = get_logger("runtime")
 class RunLinks:
     """The links of one group, as its rank 0 asks the run's store for them and adds to it."""
 
-    def __init__(self, store: Store, hosts: Hosts, processes: Sequence[Process]) -> None:
+    def __init__(self, store: Store, hosts: Hosts, processes: Sequence[ProcessIdentity]) -> None:
         while isinstance(store, PrefixStore):
             store = store.underlying_store
         self._store = store
@@ -52,7 +52,7 @@ class RunLinks:
 
         `times_ns`: by host, a message without bytes and a long one, from the host before it on the ring.
         """
-        found: dict[str, Link] = {}
+        found: dict[str, NetworkLink] = {}
         for key, host in zip(self._keys, self.ring, strict=True):
             short_ns, long_ns = times_ns[host]
             link = measured_link(short_ns / 1e9, long_ns / 1e9, long_nbytes)
@@ -75,7 +75,7 @@ def slowest(all_words: Sequence[str]) -> str:
     return first.words
 
 
-def _slower(one: Link, other: Link) -> Link:
+def _slower(one: NetworkLink, other: NetworkLink) -> NetworkLink:
     return replace(
         one,
         latency_s=max(one.latency_s, other.latency_s),
@@ -83,7 +83,7 @@ def _slower(one: Link, other: Link) -> Link:
     )
 
 
-def _name(process: Process) -> str:
+def _name(process: ProcessIdentity) -> str:
     return f"{process.boot_id}.{process.pid_namespace}"
 
 

@@ -35,7 +35,7 @@ from distdbg.runtime.parallel.reducer.construction import (
     compare_values,
 )
 from distdbg.runtime.parallel.reducer.hooked import CommHook
-from distdbg.runtime.parallel.reducer.measures import Moments
+from distdbg.runtime.parallel.reducer.measures import PassTimes
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import Reducer
 from distdbg.runtime.parallel.tree import by_name, rebuild
@@ -257,7 +257,7 @@ class GradientReducer:
         reducer = self._reducer
         reducer.counts.forwards += 1
         reducer.counts.batches = self._count_batches()
-        reducer.moments = Moments()  # of a forward pass nothing is known
+        reducer.moments = PassTimes()  # of a forward pass nothing is known
         reducer.begin_backward()
         reducer.open()
 

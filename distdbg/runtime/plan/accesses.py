@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from distdbg.runtime.plan.contents import Memory
+from distdbg.runtime.plan.contents import SymbolicMemory
 from distdbg.runtime.plan.faults import Fault, FaultKind
 
 
@@ -32,7 +32,7 @@ class AccessLog:
     def __init__(self) -> None:
         self._of: dict[int, Accesses] = {}
 
-    def of(self, memory: Memory, owner: int) -> Accesses:
+    def of(self, memory: SymbolicMemory, owner: int) -> Accesses:
         """Those to one memory."""
         found = self._of.get(id(memory))
         if found is None:
@@ -75,7 +75,7 @@ def _compare(
             i += 1
 
 
-class Sent:
+class UnreadSends:
     """What a rank's SENDs read since the last gate of all hosts: it may still be on its way."""
 
     __slots__ = ("_of",)
@@ -83,11 +83,11 @@ class Sent:
     def __init__(self) -> None:
         self._of: dict[int, list[tuple[int, int, int]]] = {}
 
-    def add(self, memory: Memory, begin: int, end: int, step: int) -> None:
+    def add(self, memory: SymbolicMemory, begin: int, end: int, step: int) -> None:
         """Note a range."""
         self._of.setdefault(id(memory), []).append((begin, end, step))
 
-    def overlapping(self, memory: Memory, begin: int, end: int) -> int | None:
+    def overlapping(self, memory: SymbolicMemory, begin: int, end: int) -> int | None:
         """The step that sends a part of the range."""
         for other_begin, other_end, step in self._of.get(id(memory), ()):
             if begin < other_end and other_begin < end:

@@ -10,7 +10,7 @@ output; the interpreter skips such a copy.
 
 from __future__ import annotations
 
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
@@ -38,7 +38,7 @@ def _plan(
     travels: bool = True,
 ) -> Plan:
     rank, largest, own = problem.rank, max(blocks), blocks[problem.rank]
-    steps = Steps()
+    steps = StepBuilder()
     if topology.single_copy and largest > topology.slots_nbytes:
         steps.gate()
         if collects:

@@ -12,7 +12,7 @@ peers read inputs, because a share of the inputs is read only by the rank that f
 
 from __future__ import annotations
 
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import alignment, cut_rounds, cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
@@ -31,7 +31,7 @@ def plan_all_reduce(problem: Problem, topology: Topology) -> Plan:
 
 def flat(problem: Problem, topology: Topology) -> Plan:
     """Fold all slots on every rank, in as many rounds as the slot makes necessary."""
-    steps = Steps()
+    steps = StepBuilder()
     rounds = cut_rounds(problem.in_nbytes[0], topology.slot_nbytes, problem.itemsize)
     if rounds:
         steps.copy(at_input(rounds[0][0]), at_slot(), rounds[0][1])
@@ -57,7 +57,7 @@ def share_rounds(problem: Problem, topology: Topology) -> list[tuple[int, int]]:
 def two_phase_slots(problem: Problem, topology: Topology) -> Plan:
     """Share the folding, with inputs and shares in the slots."""
     n, rank = problem.size, problem.rank
-    steps = Steps()
+    steps = StepBuilder()
     rounds = share_rounds(problem, topology)
     shares = [cut_shares(nbytes, n, problem.itemsize) for _, nbytes in rounds]
     # The share lies behind the input of the largest round, at the same place in all rounds.
@@ -86,7 +86,7 @@ def two_phase_slots(problem: Problem, topology: Topology) -> Plan:
 def two_phase(problem: Problem) -> Plan:
     """Share the folding, straight between the users' arrays."""
     n, rank = problem.size, problem.rank
-    steps = Steps()
+    steps = StepBuilder()
     shares = cut_shares(problem.in_nbytes[0], n, problem.itemsize)
     begin, length = shares[rank]
     steps.gate()

@@ -7,7 +7,7 @@ first gate, from the sizes that all ranks have published.
 
 from __future__ import annotations
 
-from distdbg.runtime.plan.build import Steps
+from distdbg.runtime.plan.build import StepBuilder
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
@@ -15,7 +15,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_all_to_all(problem: Problem, topology: Topology) -> Plan:
     """A gate and an exchange."""
     del topology
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     steps.exchange(sum(problem.in_nbytes))
     return steps.plan("exchange")

@@ -10,7 +10,7 @@ tree would only add copies.
 
 from __future__ import annotations
 
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
@@ -19,7 +19,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
     """Root's block, which is its input and its output, becomes the output of all."""
     nbytes = problem.out_nbytes[0]
-    steps = Steps()
+    steps = StepBuilder()
     is_root = problem.rank == problem.root
     if topology.single_copy and nbytes > topology.slots_nbytes:
         steps.gate()
@@ -44,7 +44,7 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
 def plan_scatter(problem: Problem, topology: Topology) -> Plan:
     """Root's input block p becomes the output of rank p."""
     nbytes = problem.out_nbytes[0]
-    steps = Steps()
+    steps = StepBuilder()
     is_root = problem.rank == problem.root
     if topology.single_copy and nbytes > topology.slots_nbytes:
         steps.gate()
@@ -74,7 +74,7 @@ def plan_scatter(problem: Problem, topology: Topology) -> Plan:
     return steps.plan("slots")
 
 
-def _fill(steps: Steps, order: list[int], nbytes: int, window: tuple[int, int]) -> None:
+def _fill(steps: StepBuilder, order: list[int], nbytes: int, window: tuple[int, int]) -> None:
     """Put the bytes of `window` of the blocks in `order`, each `nbytes` long, into the slot."""
     offset, end = window[0], window[0] + window[1]
     for i in range(offset // nbytes, -(-end // nbytes)):

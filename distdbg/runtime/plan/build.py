@@ -36,7 +36,7 @@ def at_scratch(offset: int = 0) -> Place:
     return Space.SCRATCH, 0, offset
 
 
-class Steps:
+class StepBuilder:
     """Collects the steps of one rank and how much of the slot they use."""
 
     __slots__ = ("scratch_nbytes", "slot_nbytes", "steps")

@@ -15,7 +15,7 @@ from distdbg.runtime.plan.cost import Cost, predict_sampled_s
 from distdbg.runtime.plan.make import make_plan
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology, uniform_problem
-from distdbg.runtime.plan.timing import Timing, Troubles, time_plans
+from distdbg.runtime.plan.timing import SimulatedFaults, Timing, time_plans
 
 #: Above so many messages of all ranks a plan is not run, only estimated.
 MOST_MESSAGES = 300_000
@@ -25,7 +25,7 @@ _LINEAR = frozenset({"ring", "pairwise", "linear"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AlgorithmTiming:
     """One algorithm; `timing` is None where only the time was estimated."""
 
     algorithm: str
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ComparedProblem:
     """A call on a group whose blocks all have one size."""
 
     kind: Kind
@@ -56,7 +56,7 @@ class Question:
         )
 
 
-def is_too_much(question: Question, name: str) -> bool:
+def is_too_much(question: ComparedProblem, name: str) -> bool:
     """Whether running the plans of all ranks would take long."""
     layout, kind = question.topology.layout, question.kind
     hosts = len(layout.hosts)
@@ -73,10 +73,10 @@ def is_too_much(question: Question, name: str) -> bool:
 
 
 def time_of(
-    question: Question,
+    question: ComparedProblem,
     name: str | None = None,
     *,
-    troubles: Troubles | None = None,
+    troubles: SimulatedFaults | None = None,
     keep_passages: bool = False,
 ) -> Timing:
     """Run the plans of one algorithm, or of the one that is chosen."""
@@ -89,7 +89,7 @@ def time_of(
     )
 
 
-def compare(question: Question) -> list[Row]:
+def compare(question: ComparedProblem) -> list[AlgorithmTiming]:
     """The algorithms from the fastest to the slowest."""
     topology, kind = question.topology, question.kind
     if len(topology.layout.hosts) < 2:
@@ -100,10 +100,12 @@ def compare(question: Question) -> list[Row]:
             Cost(cores=question.size),
             root=question.root,
         )
-        return [Row(algorithm=name, is_chosen=True, time_s=seconds)]
+        return [AlgorithmTiming(algorithm=name, is_chosen=True, time_s=seconds)]
     if kind is Kind.BARRIER:
         timing = time_of(question)
-        return [Row(algorithm="gate", is_chosen=True, time_s=timing.total_s, timing=timing)]
+        return [
+            AlgorithmTiming(algorithm="gate", is_chosen=True, time_s=timing.total_s, timing=timing)
+        ]
     chosen = choose(question.problem(0), topology)
     rows = []
     for name in names_for(kind, topology):
@@ -112,11 +114,13 @@ def compare(question: Question) -> list[Row]:
         if is_too_much(question, name):
             total = question.nbytes * blocks_of(kind, question.size)
             seconds = estimate_s(kind, name, total, topology)
-            rows.append(Row(algorithm=name, is_chosen=name == chosen, time_s=seconds))
+            rows.append(AlgorithmTiming(algorithm=name, is_chosen=name == chosen, time_s=seconds))
             continue
         timing = time_of(question, name)
         rows.append(
-            Row(algorithm=name, is_chosen=name == chosen, time_s=timing.total_s, timing=timing)
+            AlgorithmTiming(
+                algorithm=name, is_chosen=name == chosen, time_s=timing.total_s, timing=timing
+            )
         )
     return sorted(rows, key=lambda row: row.time_s)
 

@@ -47,7 +47,7 @@ Content = tuple[Value, int] | None
 Interval = tuple[int, int, Content]
 
 
-class Memory:
+class SymbolicMemory:
     """`nbytes` of symbolic bytes; adjacent intervals with the same content are one."""
 
     __slots__ = ("_begins", "_contents", "nbytes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from distdbg.runtime.plan.timing import Passage, Timing
+from distdbg.runtime.plan.timing import MessageInTransit, Timing
 
 #: More lines cannot be told apart, and more arrows make a file nobody opens.
 MOST_RANKS = 64
@@ -57,7 +57,7 @@ def draw_passages(timing: Timing, hosts: Sequence[Sequence[int]], title: str) ->
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _arrow(passage: Passage, x1: float, y1: float, x2: float, y2: float) -> str:
+def _arrow(passage: MessageInTransit, x1: float, y1: float, x2: float, y2: float) -> str:
     return (
         f'<path d="M{x1:.1f} {y1:.0f}L{x2:.1f} {y2:.0f}" stroke="#2166ac" stroke-opacity=".6" '
         f'marker-end="url(#a)"><title>{passage.nbytes:,} B from rank {passage.source} to rank '

@@ -10,15 +10,23 @@ from collections import deque
 from collections.abc import Sequence
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.plan.accesses import AccessLog, Sent
-from distdbg.runtime.plan.contents import Content, Interval, Memory, Value, divided, folded, moved
+from distdbg.runtime.plan.accesses import AccessLog, UnreadSends
+from distdbg.runtime.plan.contents import (
+    Content,
+    Interval,
+    SymbolicMemory,
+    Value,
+    divided,
+    folded,
+    moved,
+)
 from distdbg.runtime.plan.faults import Fault, FaultKind
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.promise import in_place_block
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 
-class Host:
+class SimulatedHost:
     """The ranks of one host, and how far they are."""
 
     def __init__(self, number: int, ranks: Sequence[int], next_gate: int, gates_left: int) -> None:
@@ -29,7 +37,7 @@ class Host:
         self.gates_passed = 0
         self.log = AccessLog()
         #: What the last gate has brought of the slots of other hosts' ranks, until the next one.
-        self.mirrors: dict[int, Memory] = {}
+        self.mirrors: dict[int, SymbolicMemory] = {}
 
 
 class Execution:
@@ -40,7 +48,7 @@ class Execution:
         problems: Sequence[Problem],
         plans: Sequence[Plan],
         topology: Topology,
-        hosts: Sequence[Host],
+        hosts: Sequence[SimulatedHost],
         in_place: bool,
     ) -> None:
         self.problems = problems
@@ -50,19 +58,19 @@ class Execution:
         self.host_of = {rank: host for host in hosts for rank in host.ranks}
         self.faults: list[Fault] = []
         self.size = len(plans)
-        self.inputs: list[list[Memory]] = []
-        self.outputs: list[list[Memory]] = []
-        self.slots = [[Memory(topology.slot_nbytes) for _ in (0, 1)] for _ in plans]
-        self.scratch = [Memory(plan.scratch_nbytes) for plan in plans]
-        self.sent = [Sent() for _ in plans]
+        self.inputs: list[list[SymbolicMemory]] = []
+        self.outputs: list[list[SymbolicMemory]] = []
+        self.slots = [[SymbolicMemory(topology.slot_nbytes) for _ in (0, 1)] for _ in plans]
+        self.scratch = [SymbolicMemory(plan.scratch_nbytes) for plan in plans]
+        self.sent = [UnreadSends() for _ in plans]
         #: For each pair of ranks the messages on their way: their bytes, from 0 on, and how many.
         self.messages: dict[tuple[int, int], deque[tuple[list[Interval], int]]] = {}
         for problem in problems:
             inputs = [
-                Memory(nbytes, (Value(((problem.rank, block, 0),), 0), 0))
+                SymbolicMemory(nbytes, (Value(((problem.rank, block, 0),), 0), 0))
                 for block, nbytes in enumerate(problem.in_nbytes)
             ]
-            outputs = [Memory(nbytes) for nbytes in problem.out_nbytes]
+            outputs = [SymbolicMemory(nbytes) for nbytes in problem.out_nbytes]
             pair = in_place_block(problem) if in_place else None
             # The array that a broadcast sends is also what root ends up with, in place or not.
             if problem.kind is Kind.BROADCAST and problem.rank == problem.root:
@@ -79,7 +87,7 @@ class Execution:
 
     # ------------------------------------------------------------------------------ gates
 
-    def pass_gate(self, host: Host) -> None:
+    def pass_gate(self, host: SimulatedHost) -> None:
         """All ranks of the host are there: what was read and written is compared."""
         self.faults += host.log.take_races()
         host.gates_left -= 1
@@ -98,7 +106,7 @@ class Execution:
             half = self.slots[rank][(self.host_of[rank].next_gate - 1) & 1]
             for host in self.hosts:
                 if host is not self.host_of[rank]:
-                    copy = host.mirrors[rank] = Memory(nbytes_of[rank])
+                    copy = host.mirrors[rank] = SymbolicMemory(nbytes_of[rank])
                     for begin, end, content in half.read(0, nbytes_of[rank]):
                         copy.write(begin, end, content)
 
@@ -144,7 +152,7 @@ class Execution:
 
     def memory(
         self, rank: int, at: int, space: Space, block: int, owner: int, *, write: bool
-    ) -> Memory | None:
+    ) -> SymbolicMemory | None:
         host = self.host_of[rank]
         is_near = self.host_of[owner] is host
         match space:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.plan.build import Steps, at_input, at_output, peers_after
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, peers_after
 from distdbg.runtime.plan.cut import cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan, Space
@@ -43,7 +43,7 @@ def plan_in_place(problem: Problem, topology: Topology) -> Plan | None:
 
 
 def _all_reduce(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     begin, length = cut_shares(problem.in_nbytes[0], problem.size, problem.itemsize)[problem.rank]
     steps.gate()
     # A share is read by the rank that folds it alone, so it may be written over at once.
@@ -53,7 +53,7 @@ def _all_reduce(problem: Problem) -> Plan:
 
 
 def _reduce(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     begin, length = cut_shares(problem.in_nbytes[0], problem.size, problem.itemsize)[problem.rank]
     steps.gate()
     steps.fold_to(problem.root, at_input(begin), at_output(begin), length)
@@ -63,7 +63,7 @@ def _reduce(problem: Problem) -> Plan:
 
 
 def _broadcast(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     begin, length = cut_shares(problem.out_nbytes[0], problem.size, problem.itemsize)[problem.rank]
     steps.gate()
     steps.spread(problem.root, at_input(begin), at_output(begin), length)
@@ -73,7 +73,7 @@ def _broadcast(problem: Problem) -> Plan:
 
 
 def _reduce_scatter(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     steps.fold(at_input(0, problem.rank), at_output(), problem.in_nbytes[problem.rank])
     steps.gate()
@@ -81,7 +81,7 @@ def _reduce_scatter(problem: Problem) -> Plan:
 
 
 def _all_gather(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     own = problem.out_nbytes[problem.rank]
     steps.spread(problem.rank, at_input(), at_output(0, problem.rank), own)
@@ -90,7 +90,7 @@ def _all_gather(problem: Problem) -> Plan:
 
 
 def _all_to_all(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     rank = problem.rank
     steps.gate()
     for peer in peers_after(rank, problem.size):
@@ -103,7 +103,7 @@ def _all_to_all(problem: Problem) -> Plan:
 
 
 def _gather(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     is_root = problem.rank == problem.root
     nbytes = problem.in_nbytes[0]
     steps.gate()
@@ -116,7 +116,7 @@ def _gather(problem: Problem) -> Plan:
 
 
 def _scatter(problem: Problem) -> Plan:
-    steps = Steps()
+    steps = StepBuilder()
     is_root = problem.rank == problem.root
     nbytes = problem.out_nbytes[0]
     steps.gate()

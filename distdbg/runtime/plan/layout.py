@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class Layout:
+class HostLayout:
     """The hosts of a group; `hosts` holds the group ranks of each, all in ascending order."""
 
     __slots__ = ("_host_of", "_place_of", "hosts", "lanes", "largest", "size")

@@ -14,7 +14,7 @@ from distdbg.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class NetworkLink:
     """Latency, bandwidth and work of the hosts of a group. The defaults are those of 10 Gb Ethernet."""
 
     #: Latencies are rounded to powers of two, from this on; bandwidths to powers of two in Gb/s.
@@ -44,7 +44,7 @@ class Link:
         return f"{self.latency_s * 1e6:g}us,{8e-9 / self.byte_s:g}Gb"
 
 
-def parse_link(text: str) -> Link:
+def parse_link(text: str) -> NetworkLink:
     """'25us,10Gb': what DISTDBG_LINK says."""
     match = re.fullmatch(r"\s*([\d.]+)\s*us\s*,\s*([\d.]+)\s*Gb\s*", text)
     try:
@@ -55,15 +55,15 @@ def parse_link(text: str) -> Link:
         raise ConfigError(
             f"the variable DISTDBG_LINK has {text!r}; expected latency and bandwidth, as 25us,10Gb"
         )
-    return replace(Link(), latency_s=latency_us * 1e-6, byte_s=8e-9 / gbit)
+    return replace(NetworkLink(), latency_s=latency_us * 1e-6, byte_s=8e-9 / gbit)
 
 
-def measured_link(short_s: float, long_s: float, long_nbytes: int) -> Link:
+def measured_link(short_s: float, long_s: float, long_nbytes: int) -> NetworkLink:
     """From the time of a message without bytes, and of a long one.
 
     Rounded to powers of two, so that two runs on the same hosts seldom choose different algorithms.
     """
-    link = Link()
+    link = NetworkLink()
     latency_s = _power_of_two(max(short_s - 2 * link.message_s, link.LEAST_LATENCY_S) * 1e6) / 1e6
     gbit = _power_of_two(long_nbytes * 8e-9 / max(long_s - short_s, 1e-9))
     return replace(link, latency_s=latency_s, byte_s=8e-9 / gbit)

@@ -14,12 +14,12 @@ from distdbg.runtime.plan.all_reduce import plan_all_reduce
 from distdbg.runtime.plan.all_to_all import plan_all_to_all
 from distdbg.runtime.plan.between.choose import plan_between
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
-from distdbg.runtime.plan.build import Steps, at_input, at_output
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output
 from distdbg.runtime.plan.problem import Problem, Topology, deciding_nbytes
 from distdbg.runtime.plan.reduce import plan_reduce
 from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
 from distdbg.runtime.plan.steps import Plan
-from distdbg.runtime.tuning.profile import HALF_NBYTES, QUARTER_NBYTES, Way
+from distdbg.runtime.tuning.profile import HALF_NBYTES, QUARTER_NBYTES, TransportKind
 
 Maker = Callable[[Problem, Topology], Plan]
 
@@ -27,7 +27,7 @@ Maker = Callable[[Problem, Topology], Plan]
 def plan_barrier(problem: Problem, topology: Topology) -> Plan:
     """One gate: nobody leaves before all have come."""
     del problem, topology
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     return steps.plan("gate")
 
@@ -44,14 +44,14 @@ MAKERS: dict[Kind, Maker] = {
     Kind.BARRIER: plan_barrier,
 }
 
-_ROUNDS = {Way.HALF: HALF_NBYTES, Way.QUARTER: QUARTER_NBYTES}
+_ROUNDS = {TransportKind.HALF: HALF_NBYTES, TransportKind.QUARTER: QUARTER_NBYTES}
 
 _FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
 
 
 def plan_alone(problem: Problem) -> Plan:
     """A group of one rank: its input is its output, folded once because the op may scale."""
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     nbytes = sum(problem.in_nbytes)
     if problem.kind in _FOLDS:
@@ -64,7 +64,7 @@ def plan_alone(problem: Problem) -> Plan:
 def _on_this_machine(problem: Problem, topology: Topology) -> Topology:
     """The topology as the makers are to see it for this call."""
     way = topology.ways.way(problem.kind, deciding_nbytes(problem))
-    if way is Way.DIRECT:
+    if way is TransportKind.DIRECT:
         return replace(topology, slots_nbytes=0)
     # Between hosts a fold may be cut where rounds are, so rounds stay as they are.
     round_nbytes = _ROUNDS.get(way)

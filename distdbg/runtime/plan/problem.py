@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.plan.layout import Layout
-from distdbg.runtime.plan.link import Link
+from distdbg.runtime.plan.layout import HostLayout
+from distdbg.runtime.plan.link import NetworkLink
 from distdbg.runtime.plan.overrides import Override
 from distdbg.runtime.tuning.profile import Ways
 
@@ -76,14 +76,14 @@ class Topology:
     #: What the machine decides, between the sizes that go through the slots anyway and those that never do.
     ways: Ways = field(default_factory=Ways)
     #: What messages between hosts cost, for choosing algorithms.
-    link: Link = field(default_factory=Link)
+    link: NetworkLink = field(default_factory=NetworkLink)
     #: What DISTDBG_ALGO says; the first that fits a call decides.
     overrides: tuple[Override, ...] = ()
     #: Of `hosts`; made once, since it costs time for every rank.
-    layout: Layout = field(init=False, repr=False, compare=False)
+    layout: HostLayout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layout", Layout(self.hosts))
+        object.__setattr__(self, "layout", HostLayout(self.hosts))
         if self.slot_nbytes < MIN_SLOT_NBYTES:
             raise ValueError(
                 f"slot_nbytes is {self.slot_nbytes}; a plan needs at least {MIN_SLOT_NBYTES}"

@@ -13,7 +13,7 @@ On root the input and the output are the same memory.
 from __future__ import annotations
 
 from distdbg.runtime.plan.all_reduce import share_rounds
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot, peers_after
 from distdbg.runtime.plan.cut import cut_rounds, cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
@@ -32,7 +32,7 @@ def plan_reduce(problem: Problem, topology: Topology) -> Plan:
 
 def flat(problem: Problem, topology: Topology) -> Plan:
     """Root folds all slots, in as many rounds as the slot makes necessary."""
-    steps = Steps()
+    steps = StepBuilder()
     rounds = cut_rounds(problem.in_nbytes[0], topology.slot_nbytes, problem.itemsize)
     if rounds:
         steps.copy(at_input(rounds[0][0]), at_slot(), rounds[0][1])
@@ -48,7 +48,7 @@ def flat(problem: Problem, topology: Topology) -> Plan:
 
 def direct(problem: Problem) -> Plan:
     """Root folds the inputs where they are."""
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     if problem.rank == problem.root:
         steps.fold(at_input(), at_output(), problem.in_nbytes[0])
@@ -58,7 +58,7 @@ def direct(problem: Problem) -> Plan:
 
 def split_slots(problem: Problem, topology: Topology) -> Plan:
     """Share the folding, with inputs and shares in the slots."""
-    steps = Steps()
+    steps = StepBuilder()
     rounds = share_rounds(problem, topology)
     shares = [cut_shares(nbytes, problem.size, problem.itemsize) for _, nbytes in rounds]
     behind = max(nbytes for _, nbytes in rounds)
@@ -79,7 +79,7 @@ def split_slots(problem: Problem, topology: Topology) -> Plan:
 
 def split(problem: Problem, topology: Topology) -> Plan:
     """Share the folding; only the results go through the slots."""
-    steps = Steps()
+    steps = StepBuilder()
     capacity = topology.slot_nbytes // 64 * 64 * problem.size
     rounds = cut_rounds(problem.in_nbytes[0], capacity, problem.itemsize)
     shares = [cut_shares(nbytes, problem.size, problem.itemsize) for _, nbytes in rounds]
@@ -96,7 +96,11 @@ def split(problem: Problem, topology: Topology) -> Plan:
 
 
 def _collect(
-    steps: Steps, problem: Problem, offset: int, shares: list[tuple[int, int]], slot_offset: int
+    steps: StepBuilder,
+    problem: Problem,
+    offset: int,
+    shares: list[tuple[int, int]],
+    slot_offset: int,
 ) -> None:
     """Root fetches the shares of a round out of the slots."""
     if problem.rank != problem.root:

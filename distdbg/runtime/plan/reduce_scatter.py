@@ -9,7 +9,7 @@ The output may be the rank's own block of its input: nobody else reads that bloc
 
 from __future__ import annotations
 
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot
 from distdbg.runtime.plan.cut import pack_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
@@ -24,7 +24,7 @@ def plan_reduce_scatter(problem: Problem, topology: Topology) -> Plan:
 
 def slots(problem: Problem, topology: Topology) -> Plan:
     """Blocks go through the slots."""
-    steps = Steps()
+    steps = StepBuilder()
     rounds = pack_rounds(problem.in_nbytes, topology.slot_nbytes, problem.itemsize)
     if rounds:
         for piece in rounds[0]:
@@ -47,7 +47,7 @@ def slots(problem: Problem, topology: Topology) -> Plan:
 
 def direct(problem: Problem) -> Plan:
     """Fold straight from the inputs."""
-    steps = Steps()
+    steps = StepBuilder()
     steps.gate()
     steps.fold(at_input(0, problem.rank), at_output(), problem.in_nbytes[problem.rank])
     steps.gate()

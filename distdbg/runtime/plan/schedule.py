@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from distdbg.runtime.plan.link import Link
+from distdbg.runtime.plan.link import NetworkLink
 from distdbg.runtime.plan.steps import Plan, Step, StepKind
 
 _WAITS = frozenset({StepKind.GATE, StepKind.HOST_GATE, StepKind.SEND, StepKind.RECV})
@@ -19,7 +19,7 @@ class Schedule:
 
     __slots__ = ("kinds", "nbytes", "peers", "rest_s", "scratch_nbytes", "work_s")
 
-    def __init__(self, plan: Plan, size: int, here: int, link: Link) -> None:
+    def __init__(self, plan: Plan, size: int, here: int, link: NetworkLink) -> None:
         self.kinds = bytearray()
         self.peers = array("l")
         self.nbytes = array("q")
@@ -52,7 +52,7 @@ class Schedule:
         return len({peer for peer in self.peers if peer >= 0})
 
 
-def work_of_s(step: Step, size: int, here: int, link: Link) -> float:
+def work_of_s(step: Step, size: int, here: int, link: NetworkLink) -> float:
     """What a rank needs for a step that waits for nobody; `here` ranks are on its host."""
     match step.kind:
         case StepKind.SPREAD:

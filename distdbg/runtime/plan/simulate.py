@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan.contents import Content
-from distdbg.runtime.plan.execute import Execution, Host
+from distdbg.runtime.plan.execute import Execution, SimulatedHost
 from distdbg.runtime.plan.faults import Fault, FaultKind
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.promise import expected_value, is_promised
@@ -62,7 +62,7 @@ class _Run:
     ) -> None:
         self.plans = plans
         self.hosts = [
-            Host(number, ranks, first_gate, self.count_gates(plans[ranks[0]]))
+            SimulatedHost(number, ranks, first_gate, self.count_gates(plans[ranks[0]]))
             for number, ranks in enumerate(hosts)
         ]
         self.execution = Execution(problems, plans, topology, self.hosts, in_place)
@@ -133,7 +133,7 @@ class _Run:
                 passed = True
         return passed
 
-    def pass_one(self, host: Host) -> None:
+    def pass_one(self, host: SimulatedHost) -> None:
         self.execution.pass_gate(host)
         for rank in host.ranks:
             self.cursors[rank] += 1

@@ -26,7 +26,7 @@ _SEND, _RECV = int(StepKind.SEND), int(StepKind.RECV)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Troubles:
+class SimulatedFaults:
     """What is not as it should be."""
 
     #: Ranks that begin so many seconds late.
@@ -38,7 +38,7 @@ class Troubles:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class EndlessWait:
     """A rank that waits for ever: for a rank's message, or for those that do not come to a gate."""
 
     rank: int
@@ -47,7 +47,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class MessageInTransit:
     """A message on its way."""
 
     source: int
@@ -72,8 +72,8 @@ class Timing:
     connections: int = 0
     #: When each rank ended, if it did.
     ends_s: dict[int, float] = field(default_factory=dict)
-    waits: list[Wait] = field(default_factory=list)
-    passages: list[Passage] = field(default_factory=list)
+    waits: list[EndlessWait] = field(default_factory=list)
+    passages: list[MessageInTransit] = field(default_factory=list)
 
 
 def time_plans(
@@ -81,7 +81,7 @@ def time_plans(
     topology: Topology,
     make: Callable[[Problem, Topology], Plan],
     *,
-    troubles: Troubles | None = None,
+    troubles: SimulatedFaults | None = None,
     keep_passages: bool = False,
 ) -> Timing:
     """Run the plans of all ranks."""
@@ -95,7 +95,7 @@ def time_plans(
         )
         for rank in range(layout.size)
     ]
-    run = _Run(schedules, topology, troubles or Troubles(), keep_passages)
+    run = _Run(schedules, topology, troubles or SimulatedFaults(), keep_passages)
     run.all()
     return run.timing
 
@@ -107,7 +107,7 @@ class _Run:
         self,
         schedules: Sequence[Schedule],
         topology: Topology,
-        troubles: Troubles,
+        troubles: SimulatedFaults,
         keep_passages: bool,
     ) -> None:
         self.schedules = schedules
@@ -192,7 +192,7 @@ class _Run:
         key = rank * self.layout.size + to
         self.messages.setdefault(key, deque()).append((end_s, self.depths[rank] + 1))
         if self.keep_passages:
-            self.timing.passages.append(Passage(rank, to, nbytes, begin_s, end_s))
+            self.timing.passages.append(MessageInTransit(rank, to, nbytes, begin_s, end_s))
         heapq.heappush(self.heap, (ready_s, rank))
         waited = self.waiting.get(to)
         if waited is not None and waited[0] == key:
@@ -248,11 +248,11 @@ class _Run:
         """Who has not ended, and for whom it waits."""
         size = self.layout.size
         for rank, (key, since_s) in self.waiting.items():
-            self.timing.waits.append(Wait(rank, (key // size,), since_s))
+            self.timing.waits.append(EndlessWait(rank, (key // size,), since_s))
         for crowd, there in [
             (range(size), self.at_gate),
             *zip(self.layout.hosts, self.at_host_gate, strict=True),
         ]:
             missing = tuple(sorted({*crowd} - {rank for rank, _ in there})) if there else ()
-            self.timing.waits += [Wait(rank, missing, since_s) for rank, since_s in there]
+            self.timing.waits += [EndlessWait(rank, missing, since_s) for rank, since_s in there]
         self.timing.waits.sort(key=lambda wait: wait.rank)

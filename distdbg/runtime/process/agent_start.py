@@ -57,7 +57,7 @@ def start_agent(membership: Membership, run_folder: Path | None, run: str) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PeerDiscovery:
     """How an agent finds those of the job's other hosts."""
 
     store: str
@@ -67,7 +67,9 @@ class Way:
     token: bytes
 
 
-def way_to_others(membership: Membership, run: str, hosts: Sequence[str], host: str) -> Way | None:
+def way_to_others(
+    membership: Membership, run: str, hosts: Sequence[str], host: str
+) -> PeerDiscovery | None:
     """By the store in which the ranks met; None where that is no server: each agent is alone then."""
     store = membership.base_store
     while isinstance(store, PrefixStore):
@@ -76,7 +78,7 @@ def way_to_others(membership: Membership, run: str, hosts: Sequence[str], host: 
         _log.info("agents of several hosts meet in a TCPStore only", rank=membership.rank)
         return None
     address = f"[{store.host}]" if ":" in store.host else store.host
-    return Way(
+    return PeerDiscovery(
         f"tcp://{address}:{store.port}/agents/{run}",
         len(hosts),
         hosts.index(host),
@@ -86,7 +88,7 @@ def way_to_others(membership: Membership, run: str, hosts: Sequence[str], host: 
 
 
 def spawn_agent(
-    folder: Path, run: str, host: str, ranks: Sequence[int], way: Way | None = None
+    folder: Path, run: str, host: str, ranks: Sequence[int], way: PeerDiscovery | None = None
 ) -> None:
     """Start an agent; OSError when that cannot be. Takes some milliseconds."""
     command = [

@@ -23,7 +23,7 @@ from distdbg.runtime.backends.registry import (
 from distdbg.runtime.groups.creation import create_group, timeout_seconds
 from distdbg.runtime.groups.levels import prepare, tell_if_off
 from distdbg.runtime.latent_errors.search import begin_latent
-from distdbg.runtime.members.member_liveness import Life, Lives
+from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.process.agent_start import start_agent
 from distdbg.runtime.process.control_page import follow_launcher, unfollow_control
 from distdbg.runtime.process.debuggable import open_to_debuggers
@@ -127,11 +127,11 @@ def init_process_group(
         host = membership.members[membership.rank].host
         me = membership.members[membership.rank].process
         world.ranks_here = sum(member.host == host for member in membership.members)
-        lives = [Life(member.process, me) for member in membership.members]
+        lives = [MemberProcess(member.process, me) for member in membership.members]
         run = start_recording(
             world,
             membership.store,
-            Lives(group_name or "0", range(size), lives),
+            NewGroupMembers(group_name or "0", range(size), lives),
             membership.rank,
             size,
             timeout_s,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from distdbg.log.log_levels import DebugLevel
     from distdbg.native import Control, Recorder
-    from distdbg.runtime.handles.watcher import Watcher
-    from distdbg.runtime.latent_errors.unwaited import Unwaited
+    from distdbg.runtime.handles.watcher import CompletionWatcher
+    from distdbg.runtime.latent_errors.unwaited import UnwaitedOps
 
 
 class RankContext:
@@ -46,7 +46,7 @@ class RankContext:
         #: How many ranks share this host's cores.
         self.ranks_here = 1
         #: Completes futures in the background; made at first use.
-        self.watcher: Watcher | None = None
+        self.watcher: CompletionWatcher | None = None
         #: The writer of this rank's record; None before init_process_group, or when measuring.
         self.recorder: Recorder | None = None
         #: The time that deadlines of this rank's waits are counted in, and whether the job is over.
@@ -58,14 +58,14 @@ class RankContext:
         #: The loop over `dist.batches` that this rank is in, and the number of its batch.
         self.batch: tuple[object, int] | None = None
         #: The asynchronous ops that nobody has waited for; None: nobody looks.
-        self.unwaited: Unwaited | None = None
+        self.unwaited: UnwaitedOps | None = None
 
-    def get_watcher(self) -> Watcher:
+    def get_watcher(self) -> CompletionWatcher:
         """Return the thread that completes futures, started at first use."""
         if self.watcher is None:
-            from distdbg.runtime.handles.watcher import Watcher
+            from distdbg.runtime.handles.watcher import CompletionWatcher
 
-            self.watcher = Watcher(self.control)
+            self.watcher = CompletionWatcher(self.control)
         return self.watcher
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distdbg.native import Form
     from distdbg.ops.engine import Engine
     from distdbg.runtime.groups.group import ProcessGroup
-    from distdbg.runtime.latent_errors.abandoned import Abandoned
+    from distdbg.runtime.latent_errors.abandoned import AbandonedGroups
     from distdbg.runtime.rendezvous import Membership
 
 
@@ -40,7 +40,7 @@ class Stops(Protocol):
         ...
 
 
-class ExitNote(Protocol):
+class HasCancel(Protocol):
     """Says at the end of the process why this rank leaves its groups: exit_reason.py."""
 
     def cancel(self) -> None:
@@ -48,7 +48,7 @@ class ExitNote(Protocol):
         ...
 
 
-class StackSignal(Protocol):
+class HasClose(Protocol):
     """Answers an observer that wants this process's stacks: stack_signal.py."""
 
     def close(self) -> None:
@@ -91,15 +91,15 @@ class World(RankContext):
         #: The names of the groups that ranks made differently, as far as this rank was told.
         self.told: set[str] = set()
         #: While there are groups.
-        self.exit_note: ExitNote | None = None
+        self.exit_note: HasCancel | None = None
         #: What marks of one name have in common in the record.
         self.mark_forms: dict[str, Form] = {}
         #: None: another rank's thread does it.
-        self.stack_signal: StackSignal | None = None
+        self.stack_signal: HasClose | None = None
         #: None as long as nobody has asked for that.
         self.stops: Stops | None = None
         #: The groups that the program has let go of; None: nobody looks.
-        self.abandoned: Abandoned | None = None
+        self.abandoned: AbandonedGroups | None = None
 
     def require_default(self) -> ProcessGroup:
         """Return the default group, or say how to get one."""

@@ -17,7 +17,7 @@ from distdbg.record import folders
 from distdbg.record.format import Exit
 from distdbg.record.holes import give_back
 from distdbg.record.writing import make_recorder, write_exit
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 from distdbg.runtime.process.control_page import follow_control, unfollow_control
 from distdbg.runtime.process.uncaught import know_run
 from distdbg.runtime.recorder.trace_context import API, TraceContext, names_traces
@@ -34,7 +34,7 @@ _MOST_OPS = 1 << 18
 
 
 def start_recording(
-    world: World, store: Store, lives: Lives, rank: int, world_size: int, timeout_s: float
+    world: World, store: Store, lives: NewGroupMembers, rank: int, world_size: int, timeout_s: float
 ) -> str:
     """Begin this rank's record and return the run's name, which all ranks take from rank 0."""
     if config.read_setting("DISTDBG_UNWRAPPED"):

@@ -12,14 +12,14 @@ state_folder                the folders in which something of this user outlives
 
 from __future__ import annotations
 
-from distdbg.runtime.rendezvous.detect import Place, detect
+from distdbg.runtime.rendezvous.detect import LauncherInfo, detect
 from distdbg.runtime.rendezvous.join import (
     Membership,
     join,
     register_rendezvous_handler,
     rendezvous,
 )
-from distdbg.runtime.rendezvous.verdict import Member
+from distdbg.runtime.rendezvous.verdict import JoinedRank
 
 __all__ = [
     "Member",

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING
 from distdbg.errors import DistError, RendezvousError
 from distdbg.runtime.rendezvous.process import is_alive, is_gone
 from distdbg.runtime.rendezvous.verdict import (
-    Member,
+    JoinedRank,
     Outcome,
-    Verdict,
+    RendezvousVerdict,
     expect_hosts,
     explain,
     member_from_json,
@@ -61,17 +61,17 @@ _EARLY_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assembled:
+class AssembledRound:
     """A complete round."""
 
     round: int
-    members: tuple[Member, ...]
+    members: tuple[JoinedRank, ...]
     """By rank."""
 
 
 def assemble(
     store: Store,
-    me: Member,
+    me: JoinedRank,
     deadline_ns: int,
     *,
     where: str,
@@ -80,8 +80,8 @@ def assemble(
     is_host: bool = False,
     is_exclusive: bool = False,
     on_decided: Callable[[], None] = lambda: None,
-    find_dead: Callable[[], Member | None] = lambda: None,
-) -> Assembled:
+    find_dead: Callable[[], JoinedRank | None] = lambda: None,
+) -> AssembledRound:
     """Announce `me` and wait for all ranks of its world; RendezvousError on every rank otherwise.
 
     `started_ns` is when this rank began to look for the store. `hosts` are the launcher's, for
@@ -93,7 +93,7 @@ def assemble(
     """
     started_ns = time.monotonic_ns() if started_ns is None else started_ns
     number = _find_round(store, me, where, is_exclusive, is_host)
-    arena = Round(store, number, me, hosts, find_dead)
+    arena = JoinRound(store, number, me, hosts, find_dead)
     try:
         arrival = arena.announce()
         if arena.claim() > 1:
@@ -117,7 +117,7 @@ def assemble(
     arena.acknowledge(verdict, is_host=is_host)
     if verdict.outcome != "complete":
         raise explain(verdict, me, where)
-    return Assembled(
+    return AssembledRound(
         round=number, members=tuple(sorted(verdict.members, key=lambda member: member.rank))
     )
 
@@ -133,18 +133,18 @@ def await_left(store: Store, round_number: int, ranks: Sequence[int], timeout_s:
     store.wait(keys, timedelta(seconds=timeout_s))
 
 
-def _find_round(store: Store, me: Member, where: str, is_exclusive: bool, is_host: bool) -> int:
+def _find_round(store: Store, me: JoinedRank, where: str, is_exclusive: bool, is_host: bool) -> int:
     # Returns the round to announce in; ends one that a killed run left unfinished.
     while True:
         number = store.add(f"{_PREFIX}/round", 0)
         if number > 0:
-            former = Round(store, number - 1, me, ())
+            former = JoinRound(store, number - 1, me, ())
             _check_former(former, me, where, is_exclusive)
             if is_host and not is_exclusive:  # else the traces may be those of a former run
                 _check_failed(former, me, where)
         if not is_exclusive or store.add(f"{_PREFIX}/{number}/arrived", 0) == 0:
             return number
-        arena = Round(store, number, me, ())
+        arena = JoinRound(store, number, me, ())
         try:
             first = arena.arrival(1)
         except _Died as death:
@@ -154,7 +154,7 @@ def _find_round(store: Store, me: Member, where: str, is_exclusive: bool, is_hos
         arena.decide("died", culprits=(first.rank,), lost=first)
 
 
-def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> None:
+def _check_former(former: JoinRound, me: JoinedRank, where: str, is_exclusive: bool) -> None:
     # After a complete round its processes may start another one; others only when those are gone.
     verdict = former.wait(time.monotonic_ns() + int(_FOLLOW_UP_S * 1e9))
     if verdict is None or verdict.outcome != "complete":
@@ -182,7 +182,7 @@ def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> 
             )
 
 
-def _check_failed(former: Round, me: Member, where: str) -> None:
+def _check_failed(former: JoinRound, me: JoinedRank, where: str) -> None:
     """Raise what the others have raised already, in the moment since this rank serves the store.
 
     It would wait for them alone in the next round.
@@ -199,21 +199,21 @@ def _check_failed(former: Round, me: Member, where: str) -> None:
 class _Died(Exception):
     """A rank died before it had announced itself."""
 
-    def __init__(self, rank: Member) -> None:
+    def __init__(self, rank: JoinedRank) -> None:
         super().__init__(f"rank {rank.rank}")
         self.rank = rank
 
 
-class Round:
+class JoinRound:
     """One rank's view of one round."""
 
     def __init__(
         self,
         store: Store,
         number: int,
-        me: Member,
+        me: JoinedRank,
         hosts: Sequence[str],
-        find_dead: Callable[[], Member | None] = lambda: None,
+        find_dead: Callable[[], JoinedRank | None] = lambda: None,
     ) -> None:
         self._store = store
         self._number = number
@@ -234,7 +234,7 @@ class Round:
         """Return how often this rank has been announced now."""
         return self._store.add(f"{self._prefix}/claims/{self._me.rank}", 1)
 
-    def arrival(self, index: int) -> Member:
+    def arrival(self, index: int) -> JoinedRank:
         """Return the announcement with a number that was seen to be taken; _Died without one."""
         deadline = time.monotonic() + _FOLLOW_UP_S
         while True:
@@ -247,7 +247,7 @@ class Round:
                 if time.monotonic() >= deadline:
                     raise
 
-    def complete(self) -> Verdict:
+    def complete(self) -> RendezvousVerdict:
         """Decide as the last to arrive."""
         members = [self.arrival(index) for index in range(1, self._me.world_size + 1)]
         ranks = [member.rank for member in members]
@@ -258,7 +258,7 @@ class Round:
             return self.decide("sizes")
         return self.decide("complete")
 
-    def wait(self, deadline_ns: int, arrival: int = 0) -> Verdict | None:
+    def wait(self, deadline_ns: int, arrival: int = 0) -> RendezvousVerdict | None:
         """Return the verdict; None if there is none at the deadline.
 
         With its own `arrival`, decides itself when a rank that announced itself dies. Each rank
@@ -283,7 +283,7 @@ class Round:
             if dead is not None:
                 return self.decide("died", culprits=(dead.rank,), lost=dead)
 
-    def _watch(self, index: int) -> Member | None:
+    def _watch(self, index: int) -> JoinedRank | None:
         """The rank with this number of arrival, if it is gone."""
         try:
             watched = member_from_json(self._read(f"{self._prefix}/arrival/{index}", _GLANCE_S))
@@ -291,7 +291,7 @@ class Round:
             return self._find_gone()
         return watched if is_gone(watched.process, self._me.process) else None
 
-    def _find_gone(self) -> Member | None:
+    def _find_gone(self) -> JoinedRank | None:
         """A rank that is gone, of those that came: also one that has not announced itself yet."""
         for rank in range(self._me.world_size):
             key = f"{self._prefix}/came/{rank}"
@@ -307,8 +307,8 @@ class Round:
         *,
         culprits: tuple[int, ...] = (),
         waited_s: float = 0.0,
-        lost: Member | None = None,
-    ) -> Verdict:
+        lost: JoinedRank | None = None,
+    ) -> RendezvousVerdict:
         """End the round with this verdict, or return the one that another rank came to first."""
         if self._store.add(f"{self._prefix}/decided", 1) == 1:
             return self._end(self._judge(outcome, culprits, waited_s, lost))
@@ -324,13 +324,13 @@ class Round:
                 if time.monotonic() >= deadline:
                     raise
 
-    def _end(self, verdict: Verdict) -> Verdict:
+    def _end(self, verdict: RendezvousVerdict) -> RendezvousVerdict:
         """Make it the verdict, unless there is one; returns what holds for all."""
         self._store.compare_set(f"{_PREFIX}/round", str(self._number), str(self._number + 1))
         there = self._store.compare_set(f"{self._prefix}/verdict", "", verdict_to_json(verdict))
         return verdict_from_json(there)
 
-    def acknowledge(self, verdict: Verdict, *, is_host: bool) -> None:
+    def acknowledge(self, verdict: RendezvousVerdict, *, is_host: bool) -> None:
         """Tell that this rank knows; the host of the store stays until all do, or for a moment."""
         with suppress(DistError):  # too late for anything but going on
             if self._store.add(f"{self._prefix}/read", 1) >= verdict.readers:
@@ -352,8 +352,8 @@ class Round:
         outcome: Outcome,
         culprits: tuple[int, ...],
         waited_s: float,
-        lost: Member | None,
-    ) -> Verdict:
+        lost: JoinedRank | None,
+    ) -> RendezvousVerdict:
         arrived = self._store.add(f"{self._prefix}/arrived", 0)
         members = []
         for index in range(1, arrived + 1):
@@ -363,7 +363,7 @@ class Round:
         dead = [m.rank for m in members if is_gone(m.process, self._me.process)]
         if outcome == "missing" and dead:
             outcome, culprits = "died", (dead[0],)
-        return Verdict(
+        return RendezvousVerdict(
             outcome=outcome,
             members=tuple(members),
             world_size=self._me.world_size,

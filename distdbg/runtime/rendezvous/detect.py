@@ -14,7 +14,7 @@ from distdbg.runtime.rendezvous.host_list import expand_hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LauncherInfo:
     """What a launcher told this rank about itself."""
 
     launcher: str
@@ -99,7 +99,7 @@ _LAUNCHERS = (
 LAUNCHER_NAMES = tuple(launcher.name for launcher in _LAUNCHERS)
 
 
-def detect(environ: Mapping[str, str]) -> Place | None:
+def detect(environ: Mapping[str, str]) -> LauncherInfo | None:
     """Return this rank's place as its launcher describes it, or None without a known launcher."""
     for launcher in _LAUNCHERS:
         if launcher.rank not in environ:
@@ -118,7 +118,7 @@ def detect(environ: Mapping[str, str]) -> Place | None:
         hosts = _find_hosts(environ)
         local_size_name = _first_set(environ, launcher.local_world_size)
         local_rank_name = _first_set(environ, launcher.local_rank)
-        return Place(
+        return LauncherInfo(
             launcher=launcher.name,
             rank=rank,
             world_size=world_size,

@@ -17,9 +17,9 @@ from distdbg.runtime.api.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
 from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
-from distdbg.runtime.rendezvous.reach import Reached, add_hidden, add_refused, reach
-from distdbg.runtime.rendezvous.resolve import AtAddress, Meeting, find_place, plan_meeting
-from distdbg.runtime.rendezvous.verdict import Member, died_before_the_store
+from distdbg.runtime.rendezvous.reach import OpenStore, add_hidden, add_refused, reach
+from distdbg.runtime.rendezvous.resolve import AtAddress, JoinPlan, find_place, plan_meeting
+from distdbg.runtime.rendezvous.verdict import JoinedRank, died_before_the_store
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -48,7 +48,7 @@ class Membership:
     """What was opened, or given by the caller."""
     rank: int
     world_size: int
-    members: tuple[Member, ...]
+    members: tuple[JoinedRank, ...]
     """By rank: host, process and local rank of each."""
     round: int
     where: str
@@ -174,11 +174,11 @@ def _once(
 
 
 def _join_meeting(
-    meeting: Meeting,
-    me: Member,
+    meeting: JoinPlan,
+    me: JoinedRank,
     started_ns: int,
     deadline_ns: int,
-    find_dead: Callable[[], Member | None],
+    find_dead: Callable[[], JoinedRank | None],
 ) -> Membership:
     def look() -> None:
         dead = find_dead()
@@ -202,12 +202,12 @@ def _join_meeting(
 
 
 def _join_reached(
-    reached: Reached,
-    meeting: Meeting,
-    me: Member,
+    reached: OpenStore,
+    meeting: JoinPlan,
+    me: JoinedRank,
     started_ns: int,
     deadline_ns: int,
-    find_dead: Callable[[], Member | None],
+    find_dead: Callable[[], JoinedRank | None],
 ) -> Membership:
     assembled = assemble(
         reached.store,
@@ -239,7 +239,7 @@ def _join_store(
         place = find_place(os.environ)
     if place is not None and (place.rank, place.world_size) != (rank, world_size):
         place = None
-    me = Member(
+    me = JoinedRank(
         rank=rank,
         world_size=world_size,
         local_rank=place.local_rank if place else None,
@@ -251,7 +251,7 @@ def _join_store(
 
 
 def _seat(
-    base_store: Store, me: Member, members: tuple[Member, ...], number: int, where: str
+    base_store: Store, me: JoinedRank, members: tuple[JoinedRank, ...], number: int, where: str
 ) -> Membership:
     from distdbg.runtime.store import PrefixStore
 
@@ -266,9 +266,9 @@ def _seat(
     )
 
 
-def _member(meeting: Meeting) -> Member:
+def _member(meeting: JoinPlan) -> JoinedRank:
     place = meeting.place
-    return Member(
+    return JoinedRank(
         rank=meeting.rank,
         world_size=meeting.world_size,
         local_rank=place.local_rank if place else None,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from distdbg.errors import ConfigError
 from distdbg.runtime.rendezvous.process import is_gone
 from distdbg.runtime.rendezvous.spot import private_folder
-from distdbg.runtime.rendezvous.verdict import Member, member_from_json, member_to_json
+from distdbg.runtime.rendezvous.verdict import JoinedRank, member_from_json, member_to_json
 
 _SIZE_LIMIT = 4096
 _NAME = re.compile(r"[0-9a-f]{32}\.rank\d+")
@@ -38,7 +38,7 @@ class Presence:
     #: When the last meeting of this process ended, on the clock of the boot.
     _last_end_ns = 0
 
-    def __init__(self, where: str, me: Member, folder: str | None = None) -> None:
+    def __init__(self, where: str, me: JoinedRank, folder: str | None = None) -> None:
         self._me = me
         self._prefix = hashlib.sha256(where.encode()).hexdigest()[:32] + ".rank"
         # The kernel rounds the start down: up, so that what is older never counts.
@@ -92,7 +92,7 @@ class Presence:
             if name.startswith(prefix) and _NAME.fullmatch(name):
                 yield os.path.join(str(self._folder), name)
 
-    def find_dead(self) -> Member | None:
+    def find_dead(self) -> JoinedRank | None:
         """A rank of this host that came to this meeting and is gone."""
         for path in self._files(self._prefix):
             found = _read(path)
@@ -117,7 +117,7 @@ def _now_ns() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    member: Member
+    member: JoinedRank
     written_ns: int
     seen_ns: int
     """When somebody last wrote it down: the rank itself, or another that saw its death."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ProcessIdentity:
     """The identity of one process, comparable between ranks of different hosts."""
 
     host: str
@@ -25,15 +25,15 @@ class Process:
     net_namespace: int = 0
     """Processes of one such reach each other's loopback interface; 0: not known."""
 
-    def shares_kernel(self, other: Process) -> bool:
+    def shares_kernel(self, other: ProcessIdentity) -> bool:
         """Whether `other`'s pids mean the same as mine."""
         return (self.boot_id, self.pid_namespace) == (other.boot_id, other.pid_namespace)
 
 
-def identify_self() -> Process:
+def identify_self() -> ProcessIdentity:
     """Return the identity of the calling process."""
     pid = os.getpid()
-    return Process(
+    return ProcessIdentity(
         host=socket.gethostname(),
         boot_id=_read_text("/proc/sys/kernel/random/boot_id").strip(),
         pid_namespace=_read_inode("/proc/self/ns/pid"),
@@ -52,7 +52,7 @@ def read_start(pid: int) -> int | None:
     return int(fields[19])
 
 
-def is_gone(process: Process, me: Process) -> bool:
+def is_gone(process: ProcessIdentity, me: ProcessIdentity) -> bool:
     """Whether `process` has certainly ended; False also where that cannot be known from here."""
     if process.host == me.host and process.boot_id != me.boot_id:
         return bool(process.boot_id and me.boot_id)  # this host has been started again since
@@ -61,7 +61,7 @@ def is_gone(process: Process, me: Process) -> bool:
     return read_start(process.pid) != process.started
 
 
-def is_alive(process: Process, me: Process) -> bool:
+def is_alive(process: ProcessIdentity, me: ProcessIdentity) -> bool:
     """Whether `process` certainly lives; False also where that cannot be known from here."""
     return (
         bool(me.boot_id)

@@ -22,10 +22,10 @@ from distdbg.errors import (
 from distdbg.record.durations import duration_text
 from distdbg.runtime.process.rank_context import current_context
 from distdbg.runtime.rendezvous import spot
-from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtSpot, Meeting
+from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtSpot, JoinPlan
 
 if TYPE_CHECKING:
-    from distdbg.runtime.rendezvous.process import Process
+    from distdbg.runtime.rendezvous.process import ProcessIdentity
     from distdbg.runtime.store import Store
 
 _NONCE_KEY = "distdbg/nonce"
@@ -38,7 +38,7 @@ _POLL_LIMIT_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class OpenStore:
     """An open store."""
 
     store: Store
@@ -51,8 +51,11 @@ class Reached:
 
 
 def reach(
-    meeting: Meeting, deadline_ns: int, me: Process, look: Callable[[], None] = lambda: None
-) -> Reached:
+    meeting: JoinPlan,
+    deadline_ns: int,
+    me: ProcessIdentity,
+    look: Callable[[], None] = lambda: None,
+) -> OpenStore:
     """Open the store; raises RendezvousError if that is impossible by the deadline.
 
     `look` is called now and then while nobody serves it, and may raise.
@@ -70,8 +73,8 @@ def reach(
 
 
 def _reach_address(
-    meeting: Meeting, where: AtAddress, deadline_ns: int, look: Callable[[], None]
-) -> Reached:
+    meeting: JoinPlan, where: AtAddress, deadline_ns: int, look: Callable[[], None]
+) -> OpenStore:
     from distdbg.runtime.store import PrefixStore, TCPStore
 
     is_host = meeting.rank == 0 and not where.by_launcher
@@ -104,8 +107,8 @@ def _reach_address(
             raise _refused(meeting, error) from error
         raise _not_reached(meeting, started_ns, str(error).splitlines()[0]) from error
     if where.prefix:
-        return Reached(store=PrefixStore(where.prefix, store), is_host=False)
-    return Reached(store=store, is_host=is_host)
+        return OpenStore(store=PrefixStore(where.prefix, store), is_host=False)
+    return OpenStore(store=store, is_host=is_host)
 
 
 def _hint_about_port(port: int) -> str:
@@ -138,7 +141,7 @@ def _other_rank_0(port: int) -> str:
     return ""
 
 
-def _reach_file(meeting: Meeting, where: AtFile) -> Reached:
+def _reach_file(meeting: JoinPlan, where: AtFile) -> OpenStore:
     from distdbg.runtime.store import FileStore
 
     folder = os.path.dirname(os.path.abspath(where.path))
@@ -156,10 +159,10 @@ def _reach_file(meeting: Meeting, where: AtFile) -> Reached:
             details=error.details,
             hint=error.hint,
         ) from error
-    return Reached(store=store, is_host=False, is_exclusive=True)
+    return OpenStore(store=store, is_host=False, is_exclusive=True)
 
 
-def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Reached:
+def _open_spot(meeting: JoinPlan, path: str, me: ProcessIdentity, deadline_ns: int) -> OpenStore:
     from distdbg.runtime.store import TCPStore
 
     former = spot.read_living(path, me)
@@ -176,15 +179,17 @@ def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
         is_master=True,
         timeout=_left(deadline_ns),
     )
-    published = spot.Published(host="127.0.0.1", port=store.port, nonce=spot.new_nonce(), writer=me)
+    published = spot.PublishedStore(
+        host="127.0.0.1", port=store.port, nonce=spot.new_nonce(), writer=me
+    )
     store.set(_NONCE_KEY, published.nonce)
     spot.publish(path, published)
-    return Reached(store=store, is_host=True, release=lambda: spot.withdraw(path, published))
+    return OpenStore(store=store, is_host=True, release=lambda: spot.withdraw(path, published))
 
 
 def _find_spot(
-    meeting: Meeting, path: str, me: Process, deadline_ns: int, look: Callable[[], None]
-) -> Reached:
+    meeting: JoinPlan, path: str, me: ProcessIdentity, deadline_ns: int, look: Callable[[], None]
+) -> OpenStore:
     started_ns = time.monotonic_ns()
     look_ns = started_ns + _LOOK_NS
     pause_s = _POLL_S
@@ -207,7 +212,7 @@ def _find_spot(
     raise _not_reached(meeting, started_ns, trouble)
 
 
-def _connect_spot(published: spot.Published, deadline_ns: int) -> Reached:
+def _connect_spot(published: spot.PublishedStore, deadline_ns: int) -> OpenStore:
     from distdbg.runtime.store import TCPStore
 
     store = TCPStore(
@@ -219,10 +224,10 @@ def _connect_spot(published: spot.Published, deadline_ns: int) -> Reached:
         raise DistStoreError(
             f"the store at port {published.port} is not the one that was published"
         )
-    return Reached(store=store, is_host=False)
+    return OpenStore(store=store, is_host=False)
 
 
-def _refused(meeting: Meeting, error: NotAuthenticatedError) -> RendezvousError:
+def _refused(meeting: JoinPlan, error: NotAuthenticatedError) -> RendezvousError:
     return RendezvousError(
         f"rank {meeting.rank} cannot join at {meeting.where}: it and the store there have different tokens "
         "(DISTDBG_TOKEN)",
@@ -233,7 +238,7 @@ def _refused(meeting: Meeting, error: NotAuthenticatedError) -> RendezvousError:
     )
 
 
-def add_refused(error: RendezvousError, reached: Reached) -> None:
+def add_refused(error: RendezvousError, reached: OpenStore) -> None:
     """Say to the rank that serves the store who was refused there."""
     count, last = getattr(reached.store, "refused", lambda: (0, ""))()
     if count:
@@ -247,7 +252,7 @@ def add_refused(error: RendezvousError, reached: Reached) -> None:
         error.hint = "give all ranks the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE)"
 
 
-def add_hidden(error: RendezvousError, reached: Reached) -> None:
+def add_hidden(error: RendezvousError, reached: OpenStore) -> None:
     """Say to the rank that serves the store, where ranks are missing, that other hosts cannot reach it."""
     address = getattr(reached.store, "hidden_at", lambda: "")()
     if not address or not error.missing:
@@ -262,7 +267,7 @@ def add_hidden(error: RendezvousError, reached: Reached) -> None:
     )
 
 
-def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousError:
+def _not_reached(meeting: JoinPlan, started_ns: int, trouble: str) -> RendezvousError:
     from distdbg.runtime.store.listen import is_loopback
 
     waited_s = (time.monotonic_ns() - started_ns) / 1e9

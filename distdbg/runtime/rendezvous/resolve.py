@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from distdbg.errors import ConfigError, UsageError
-from distdbg.runtime.rendezvous.detect import LAUNCHER_NAMES, Place, detect, read_count
+from distdbg.runtime.rendezvous.detect import LAUNCHER_NAMES, LauncherInfo, detect, read_count
 
 #: The scheme of a store that is there before the ranks are, and stays until they are gone.
 _LAUNCHER = "launcher"
@@ -68,13 +68,13 @@ Where = AtAddress | AtFile | AtSpot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class JoinPlan:
     """All that has to be known to join."""
 
     rank: int
     world_size: int
     where: Where
-    place: Place | None = None
+    place: LauncherInfo | None = None
     """What the launcher told, for telling later where a rank was expected."""
 
 
@@ -84,7 +84,7 @@ def plan_meeting(
     world_size: int,
     environ: Mapping[str, str],
     launcher_process: str,
-) -> Meeting:
+) -> JoinPlan:
     """Return who this rank is and where to go; `rank` and `world_size` are -1 where not given.
 
     `launcher_process` identifies the process that started the ranks of this host; it is the job's
@@ -111,15 +111,15 @@ def plan_meeting(
             hint="pass rank= and world_size=, or write them into the URL: "
             f"{parts.scheme}://...?rank=0&world_size=4",
         )
-    return _checked(Meeting(rank=rank, world_size=world_size, where=where, place=place))
+    return _checked(JoinPlan(rank=rank, world_size=world_size, where=where, place=place))
 
 
-def find_place(environ: Mapping[str, str]) -> Place | None:
+def find_place(environ: Mapping[str, str]) -> LauncherInfo | None:
     """Return what RANK, WORLD_SIZE and their like say, else what an MPI launcher or Slurm says."""
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return detect(environ)
     is_torchrun = "TORCHELASTIC_RUN_ID" in environ
-    return Place(
+    return LauncherInfo(
         launcher="torchrun" if is_torchrun else "environment",
         rank=read_count(environ, "RANK"),
         world_size=read_count(environ, "WORLD_SIZE"),
@@ -138,7 +138,7 @@ def derive_port(job: str) -> int:
 
 def _plan_env(
     rank: int, world_size: int, environ: Mapping[str, str], launcher_process: str
-) -> Meeting:
+) -> JoinPlan:
     place = find_place(environ)
     if rank < 0 and (place or "RANK" in environ):
         rank = place.rank if place else read_count(environ, "RANK")
@@ -165,11 +165,11 @@ def _plan_env(
             "or pass init_method=, rank= and world_size=",
         )
     where = _where_env(place, environ, named_where, launcher_process)
-    return _checked(Meeting(rank=rank, world_size=world_size, where=where, place=place))
+    return _checked(JoinPlan(rank=rank, world_size=world_size, where=where, place=place))
 
 
 def _where_env(
-    place: Place | None, environ: Mapping[str, str], named_where: str, launcher_process: str
+    place: LauncherInfo | None, environ: Mapping[str, str], named_where: str, launcher_process: str
 ) -> Where:
     address = environ.get("MASTER_ADDR", "").strip()
     port = environ.get("MASTER_PORT", "").strip()
@@ -210,7 +210,7 @@ def _where_env(
     return AtAddress(first_host, derive_port(place.job))
 
 
-def _matching_place(environ: Mapping[str, str], rank: int, world_size: int) -> Place | None:
+def _matching_place(environ: Mapping[str, str], rank: int, world_size: int) -> LauncherInfo | None:
     # Only for messages, so a launcher that tells something else, or nothing readable, is ignored.
     try:
         place = find_place(environ)
@@ -285,7 +285,7 @@ def _read_port(name: str, text: str) -> int:
     return int(text)
 
 
-def _checked(meeting: Meeting) -> Meeting:
+def _checked(meeting: JoinPlan) -> JoinPlan:
     if meeting.world_size < 1:
         raise UsageError(f"world_size is {meeting.world_size}; a world has at least one rank")
     if meeting.rank >= meeting.world_size:

@@ -18,20 +18,20 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.rendezvous.process import Process, is_gone
+from distdbg.runtime.rendezvous.process import ProcessIdentity, is_gone
 
 _SIZE_LIMIT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedStore:
     """What rank 0 wrote: where its store listens, and who it is."""
 
     host: str
     port: int
     nonce: str
     """Also kept in the store, so that a reader knows that it reached this one."""
-    writer: Process
+    writer: ProcessIdentity
 
 
 def spot_path(key: str) -> str:
@@ -45,7 +45,7 @@ def new_nonce() -> str:
     return secrets.token_hex(8)
 
 
-def publish(path: str, published: Published) -> None:
+def publish(path: str, published: PublishedStore) -> None:
     """Write the file; atomically, readable by this user only, replacing what a former run left."""
     partial = f"{path}.{published.nonce}"
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -59,14 +59,14 @@ def publish(path: str, published: Published) -> None:
         raise
 
 
-def withdraw(path: str, published: Published) -> None:
+def withdraw(path: str, published: PublishedStore) -> None:
     """Remove the file unless another process has replaced it meanwhile."""
     if read(path) == published:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
 
-def read(path: str) -> Published | None:
+def read(path: str) -> PublishedStore | None:
     """Return what the file says; None without a file, or with one that is not ours to believe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -78,17 +78,17 @@ def read(path: str) -> Published | None:
         content = file.read(_SIZE_LIMIT)
     try:
         fields = json.loads(content)
-        return Published(
+        return PublishedStore(
             host=str(fields["host"]),
             port=int(fields["port"]),
             nonce=str(fields["nonce"]),
-            writer=Process(**fields["writer"]),
+            writer=ProcessIdentity(**fields["writer"]),
         )
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def read_living(path: str, me: Process) -> Published | None:
+def read_living(path: str, me: ProcessIdentity) -> PublishedStore | None:
     """Return what the file says unless the process that wrote it is certainly gone."""
     published = read(path)
     return None if published is None or is_gone(published.writer, me) else published

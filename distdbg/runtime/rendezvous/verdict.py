@@ -13,20 +13,20 @@ from typing import Literal
 
 from distdbg.errors import RendezvousError, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 Outcome = Literal["complete", "missing", "twice", "sizes", "died", "left"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class JoinedRank:
     """A rank as it announced itself."""
 
     rank: int
     world_size: int
     local_rank: int | None
     local_world_size: int | None
-    process: Process
+    process: ProcessIdentity
 
     @property
     def host(self) -> str:
@@ -35,11 +35,11 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RendezvousVerdict:
     """The end of one rendezvous."""
 
     outcome: Outcome
-    members: tuple[Member, ...]
+    members: tuple[JoinedRank, ...]
     """All that had announced themselves by then, in the order of arrival."""
     world_size: int
     waited_s: float = 0.0
@@ -49,7 +49,7 @@ class Verdict:
     """How many are there to read it."""
     plan: Mapping[int, str] = field(default_factory=dict)
     """Where missing ranks were expected, as far as known: rank to host."""
-    lost: tuple[Member, ...] = ()
+    lost: tuple[JoinedRank, ...] = ()
     """Who died before it had announced itself."""
 
     @property
@@ -63,33 +63,33 @@ class Verdict:
         return sorted(set(range(self.world_size)) - set(self.joined))
 
 
-def member_to_json(member: Member) -> str:
+def member_to_json(member: JoinedRank) -> str:
     """Return the announcement as it is kept in the store."""
     return json.dumps(asdict(member))
 
 
-def member_from_json(text: str | bytes) -> Member:
+def member_from_json(text: str | bytes) -> JoinedRank:
     """Read an announcement."""
     return _member(json.loads(text))
 
 
-def verdict_to_json(verdict: Verdict) -> str:
+def verdict_to_json(verdict: RendezvousVerdict) -> str:
     """Return the verdict as it is kept in the store."""
     return json.dumps(asdict(verdict))
 
 
-def verdict_from_json(text: str | bytes) -> Verdict:
+def verdict_from_json(text: str | bytes) -> RendezvousVerdict:
     """Read a verdict."""
     fields = json.loads(text)
     fields["members"] = tuple(_member(member) for member in fields["members"])
     fields["lost"] = tuple(_member(member) for member in fields["lost"])
     fields["culprits"] = tuple(fields["culprits"])
     fields["plan"] = {int(rank): host for rank, host in fields["plan"].items()}
-    return Verdict(**fields)
+    return RendezvousVerdict(**fields)
 
 
 def expect_hosts(
-    world_size: int, members: Sequence[Member], hosts: Sequence[str]
+    world_size: int, members: Sequence[JoinedRank], hosts: Sequence[str]
 ) -> dict[int, str]:
     """Return the host of every rank as far as the members and the launcher's hosts tell.
 
@@ -112,7 +112,7 @@ def expect_hosts(
     return expected
 
 
-def explain(verdict: Verdict, me: Member, where: str) -> RendezvousError:
+def explain(verdict: RendezvousVerdict, me: JoinedRank, where: str) -> RendezvousError:
     """Return the error for a verdict that is not 'complete', as rank `me` raises it."""
     joined, missing = verdict.joined, verdict.missing
     counted = f"{len(joined)} of {verdict.world_size} ranks joined {where!r}"
@@ -164,9 +164,9 @@ def explain(verdict: Verdict, me: Member, where: str) -> RendezvousError:
     )
 
 
-def died_before_the_store(dead: Member, me: Member, where: str) -> RendezvousError:
+def died_before_the_store(dead: JoinedRank, me: JoinedRank, where: str) -> RendezvousError:
     """Return the error of a rank that has not reached the store when it sees that another died."""
-    verdict = Verdict(
+    verdict = RendezvousVerdict(
         outcome="died",
         members=(me,),
         world_size=me.world_size,
@@ -192,8 +192,8 @@ def describe_expected(missing: Iterable[int], plan: Mapping[int, str], here: str
     return _capped(lines)
 
 
-def _describe_joined(members: Sequence[Member]) -> list[str]:
-    by_host: dict[str, list[Member]] = {}
+def _describe_joined(members: Sequence[JoinedRank]) -> list[str]:
+    by_host: dict[str, list[JoinedRank]] = {}
     for member in members:
         by_host.setdefault(member.host, []).append(member)
     return _capped(
@@ -206,7 +206,7 @@ def _describe_joined(members: Sequence[Member]) -> list[str]:
     )
 
 
-def _sizes(members: Sequence[Member]) -> str:
+def _sizes(members: Sequence[JoinedRank]) -> str:
     by_size: dict[int, list[int]] = {}
     for member in members:
         by_size.setdefault(member.world_size, []).append(member.rank)
@@ -225,7 +225,7 @@ def _capped(lines: list[str], limit: int = 8) -> list[str]:
     return [*lines[:limit], f"and {len(lines) - limit} more hosts"]
 
 
-def _member(fields: Mapping[str, object]) -> Member:
+def _member(fields: Mapping[str, object]) -> JoinedRank:
     process = fields["process"]
     assert isinstance(process, dict)  # we wrote it; a store is as trusted as the run's token
-    return Member(**{**fields, "process": Process(**process)})  # type: ignore[arg-type]  # json has no types
+    return JoinedRank(**{**fields, "process": ProcessIdentity(**process)})  # type: ignore[arg-type]  # json has no types

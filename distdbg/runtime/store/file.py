@@ -26,9 +26,9 @@ from distdbg.runtime.store.base import (
     missing_keys,
     to_bytes,
 )
-from distdbg.runtime.store.file_log import KEY_NBYTES, VALUE_NBYTES, Kind, Record
+from distdbg.runtime.store.file_log import KEY_NBYTES, VALUE_NBYTES, LogEntryKind, StoreChange
 from distdbg.runtime.store.log_file import LogFile
-from distdbg.runtime.store.table import Table, add_to
+from distdbg.runtime.store.table import StoreTable, add_to
 from distdbg.runtime.store.timeouts import Timeout
 
 _FIRST_PAUSE_S = 0.0002
@@ -62,7 +62,7 @@ class FileStore(Store):
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         pairs = [(_fit_key(key), _fit(value)) for key, value in check_pairs(keys, values)]
-        self._change(lambda _: [Record(Kind.SET, key, value) for key, value in pairs])
+        self._change(lambda _: [StoreChange(LogEntryKind.SET, key, value) for key, value in pairs])
 
     def get(self, key: str) -> bytes:
         return self.multi_get([key])[0]
@@ -70,7 +70,7 @@ class FileStore(Store):
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         names = check_keys(keys)
 
-        def look(table: Table) -> list[str]:
+        def look(table: StoreTable) -> list[str]:
             return [key for key in names if key not in table.values]
 
         with self._waited_for(look, self._timeout_s) as table:
@@ -89,27 +89,27 @@ class FileStore(Store):
     def add(self, key: str, amount: int) -> int:
         total = 0
 
-        def make(table: Table) -> list[Record]:
+        def make(table: StoreTable) -> list[StoreChange]:
             nonlocal total
             total = add_to(key, table.values.get(key), check_amount(amount))
-            return [Record(Kind.SET, key, str(total).encode())]
+            return [StoreChange(LogEntryKind.SET, key, str(total).encode())]
 
         _fit_key(key)
         self._change(make)
         return total
 
     def append(self, key: str, value: Value) -> None:
-        record = Record(Kind.APPEND, _fit_key(key), _fit(to_bytes(value)))
+        record = StoreChange(LogEntryKind.APPEND, _fit_key(key), _fit(to_bytes(value)))
         self._change(lambda _: [record])
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         answer = b""
         before, after = to_bytes(expected), _fit(to_bytes(desired))
 
-        def make(table: Table) -> list[Record]:
+        def make(table: StoreTable) -> list[StoreChange]:
             nonlocal answer
             answer, is_put = table.swap(key, before, after)
-            return [Record(Kind.SET, key, answer)] if is_put else []
+            return [StoreChange(LogEntryKind.SET, key, answer)] if is_put else []
 
         _fit_key(key)
         self._change(make)
@@ -118,10 +118,10 @@ class FileStore(Store):
     def delete_key(self, key: str) -> bool:
         existed = False
 
-        def make(table: Table) -> list[Record]:
+        def make(table: StoreTable) -> list[StoreChange]:
             nonlocal existed
             existed = key in table.values
-            return [Record(Kind.DELETE, key)] if existed else []
+            return [StoreChange(LogEntryKind.DELETE, key)] if existed else []
 
         _fit_key(key)
         self._change(make)
@@ -132,17 +132,17 @@ class FileStore(Store):
             return table.listed()
 
     def queue_push(self, key: str, value: Value) -> None:
-        record = Record(Kind.PUSH, _fit_key(key), _fit(to_bytes(value)))
+        record = StoreChange(LogEntryKind.PUSH, _fit_key(key), _fit(to_bytes(value)))
         self._change(lambda _: [record])
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         values: list[bytes] = []
 
-        def make(table: Table) -> list[Record]:
+        def make(table: StoreTable) -> list[StoreChange]:
             if key not in table.queues:
                 return []
             values.append(table.queues[key][0])
-            return [Record(Kind.POP, key)]
+            return [StoreChange(LogEntryKind.POP, key)]
 
         _fit_key(key)
         clock = current_context().control
@@ -154,7 +154,7 @@ class FileStore(Store):
             if not block:
                 raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
 
-            def look(table: Table) -> list[str]:
+            def look(table: StoreTable) -> list[str]:
                 return [] if key in table.queues else [key]
 
             with self._waited_for(look, max(0.0, deadline - clock.now())):
@@ -177,18 +177,20 @@ class FileStore(Store):
 
     # Below the operations ----------------------------------------------------------------------
 
-    def _change(self, make: Callable[[Table], list[Record]]) -> None:
+    def _change(self, make: Callable[[StoreTable], list[StoreChange]]) -> None:
         with self._log.mutex:
             self._log.change(make, self._timeout_s)
 
     @contextlib.contextmanager
-    def _fresh(self) -> Iterator[Table]:
+    def _fresh(self) -> Iterator[StoreTable]:
         with self._log.mutex:
             self._log.refresh()
             yield self._log.table
 
     @contextlib.contextmanager
-    def _waited_for(self, look: Callable[[Table], list[str]], timeout_s: float) -> Iterator[Table]:
+    def _waited_for(
+        self, look: Callable[[StoreTable], list[str]], timeout_s: float
+    ) -> Iterator[StoreTable]:
         """The table as soon as nothing is missing in it; other threads use the store meanwhile."""
         clock = current_context().control
         begin = clock.now()

@@ -28,7 +28,7 @@ VALUE_NBYTES = 1 << 30
 _HEAD = struct.Struct("<IIIB3x")
 
 
-class Kind(IntEnum):
+class LogEntryKind(IntEnum):
     """What a record says."""
 
     SET = 1
@@ -41,10 +41,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoreChange:
     """One change."""
 
-    kind: Kind
+    kind: LogEntryKind
     key: str
     value: bytes = b""
 
@@ -57,14 +57,14 @@ class DamagedLog(Exception):
         self.offset = offset
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: StoreChange) -> bytes:
     """The bytes of one record."""
     key = record.key.encode("utf-8", "surrogateescape")
     body = _HEAD.pack(0, len(key), len(record.value), record.kind)[4:] + key + record.value
     return struct.pack("<I", zlib.crc32(body)) + body
 
 
-def read_records(data: bytes) -> tuple[list[Record], int]:
+def read_records(data: bytes) -> tuple[list[StoreChange], int]:
     """All whole records at the start of `data`, and how many bytes they take."""
     records = []
     offset = 0
@@ -79,9 +79,9 @@ def read_records(data: bytes) -> tuple[list[Record], int]:
         if zlib.crc32(memoryview(data)[offset + 4 : end]) != crc:
             raise DamagedLog(offset)
         key = data[offset + _HEAD.size : value_at].decode("utf-8", "surrogateescape")
-        records.append(Record(Kind(kind), key, data[value_at:end]))
+        records.append(StoreChange(LogEntryKind(kind), key, data[value_at:end]))
         offset = end
     return records, offset
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(LogEntryKind)

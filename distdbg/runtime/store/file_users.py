@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 
 class FileState(Enum):
@@ -34,14 +34,14 @@ class FileState(Enum):
 class Users:
     """Those who have entered and not left, and how many have entered at all."""
 
-    present: dict[str, Process] = field(default_factory=dict)
+    present: dict[str, ProcessIdentity] = field(default_factory=dict)
     entered: int = 0
 
     def enter(self, user: str, value: bytes) -> None:
         """Take in what to_entry() made."""
         facts = json.loads(value)
         self.entered += 1 if facts.pop("is_counted") else 0
-        self.present[user] = Process(**facts)
+        self.present[user] = ProcessIdentity(**facts)
 
     def leave(self, user: str) -> None:
         """Forget one; unknown ones are none of our business."""
@@ -52,7 +52,7 @@ class Users:
         return not self.present and 0 < world_size <= self.entered
 
 
-def to_entry(process: Process, *, is_counted: bool) -> bytes:
+def to_entry(process: ProcessIdentity, *, is_counted: bool) -> bytes:
     """What a user writes when it enters; a clone is not counted as another rank."""
     return json.dumps({**asdict(process), "is_counted": is_counted}).encode()
 
@@ -60,8 +60,8 @@ def to_entry(process: Process, *, is_counted: bool) -> bytes:
 def judge(
     users: Users,
     world_size: int,
-    is_gone: Callable[[Process], bool],
-    is_alive: Callable[[Process], bool],
+    is_gone: Callable[[ProcessIdentity], bool],
+    is_alive: Callable[[ProcessIdentity], bool],
 ) -> FileState:
     """What the file is to somebody who opens it now."""
     if users.is_finished(world_size):
@@ -75,7 +75,7 @@ def judge(
     return FileState.UNCLEAR if not any(map(is_alive, others)) else FileState.IN_USE
 
 
-def describe(present: Mapping[str, Process], limit: int = 8) -> list[str]:
+def describe(present: Mapping[str, ProcessIdentity], limit: int = 8) -> list[str]:
     """One line per user, for an error."""
     lines = [f"opened by pid {p.pid} on host {p.host}" for p in present.values()]
     return lines[:limit] + ([f"and {len(lines) - limit} more"] if len(lines) > limit else [])

@@ -19,7 +19,7 @@ from distdbg.runtime.store.base import (
     missing_keys,
     to_bytes,
 )
-from distdbg.runtime.store.table import Table, add_to
+from distdbg.runtime.store.table import StoreTable, add_to
 from distdbg.runtime.store.timeouts import Timeout
 
 
@@ -28,7 +28,7 @@ class HashStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._table = Table()
+        self._table = StoreTable()
         self._changed = threading.Condition()
 
     def set(self, key: str, value: Value) -> None:

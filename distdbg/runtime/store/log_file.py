@@ -25,13 +25,13 @@ from distdbg.runtime.store.file_log import (
     HEADER,
     MAGIC,
     DamagedLog,
-    Kind,
-    Record,
+    LogEntryKind,
+    StoreChange,
     encode_record,
     read_records,
 )
 from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
-from distdbg.runtime.store.table import Table
+from distdbg.runtime.store.table import StoreTable
 
 _FIRST_PAUSE_S = 0.0002
 # A lock is held for microseconds; the kernel's own waiting (F_OFD_SETLKW) would know no deadline.
@@ -48,7 +48,7 @@ class LogFile:
     def __init__(self, path: str, world_size: int, timeout_s: float, *, is_counted: bool) -> None:
         self.path = path
         self.world_size = world_size
-        self.table = Table()
+        self.table = StoreTable()
         self.mutex = threading.Lock()
         self._users = Users()
         self._id = os.urandom(16).hex()
@@ -73,7 +73,7 @@ class LogFile:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise DistStoreError(f"store file {self.path}: {error.strerror}") from error
-        self.table, self._users, self._offset = Table(), Users(), 0
+        self.table, self._users, self._offset = StoreTable(), Users(), 0
         with self._locked(deadline):
             facts = os.fstat(self._fd)
             if facts.st_uid != os.getuid():
@@ -100,7 +100,11 @@ class LogFile:
                     )
                 case FileState.IN_USE:
                     self._append(
-                        [Record(Kind.ENTER, self._id, to_entry(me, is_counted=is_counted))]
+                        [
+                            StoreChange(
+                                LogEntryKind.ENTER, self._id, to_entry(me, is_counted=is_counted)
+                            )
+                        ]
                     )
         return True
 
@@ -137,7 +141,7 @@ class LogFile:
                 if os.getpid() == self._pid:
                     with self._locked(current_context().control.now() + DEFAULT_TIMEOUT_S):
                         self._replay()
-                        self._append([Record(Kind.LEAVE, self._id)])
+                        self._append([StoreChange(LogEntryKind.LEAVE, self._id)])
                         if self._users.is_finished(self.world_size):
                             os.unlink(self.path)
             except (OSError, DistStoreError):
@@ -157,7 +161,7 @@ class LogFile:
         elif facts.st_nlink == 0 or facts.st_size < self._offset:
             raise DistStoreError(f"store file {self.path} was removed while in use")
 
-    def change(self, make: Callable[[Table], list[Record]], timeout_s: float) -> None:
+    def change(self, make: Callable[[StoreTable], list[StoreChange]], timeout_s: float) -> None:
         """Under the lock: have `make` look at the current table and write what it returns."""
         self._check()
         with self._locked(current_context().control.now() + timeout_s):
@@ -190,7 +194,7 @@ class LogFile:
         for record in records:
             self._apply(record)
 
-    def _append(self, records: list[Record]) -> None:
+    def _append(self, records: list[StoreChange]) -> None:
         """Write behind the last whole record; what a killed writer left there is cut off."""
         data = b"".join(map(encode_record, records))
         if not data:
@@ -210,22 +214,22 @@ class LogFile:
         for record in records:
             self._apply(record)
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: StoreChange) -> None:
         values = self.table.values
         match record.kind:
-            case Kind.SET:
+            case LogEntryKind.SET:
                 values[record.key] = record.value
-            case Kind.DELETE:
+            case LogEntryKind.DELETE:
                 values.pop(record.key, None)
-            case Kind.APPEND:
+            case LogEntryKind.APPEND:
                 values[record.key] = values.get(record.key, b"") + record.value
-            case Kind.PUSH:
+            case LogEntryKind.PUSH:
                 self.table.push(record.key, record.value)
-            case Kind.POP:
+            case LogEntryKind.POP:
                 self.table.pop(record.key)
-            case Kind.ENTER:
+            case LogEntryKind.ENTER:
                 self._users.enter(record.key, record.value)
-            case Kind.LEAVE:
+            case LogEntryKind.LEAVE:
                 self._users.leave(record.key)
 
     @contextlib.contextmanager

@@ -33,7 +33,7 @@ def out_of_range(key: str) -> UsageError:
     return UsageError(f"add to key {key!r} leaves the range of 64 bits")
 
 
-class Table:
+class StoreTable:
     """The contents of a store."""
 
     def __init__(self) -> None:

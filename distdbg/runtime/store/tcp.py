@@ -63,7 +63,7 @@ _DIAL_NS = 250_000_000
 _FIELD_OVERHEAD_NBYTES = 8  # the lengths of a key and a value
 
 
-class Op(IntEnum):
+class StoreRequest(IntEnum):
     """What a request asks for."""
 
     SET = 1
@@ -83,7 +83,7 @@ class Op(IntEnum):
     AWAIT_JOINED = 15
 
 
-class Status(IntEnum):
+class StoreStatus(IntEnum):
     """How the server answers."""
 
     OK = 0
@@ -236,13 +236,13 @@ class TCPStore(Store):
     def _join(self, world_size: int, *, awaits: bool) -> None:
         begin = time.monotonic()
         who = f"{socket.gethostname()} pid {os.getpid()}"
-        self._call(Op.JOIN, 0, who.encode())
+        self._call(StoreRequest.JOIN, 0, who.encode())
         if not awaits:
             return
         status, joined, names = self._await(
-            Op.AWAIT_JOINED, self._timeout_s, str(world_size).encode()
+            StoreRequest.AWAIT_JOINED, self._timeout_s, str(world_size).encode()
         )
-        if status == Status.TIMEOUT:
+        if status == StoreStatus.TIMEOUT:
             waited_s = time.monotonic() - begin
             raise DistStoreError(
                 f"{self._label()}: {joined} of {world_size} clients joined within {duration_text(waited_s)}",
@@ -307,12 +307,12 @@ class TCPStore(Store):
     # Operations --------------------------------------------------------------------------------
 
     def set(self, key: str, value: Value) -> None:
-        self._call(Op.SET, 0, _encode(key), self._value(value))
+        self._call(StoreRequest.SET, 0, _encode(key), self._value(value))
 
     def get(self, key: str) -> bytes:
         begin = current_context().control.now()
-        status, count, fields = self._await(Op.GET, self._timeout_s, _encode(key))
-        if status != Status.OK:
+        status, count, fields = self._await(StoreRequest.GET, self._timeout_s, _encode(key))
+        if status != StoreStatus.OK:
             raise self._missing(count, fields, begin)
         return fields[0]
 
@@ -320,32 +320,34 @@ class TCPStore(Store):
         number = check_amount(amount)
         if not -(2**63) <= number < 2**63:
             raise out_of_range(key)
-        status, total, fields = self._call(Op.ADD, number, _encode(key))
-        if status == Status.NOT_A_NUMBER:
+        status, total, fields = self._call(StoreRequest.ADD, number, _encode(key))
+        if status == StoreStatus.NOT_A_NUMBER:
             raise not_a_number(key, fields[0])
-        if status == Status.OVERFLOW:
+        if status == StoreStatus.OVERFLOW:
             raise out_of_range(key)
         return total
 
     def append(self, key: str, value: Value) -> None:
-        self._small(self._call(Op.APPEND, 0, _encode(key), self._value(value))[0], "append")
+        self._small(
+            self._call(StoreRequest.APPEND, 0, _encode(key), self._value(value))[0], "append"
+        )
 
     def check(self, keys: Sequence[str]) -> bool:
-        return self._call(Op.CHECK, 0, *map(_encode, check_keys(keys)))[1] == 1
+        return self._call(StoreRequest.CHECK, 0, *map(_encode, check_keys(keys)))[1] == 1
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         return self._call(
-            Op.COMPARE_SET, 0, _encode(key), self._value(expected), self._value(desired)
+            StoreRequest.COMPARE_SET, 0, _encode(key), self._value(expected), self._value(desired)
         )[2][0]
 
     def delete_key(self, key: str) -> bool:
-        return self._call(Op.DELETE_KEY, 0, _encode(key))[1] == 1
+        return self._call(StoreRequest.DELETE_KEY, 0, _encode(key))[1] == 1
 
     def list_keys(self) -> list[str]:
         return self._list_with_prefix("")
 
     def num_keys(self) -> int:
-        return self._call(Op.NUM_KEYS, 0, b"")[1]
+        return self._call(StoreRequest.NUM_KEYS, 0, b"")[1]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         return self.await_values(keys, self._timeout_s)
@@ -353,10 +355,12 @@ class TCPStore(Store):
     def await_values(self, keys: Sequence[str], timeout: Timeout) -> list[bytes]:
         names = check_keys(keys)
         begin = current_context().control.now()
-        status, count, fields = self._await(Op.GET, self._limit(timeout), *map(_encode, names))
-        if status == Status.TOO_LARGE:  # together; one by one they fit
+        status, count, fields = self._await(
+            StoreRequest.GET, self._limit(timeout), *map(_encode, names)
+        )
+        if status == StoreStatus.TOO_LARGE:  # together; one by one they fit
             return [self.get(key) for key in names]
-        if status != Status.OK:
+        if status != StoreStatus.OK:
             raise self._missing(count, fields, begin)
         return fields
 
@@ -368,44 +372,50 @@ class TCPStore(Store):
             pair = (_encode(key), self._value(value))
             pair_nbytes = len(pair[0]) + len(pair[1]) + _FIELD_OVERHEAD_NBYTES
             if batch and nbytes + pair_nbytes > room:  # a message holds more than twice as much
-                self._call(Op.SET, 0, *batch)
+                self._call(StoreRequest.SET, 0, *batch)
                 batch, nbytes = [], 0
             batch += pair
             nbytes += pair_nbytes
         if batch:
-            self._call(Op.SET, 0, *batch)
+            self._call(StoreRequest.SET, 0, *batch)
 
     def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
         begin = current_context().control.now()
         timeout_s = self._limit(timeout)
-        status, count, fields = self._await(Op.WAIT, timeout_s, *map(_encode, check_keys(keys)))
-        if status != Status.OK:
+        status, count, fields = self._await(
+            StoreRequest.WAIT, timeout_s, *map(_encode, check_keys(keys))
+        )
+        if status != StoreStatus.OK:
             raise self._missing(count, fields, begin)
 
     def queue_push(self, key: str, value: Value) -> None:
-        self._call(Op.QUEUE_PUSH, 0, _encode(key), self._value(value))
+        self._call(StoreRequest.QUEUE_PUSH, 0, _encode(key), self._value(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         begin = current_context().control.now()
         if block:
-            status, count, fields = self._await(Op.QUEUE_POP, self._timeout_s, _encode(key))
+            status, count, fields = self._await(
+                StoreRequest.QUEUE_POP, self._timeout_s, _encode(key)
+            )
         else:
-            status, count, fields = self._call(Op.QUEUE_POP, -1, _encode(key))
-        if status == Status.EMPTY:
+            status, count, fields = self._call(StoreRequest.QUEUE_POP, -1, _encode(key))
+        if status == StoreStatus.EMPTY:
             raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
-        if status != Status.OK:
+        if status != StoreStatus.OK:
             raise self._missing(count, fields, begin)
         return fields[0]
 
     def queue_len(self, key: str) -> int:
-        return self._call(Op.QUEUE_LEN, 0, _encode(key))[1]
+        return self._call(StoreRequest.QUEUE_LEN, 0, _encode(key))[1]
 
     def has_extended_api(self) -> bool:
         return True
 
     # Below the operations ----------------------------------------------------------------------
 
-    def _await(self, op: Op, timeout_s: float, *fields: bytes) -> tuple[int, int, list[bytes]]:
+    def _await(
+        self, op: StoreRequest, timeout_s: float, *fields: bytes
+    ) -> tuple[int, int, list[bytes]]:
         """Ask for what may take so long: the server waits in its own time, this rank in its job's."""
         clock = current_context().control
         deadline = clock.now() + timeout_s
@@ -413,14 +423,14 @@ class TCPStore(Store):
         while True:
             answer = self._call(op, to_ns(left_s), *fields, patience_s=left_s, ends_with_job=True)
             left_s = deadline - clock.now()
-            if answer[0] != Status.TIMEOUT or left_s <= _EARLY_S:
+            if answer[0] != StoreStatus.TIMEOUT or left_s <= _EARLY_S:
                 return answer
             # There was a pause; while it lasts, what is left stays as it is.
             left_s = max(left_s, _LOOK_S)
 
     def _call(
         self,
-        op: Op,
+        op: StoreRequest,
         number: int,
         *fields: bytes,
         patience_s: float | None = None,
@@ -443,7 +453,7 @@ class TCPStore(Store):
             )
         except NativeError as error:
             raise call_error(self._label(), error, patience + _GRACE_S) from None
-        if answer[0] == Status.BAD_REQUEST:
+        if answer[0] == StoreStatus.BAD_REQUEST:
             raise InternalError(f"{self._label()} did not understand {op.name.lower()}")
         return answer
 
@@ -457,7 +467,7 @@ class TCPStore(Store):
         return data
 
     def _small(self, status: int, what: str) -> None:
-        if status == Status.TOO_LARGE:
+        if status == StoreStatus.TOO_LARGE:
             raise UsageError(f"{self._label()}: {what} exceeds the largest size it takes")
 
     def _missing(self, count: int, fields: list[bytes], begin: float) -> DistStoreError:
@@ -465,7 +475,7 @@ class TCPStore(Store):
         return missing_keys(self._label(), [_decode(key) for key in fields], count, waited_s)
 
     def _list_with_prefix(self, prefix: str) -> list[str]:
-        status, _, fields = self._call(Op.LIST_KEYS, 0, _encode(prefix))
+        status, _, fields = self._call(StoreRequest.LIST_KEYS, 0, _encode(prefix))
         self._small(status, "list_keys")
         return [_decode(key) for key in fields]
 

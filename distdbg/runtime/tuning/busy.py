@@ -12,7 +12,7 @@ _CALM_CORES = 0.35
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CpuUsage:
     """Seconds of all cores so far: of everybody, and of this process and those it has waited for."""
 
     at_s: float
@@ -20,7 +20,7 @@ class Usage:
     own_s: float
 
 
-def read_usage() -> Usage:
+def read_usage() -> CpuUsage:
     """Now; where the kernel tells nothing, nobody uses anything."""
     try:
         with open("/proc/stat") as file:
@@ -31,10 +31,10 @@ def read_usage() -> Usage:
         ticks = 0
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own_s = sum(each.ru_utime + each.ru_stime for each in own)
-    return Usage(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), own_s)
+    return CpuUsage(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), own_s)
 
 
-def others_since(before: Usage) -> float:
+def others_since(before: CpuUsage) -> float:
     """Cores that others have used since then."""
     now = read_usage()
     took_s = max(now.at_s - before.at_s, 1e-3)

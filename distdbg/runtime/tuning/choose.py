@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, Way, Ways
+from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, TransportKind, Ways
 from distdbg.runtime.tuning.trials import (
     ASLEEP,
     DEFAULT,
@@ -72,12 +72,12 @@ def choose_ways(times: Times) -> Ways:
     ways = Ways()
     for label in KINDS:
         kind = Kind[label.upper()]
-        last = Way.SLOTS
+        last = TransportKind.SLOTS
         for at in range(len(CLASSES)):
             measured = times.get(Trial(kind, SIZES[at], ()).name)
             is_beyond = not any(Trial(kind, nbytes, ()).name in times for nbytes in SIZES[at:])
             if measured is not None:
-                last = Way(fastest(measured))
+                last = TransportKind(fastest(measured))
             if measured is not None or is_beyond:
                 ways = ways.with_way(kind, at, last)
     return ways

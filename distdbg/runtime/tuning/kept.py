@@ -47,7 +47,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptProfile:
     """What a file holds."""
 
     machine: Machine
@@ -61,7 +61,7 @@ class Kept:
     path: Path | None = None
 
 
-def read_kept(machine: Machine, environ: Mapping[str, str] = os.environ) -> Kept | None:
+def read_kept(machine: Machine, environ: Mapping[str, str] = os.environ) -> KeptProfile | None:
     """What was measured on such a machine, if it can be used."""
     for folder in state_folders(environ):
         path = folder / machine.file_name
@@ -74,7 +74,7 @@ def read_kept(machine: Machine, environ: Mapping[str, str] = os.environ) -> Kept
     return None
 
 
-def write_kept(kept: Kept, environ: Mapping[str, str] = os.environ) -> Path | None:
+def write_kept(kept: KeptProfile, environ: Mapping[str, str] = os.environ) -> Path | None:
     """Keep it, whole or not at all; None where there is no place for it."""
     text = json.dumps(_to_plain(kept), indent=1) + "\n"
     for folder in state_folders(environ):
@@ -111,7 +111,7 @@ def _read_private(path: Path) -> bytes:
         os.close(fd)
 
 
-def _to_plain(kept: Kept) -> dict[str, object]:
+def _to_plain(kept: KeptProfile) -> dict[str, object]:
     return {
         "format": _FORMAT,
         "machine": asdict(kept.machine),
@@ -123,14 +123,14 @@ def _to_plain(kept: Kept) -> dict[str, object]:
     }
 
 
-def _from_plain(plain: object, path: Path) -> Kept:
+def _from_plain(plain: object, path: Path) -> KeptProfile:
     if not isinstance(plain, dict) or plain["format"] != _FORMAT:
         raise ValueError(f"{path} has another format")
     times = {
         str(trial): {str(variant): float(seconds) for variant, seconds in of_trial.items()}
         for trial, of_trial in dict(plain["times_s"]).items()
     }
-    return Kept(
+    return KeptProfile(
         Machine(**plain["machine"]),
         Profile.from_plain(plain["profile"]),
         times,

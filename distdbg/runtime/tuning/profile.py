@@ -33,7 +33,7 @@ QUARTER_NBYTES = 128 << 10
 NEVER = 1 << 62
 
 
-class Way(StrEnum):
+class TransportKind(StrEnum):
     """How data gets from one rank to another."""
 
     SLOTS = "slots"
@@ -45,7 +45,7 @@ class Way(StrEnum):
 #: Kinds with ways of their own, by their labels; the others go like the one that moves bytes as they do.
 KINDS = ("all_reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all")
 _LIKE = {"reduce": "all_reduce", "gather": "all_gather", "scatter": "broadcast"}
-_SLOTS = (Way.SLOTS,) * len(CLASSES)
+_SLOTS = (TransportKind.SLOTS,) * len(CLASSES)
 
 
 def size_class(nbytes: int) -> int:
@@ -57,12 +57,12 @@ def size_class(nbytes: int) -> int:
 class Ways:
     """By kind, in the order of KINDS, and class of size."""
 
-    rows: tuple[tuple[Way, ...], ...] = (_SLOTS,) * len(KINDS)
+    rows: tuple[tuple[TransportKind, ...], ...] = (_SLOTS,) * len(KINDS)
 
-    def way(self, kind: Kind, nbytes: int) -> Way:
+    def way(self, kind: Kind, nbytes: int) -> TransportKind:
         """How a call goes in which one rank brings `nbytes` (see problem.py)."""
         row, at = _LIKE.get(kind.label, kind.label), size_class(nbytes)
-        return self.rows[KINDS.index(row)][at] if at >= 0 and row in KINDS else Way.SLOTS
+        return self.rows[KINDS.index(row)][at] if at >= 0 and row in KINDS else TransportKind.SLOTS
 
     @property
     def exchanged_nbytes(self) -> int:
@@ -73,11 +73,11 @@ class Ways:
         """
         row = self.rows[KINDS.index("all_to_all")]
         at = len(row)
-        while at > 0 and row[at - 1] is Way.DIRECT:
+        while at > 0 and row[at - 1] is TransportKind.DIRECT:
             at -= 1
         return CLASSES[at] - 1 if at < len(row) else 0
 
-    def with_way(self, kind: Kind, at: int, way: Way) -> Ways:
+    def with_way(self, kind: Kind, at: int, way: TransportKind) -> Ways:
         """The same with another way for one kind and class."""
         rows = [list(row) for row in self.rows]
         rows[KINDS.index(kind.label)][at] = way
@@ -85,11 +85,13 @@ class Ways:
 
     def of_whole_slots(self) -> Ways:
         """The same, but that a round is always a slot full."""
-        kept = (Way.SLOTS, Way.DIRECT)
-        return Ways(tuple(tuple(w if w in kept else Way.SLOTS for w in row) for row in self.rows))
+        kept = (TransportKind.SLOTS, TransportKind.DIRECT)
+        return Ways(
+            tuple(tuple(w if w in kept else TransportKind.SLOTS for w in row) for row in self.rows)
+        )
 
     @classmethod
-    def all(cls, way: Way) -> Ways:
+    def all(cls, way: TransportKind) -> Ways:
         """The same way for everything."""
         return cls(((way,) * len(CLASSES),) * len(KINDS))
 
@@ -104,7 +106,7 @@ class Ways:
         """From JSON; ValueError for anything else."""
         if not isinstance(plain, Mapping) or set(plain) != set(KINDS):
             raise ValueError("the kinds are not those that have ways")
-        rows = tuple(tuple(Way(way) for way in plain[kind]) for kind in KINDS)
+        rows = tuple(tuple(TransportKind(way) for way in plain[kind]) for kind in KINDS)
         if any(len(row) != len(CLASSES) for row in rows):
             raise ValueError(f"a kind has not {len(CLASSES)} ways")
         return cls(rows)

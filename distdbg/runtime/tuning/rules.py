@@ -20,7 +20,7 @@ from distdbg.runtime.tuning.profile import (
     KINDS,
     NEVER,
     Profile,
-    Way,
+    TransportKind,
     Ways,
     size_class,
 )
@@ -38,7 +38,7 @@ def apply_rules(profile: Profile, text: str, variable: str = "DISTDBG_TUNE") -> 
             except ValueError as error:
                 raise ConfigError(
                     f"the variable {variable} has {rule.strip()!r}: {error}",
-                    hint=f"{variable} is on, off, or rules: KIND[@SIZE]={'|'.join(Way)} with KIND one of "
+                    hint=f"{variable} is on, off, or rules: KIND[@SIZE]={'|'.join(TransportKind)} with KIND one of "
                     f"{', '.join(_KINDS)}; or NAME=NUMBER with NAME one of {', '.join(_NUMBERS)}",
                 ) from None
     return profile
@@ -55,7 +55,7 @@ def _apply(profile: Profile, rule: str) -> Profile:
     label, at, size = (part.strip() for part in where.partition("@"))
     if label not in _KINDS:
         raise ValueError(f"there is no {label!r}")
-    if value not in tuple(Way):
+    if value not in tuple(TransportKind):
         raise ValueError(f"there is no way {value!r}")
     classes = [size_class(parse_size(size))] if at else range(len(CLASSES))
     if -1 in classes:
@@ -63,7 +63,7 @@ def _apply(profile: Profile, rule: str) -> Profile:
 
     def changed_ways(ways: Ways) -> Ways:
         for each in classes:
-            ways = ways.with_way(_KINDS[label], each, Way(value))
+            ways = ways.with_way(_KINDS[label], each, TransportKind(value))
         return ways
 
     return replace(profile, pairs=changed_ways(profile.pairs), crowds=changed_ways(profile.crowds))

@@ -10,24 +10,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.tuning.profile import HALF_NBYTES, NEVER, Profile, Way, Ways
+from distdbg.runtime.tuning.profile import HALF_NBYTES, NEVER, Profile, TransportKind, Ways
 
 #: One of each class, and the order in which they are timed.
 SIZES = (64 << 10, 512 << 10, 4 << 20, 16 << 20)
 _ORDER = (512 << 10, 4 << 20, 64 << 10, 16 << 20)
 
-DEFAULT, HALF, QUARTER, DIRECT = Way.SLOTS, Way.HALF, Way.QUARTER, Way.DIRECT
+DEFAULT, HALF, QUARTER, DIRECT = (
+    TransportKind.SLOTS,
+    TransportKind.HALF,
+    TransportKind.QUARTER,
+    TransportKind.DIRECT,
+)
 EARLY, NEVER_STREAMED = "streamed", "not streamed"
 SMALL_TILE, LARGE_TILE = "small tile", "large tile"
 ASLEEP = "asleep"
 
 _DIRECT = Profile(
-    pairs=Ways.all(Way.DIRECT), crowds=Ways.all(Way.DIRECT), pushed_nbytes=0, stream_nbytes=8 << 20
+    pairs=Ways.all(TransportKind.DIRECT),
+    crowds=Ways.all(TransportKind.DIRECT),
+    pushed_nbytes=0,
+    stream_nbytes=8 << 20,
 )
 VARIANTS: dict[str, Profile] = {
     DEFAULT: Profile(),
-    HALF: Profile(pairs=Ways.all(Way.HALF), crowds=Ways.all(Way.HALF)),
-    QUARTER: Profile(pairs=Ways.all(Way.QUARTER)),
+    HALF: Profile(pairs=Ways.all(TransportKind.HALF), crowds=Ways.all(TransportKind.HALF)),
+    QUARTER: Profile(pairs=Ways.all(TransportKind.QUARTER)),
     DIRECT: _DIRECT,
     EARLY: Profile(stream_nbytes=1 << 20),
     NEVER_STREAMED: Profile(stream_nbytes=NEVER),

@@ -22,7 +22,7 @@ from distdbg.runtime.tuning.background import LOCK
 from distdbg.runtime.tuning.busy import is_disturbing, others_since, read_usage
 from distdbg.runtime.tuning.choose import choose_profile
 from distdbg.runtime.tuning.current import is_off
-from distdbg.runtime.tuning.kept import Kept, Machine, read_kept, write_kept
+from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
 
@@ -36,7 +36,7 @@ def tune(
     *,
     budget_s: tuple[float, float] = (PAIR_S, CROWD_S),
     only_if_calm: bool = False,
-) -> Kept:
+) -> KeptProfile:
     """Measure, choose and keep; what others disturbed as well, unless told otherwise.
 
     The caller must have no other threads.
@@ -59,7 +59,9 @@ def tune(
     took_s = time.monotonic() - began
     others = others_since(usage)
     at = time.strftime("%Y-%m-%d %H:%M")
-    kept = Kept(machine, profile, times, took_s, at, is_disturbed=is_disturbing(others, CROWD))
+    kept = KeptProfile(
+        machine, profile, times, took_s, at, is_disturbed=is_disturbing(others, CROWD)
+    )
     if only_if_calm and kept.is_disturbed:
         return kept
     return replace(kept, path=write_kept(kept))

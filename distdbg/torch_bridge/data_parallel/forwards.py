@@ -18,7 +18,7 @@ from distdbg.ops.sites import UNKNOWN, skipped_folders
 from distdbg.runtime.parallel.reducer.counts import Counts
 
 
-class Alive:
+class OutputLifetime:
     """Autograd owns it with an output, so it is gone when that is."""
 
     __slots__ = ("__weakref__",)
@@ -28,7 +28,7 @@ class Alive:
 class Output:
     """A tensor that a model has returned."""
 
-    alive: weakref.ref[Alive]
+    alive: weakref.ref[OutputLifetime]
     #: Whether a backward pass has reached it.
     is_reached: bool = False
 
@@ -81,11 +81,11 @@ class Forwards:
 
     def follow(self, tensor: Any, on_output: Callable[[], None]) -> None:
         """Note when a backward pass reaches an output of this call, and call `on_output`."""
-        alive = Alive()
+        alive = OutputLifetime()
         output = Output(weakref.ref(alive))
         self._passes[-1].outputs.append(output)
 
-        def reach(gradient: Any, alive: Alive = alive) -> None:
+        def reach(gradient: Any, alive: OutputLifetime = alive) -> None:
             output.is_reached = True
             on_output()
 

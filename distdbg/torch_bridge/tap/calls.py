@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distdbg.ops.call import PLACE_SHIFT, Call, Kind, Part
+from distdbg.ops.call import PLACE_SHIFT, BlockPart, Call, Kind
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 
@@ -96,7 +96,7 @@ _CONTENTS = (1 << 40) - 1
 def _bundle(call: TapCall, tensors: Sequence[Any]) -> TapCall:
     if len(tensors) > 1:
         words = tuple(f"{str(t.dtype)[6:]}{list(t.shape)}" for t in tensors)
-        call.part = Part(0, words)
+        call.part = BlockPart(0, words)
         call.add_extra(
             (hash(words) & _CONTENTS) << PLACE_SHIFT
         )  # a number for them, of this rank's own

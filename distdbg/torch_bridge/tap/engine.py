@@ -28,7 +28,7 @@ from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, CheckedEngine, failed
 from distdbg.runtime.backends.checked.checked_pending import (
     CheckedPending,
-    Watch,
+    OpWatch,
     is_usable_after,
     replace_intact,
 )
@@ -58,7 +58,7 @@ _SLICE_S = 0.1
 
 
 @dataclass(slots=True)
-class Theirs:
+class TorchGroupEngine:
     """A group of torch's."""
 
     group: Any
@@ -72,7 +72,7 @@ class TorchEngine:
     #: Torch's futures tell when a collective has ended.
     tells_ends = True
 
-    def __init__(self, theirs: Theirs, clock: JobClock) -> None:
+    def __init__(self, theirs: TorchGroupEngine, clock: JobClock) -> None:
         self.theirs = theirs
         self.clock = clock
         self.real_wait = real_wait
@@ -143,7 +143,7 @@ class TapEngine(CheckedEngine):
         #: The short way of this group's ops.
         self.lane: ShortWay | None = None
         #: What is to be looked after while a thread waits in torch, and what was found.
-        self._waits: dict[int, tuple[Watch, list[DistError]]] = {}
+        self._waits: dict[int, tuple[OpWatch, list[DistError]]] = {}
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; at DETAIL after the agreement of all."""
@@ -201,7 +201,7 @@ class TapEngine(CheckedEngine):
             who = f"rank{'s' if len(early - {own}) > 1 else ''} {format_ranks(early - {own})}"
             replace_intact(error, f"{who} may have started the op: then the group is unusable")
 
-    def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
+    def carry_out_wait(self, pending: Pending, watch: OpWatch) -> None:
         """Wait on this thread, in slices, where torch allows that."""
         if not isinstance(pending, TorchPending):
             super().carry_out_wait(pending, watch)
@@ -220,7 +220,7 @@ class TapEngine(CheckedEngine):
             self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
 
-    def _wait_in_torch(self, pending: TorchPending, watch: Watch) -> None:
+    def _wait_in_torch(self, pending: TorchPending, watch: OpWatch) -> None:
         """Wait without a look around: the thread that looks after ops has one (`look_after_waits`)."""
         trouble: list[DistError] = []
         self._waits[id(watch)] = (watch, trouble)

@@ -20,9 +20,9 @@ from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
+from distdbg.torch_bridge.tap.engine import TapEngine, TorchGroupEngine
 from distdbg.torch_bridge.tap.in_flight import InFlight
-from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
+from distdbg.torch_bridge.tap.lane import FastLane, LaneOp, key_of, lane_of
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.nvtx import Ranges
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
@@ -34,10 +34,10 @@ _PATIENCE_S = 2.0
 _ENDING_S = 0.5
 
 
-class Tapped:
+class TappedGroup:
     """One group of torch's with ours beside it."""
 
-    def __init__(self, theirs: Theirs, group: Any, groups: TappedGroups) -> None:
+    def __init__(self, theirs: TorchGroupEngine, group: Any, groups: TappedGroups) -> None:
         self.theirs = theirs
         self.groups = groups
         self.group = group
@@ -46,7 +46,7 @@ class Tapped:
         #: Ops that have a callback which has not run.
         self.followed: set[object] = set()
         #: The short way of its ops.
-        self.lane: Lane | None = lane_of(self)
+        self.lane: FastLane | None = lane_of(self)
         #: The op that the record says is waited for in C++, and where it says so.
         self._waits_for = 0
         self._wait_place = -1
@@ -280,9 +280,9 @@ class TappedGroups:
     """All of this process, by torch's names of groups."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Tapped] = {}
+        self.by_name: dict[str, TappedGroup] = {}
         #: By torch's own objects.
-        self.lanes: dict[Any, Lane] = {}
+        self.lanes: dict[Any, FastLane] = {}
         #: Ops on the short way of all groups, by the id of their Work.
         self.lane_ops: dict[int, LaneOp] = {}
         #: The classes of Work whose wait is ours, and what makes it so.
@@ -296,26 +296,26 @@ class TappedGroups:
         #: What shows the ops to a profiler; None: none is shown.
         self.ranges: Ranges | None = None
 
-    def add(self, theirs: Theirs, group: Any) -> None:
+    def add(self, theirs: TorchGroupEngine, group: Any) -> None:
         """Ours is beside theirs from here on."""
-        tapped = self.by_name[theirs.group.group_name] = Tapped(theirs, group, self)
+        tapped = self.by_name[theirs.group.group_name] = TappedGroup(theirs, group, self)
         if tapped.lane is not None:
             self.lanes[theirs.group] = tapped.lane
         if self.ranges is not None:
             self.ranges.show_ops(tapped)
 
-    def of(self, theirs: Any) -> Tapped | None:
+    def of(self, theirs: Any) -> TappedGroup | None:
         """What is beside a group of torch's."""
         return self.by_name.get(getattr(theirs, "group_name", ""))
 
-    def remove(self, theirs: Any) -> Tapped | None:
+    def remove(self, theirs: Any) -> TappedGroup | None:
         """Watch it no longer."""
         tapped = self.by_name.pop(getattr(theirs, "group_name", ""), None)
         if tapped is not None:
             self.lanes.pop(tapped.theirs.group, None)
         return tapped
 
-    def all(self) -> list[Tapped]:
+    def all(self) -> list[TappedGroup]:
         """All that are watched."""
         return list(self.by_name.values())
 

@@ -31,11 +31,11 @@ from distdbg.ops.sites import skip_folder
 from distdbg.runtime.process.world import use
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
-from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
+from distdbg.torch_bridge.tap.groups import TappedGroup, TappedGroups
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
-from distdbg.torch_bridge.tap.methods import Methods
+from distdbg.torch_bridge.tap.methods import ShortMethods
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
 from distdbg.torch_bridge.tap.reducing import group_maker
 from distdbg.torch_bridge.tap.torch_functions import keep_torchs_own
@@ -63,7 +63,7 @@ _KEY = "ADInplaceOrView"
 
 _log = get_logger("torch")
 
-Prepare = Callable[[Tapped, Any, Any, Any], TapCall]
+Prepare = Callable[[TappedGroup, Any, Any, Any], TapCall]
 
 
 class _Stash(threading.local):
@@ -170,7 +170,7 @@ class Tap:
         redispatch = op._handle.redispatch_boxed
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
-        def prepare(tapped: Tapped, keys: Any, args: Any, kwargs: Any) -> TapCall:
+        def prepare(tapped: TappedGroup, keys: Any, args: Any, kwargs: Any) -> TapCall:
             given = {**defaults, **kwargs}
             for at, value in enumerate(args):  # zip: torch 2.9 fails to compile around one
                 given[names[at]] = value
@@ -218,7 +218,7 @@ class Tap:
         at_async = names.index("async_op") if "async_op" in names else len(names)
         are_told = self._are_told
         at_limit, waits_not = names.index("timeout"), defaults.get("async_op", False)
-        know = Methods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
+        know = ShortMethods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             lane = lanes.get(unbox(args[1]))
@@ -307,7 +307,7 @@ class Tap:
             real = getattr(group_class, name, None)
             if real is not None:
                 setattr(group_class, name, _stashing(real))
-        Methods(self._torch, self._groups, self._key).install()
+        ShortMethods(self._torch, self._groups, self._key).install()
         nvtx = find_nvtx(self._torch)
         if nvtx is not None:
             ranges = self._groups.ranges = Ranges(nvtx)

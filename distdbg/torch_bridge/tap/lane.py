@@ -23,7 +23,7 @@ from distdbg.runtime.backends.checked.checked_engine import failed
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, Theirs, TorchEngine
+from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, TorchEngine, TorchGroupEngine
 from distdbg.torch_bridge.tap.foreseen import Foreseen
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.pending import TorchPending, can_be_sliced
@@ -46,7 +46,7 @@ class LaneGroups(Protocol):
 class LaneGroup(Protocol):
     """The group whose ops take the short way (groups.py)."""
 
-    theirs: Theirs
+    theirs: TorchGroupEngine
     group: Any
     followed: set[object]
 
@@ -80,7 +80,7 @@ class MessageWait(Protocol):
         ...
 
 
-class Known:
+class KnownLook:
     """What all ops of one look have in common."""
 
     __slots__ = ("form", "is_sliced", "make", "plan")
@@ -98,7 +98,7 @@ class LaneOp:
 
     __slots__ = ("held", "known", "lane", "op", "seq", "wide", "work")
 
-    def __init__(self, lane: Lane, known: Known, op: TappedOp, seq: int) -> None:
+    def __init__(self, lane: FastLane, known: KnownLook, op: TappedOp, seq: int) -> None:
         self.lane = lane
         self.known = known
         self.op = op
@@ -141,7 +141,7 @@ class LaneOp:
         return InFlight(call, recorded, self.work)
 
 
-class Lane:
+class FastLane:
     """The short way of one group; `launch` reads its attributes."""
 
     #: What `launch` makes of each op.
@@ -187,26 +187,26 @@ class Lane:
         self.launch: Callable[..., Any] = self.ops.launch
         #: Which op of an FSDP unit is expected, see foreseen.py.
         self.foreseen = Foreseen()
-        self._known: dict[object, Known] = {}
+        self._known: dict[object, KnownLook] = {}
         #: What is known of ops of this look; None: nothing yet.
         self.find = self._known.get
 
-    def know(self, key: object, call: TapCall, make: Callable[[], TapCall]) -> Known:
+    def know(self, key: object, call: TapCall, make: Callable[[], TapCall]) -> KnownLook:
         """Work out what ops of this look have in common; `make` makes the like of `call`, without arrays."""
         plan = self.control.plan(call) if self.control is not None else None
-        known = Known(make, self.recorded.form_of(call), plan)
+        known = KnownLook(make, self.recorded.form_of(call), plan)
         known.is_sliced = can_be_sliced(call.kind) and not self.is_bound
         self.keep(key, known)
         return known
 
-    def keep(self, key: object, known: Known) -> None:
+    def keep(self, key: object, known: KnownLook) -> None:
         """Find it again for the next op of this look."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[key] = known
 
     def on_unstarted(
-        self, op: TappedOp, known: Known, seq: int, has_agreed: bool, error: BaseException
+        self, op: TappedOp, known: KnownLook, seq: int, has_agreed: bool, error: BaseException
     ) -> bool:
         """An op has begun and torch has not got it, because of this error; whether to go the long way.
 
@@ -233,7 +233,7 @@ class Lane:
             return better
         return None
 
-    def agree(self, op: TappedOp, known: Known, limit_ns: int) -> None:
+    def agree(self, op: TappedOp, known: KnownLook, limit_ns: int) -> None:
         """At DETAIL, before torch gets it: wait for the agreement of all."""
         engine = self.checked
         assert engine is not None
@@ -277,12 +277,12 @@ class Lane:
             self.messages.close()
 
 
-def lane_of(tapped: LaneGroup) -> Lane | None:
+def lane_of(tapped: LaneGroup) -> FastLane | None:
     """The short way of a group, where it has one: its ops are recorded and nothing else is around them."""
     engine = tapped.group.engine
     if type(engine) is not RecordedEngine or not isinstance(engine.inner, (TapEngine, TorchEngine)):
         return None
-    return Lane(tapped, engine)
+    return FastLane(tapped, engine)
 
 
 def key_of(call: TapCall) -> object | None:

@@ -21,25 +21,25 @@ from distdbg.runtime.backends.checked.checked_engine import failed
 from distdbg.runtime.backends.checked.messages import HEADER_NBYTES
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp
+from distdbg.torch_bridge.tap.lane import FastLane, KnownLook, LaneOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distdbg.native import Message
-    from distdbg.runtime.backends.checked.checked_pending import Watch
+    from distdbg.runtime.backends.checked.checked_pending import OpWatch
     from distdbg.torch_bridge.tap.in_flight import InFlight
 
 #: As in runtime/backends/checked/messages.py: a header is posted before its message, so it is there soon.
 _SOON_NS = 5_000_000_000
 
 
-class KnownMessage(Known):
+class KnownMessage(KnownLook):
     """What all messages of one look have in common."""
 
     __slots__ = ("call", "checks", "look", "words")
 
-    def __init__(self, lane: Lane, known: Known, words: dict[str, Any]) -> None:
+    def __init__(self, lane: FastLane, known: KnownLook, words: dict[str, Any]) -> None:
         super().__init__(known.make, known.form, None)
         assert lane.checked is not None  # without, nothing is known
         self.checks = lane.checked.messages
@@ -71,7 +71,7 @@ class LaneMessage(LaneOp):
     known: KnownMessage
     #: Of a recv, what its sender says; None: it was compared.
     note: Message | None
-    watch: Watch | None
+    watch: OpWatch | None
     #: What the thread has found that looks after waits.
     trouble: DistError | None
 
@@ -204,8 +204,8 @@ class LaneMessage(LaneOp):
 
 
 def know_message(
-    lane: Lane, key: object, kind: Kind, tensor: Any, peer: int, tag: int
-) -> Known | None:
+    lane: FastLane, key: object, kind: Kind, tensor: Any, peer: int, tag: int
+) -> KnownLook | None:
     """Work out what messages of this look have in common; None: they have no short way."""
     if lane.checked is None or peer < 0 or str(tensor.layout) != "torch.strided":
         return None
@@ -220,12 +220,12 @@ def know_message(
     else:
         call.outputs = tensors
     words = lane.checked.messages.words(call)
-    known = KnownMessage(lane, Known(make, lane.recorded.form_of(call), None), words)
+    known = KnownMessage(lane, KnownLook(make, lane.recorded.form_of(call), None), words)
     lane.keep(key, known)
     return known
 
 
-def messages_of(lane: Lane, key: Any) -> TappedMessages | None:
+def messages_of(lane: FastLane, key: Any) -> TappedMessages | None:
     """What records, announces and waits for messages; None: they are not compared. `key`: of our kernels."""
     if lane.checked is None:
         return None
@@ -245,7 +245,7 @@ def messages_of(lane: Lane, key: Any) -> TappedMessages | None:
     )
 
 
-def _compare_first(lane: Lane, known: KnownMessage, message: LaneMessage) -> None:
+def _compare_first(lane: FastLane, known: KnownMessage, message: LaneMessage) -> None:
     engine, note = lane.checked, message.note
     assert engine is not None
     assert note is not None

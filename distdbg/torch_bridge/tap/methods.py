@@ -22,7 +22,7 @@ from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.backends.checked.checked_engine import DETAIL
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.lane import Known, Lane
+from distdbg.torch_bridge.tap.lane import FastLane, KnownLook
 from distdbg.torch_bridge.tap.lane_message import know_message, messages_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Method = Callable[..., Any]
 _OPS: dict[int, ReduceOp] = {kind.code: getattr(ReduceOp, kind.name) for kind in RedOpType}
 
 
-class Methods:
+class ShortMethods:
     """Makes the methods of the short way; `long` is what takes an op that has none."""
 
     def __init__(self, torch: Any, groups: TappedGroups, key: Any) -> None:
@@ -80,7 +80,12 @@ class Methods:
         no_limit = self._no_limit
 
         def go(
-            lane: Lane, known: Known, is_async: bool, limit: Any, real: Method, *arguments: Any
+            lane: FastLane,
+            known: KnownLook,
+            is_async: bool,
+            limit: Any,
+            real: Method,
+            *arguments: Any,
         ) -> Any:
             limit_ns = -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
             checked, is_foreseen = lane.checked, False
@@ -100,13 +105,13 @@ class Methods:
 
         return go
 
-    def knower(self, name: str, kind: Kind, takes: int) -> Callable[..., Known | None]:
+    def knower(self, name: str, kind: Kind, takes: int) -> Callable[..., KnownLook | None]:
         """What looks at an op for the first time; None: it has no short way."""
         plain = self._plain
 
         def know(
-            lane: Lane, key: object, tensors: tuple[Any, ...], code: int, root: int = -1
-        ) -> Known | None:
+            lane: FastLane, key: object, tensors: tuple[Any, ...], code: int, root: int = -1
+        ) -> KnownLook | None:
             if any(type(x) not in plain or x.layout is not self._torch.strided for x in tensors):
                 return None
             op = None if code < 0 else _OPS.get(code)

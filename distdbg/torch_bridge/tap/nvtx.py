@@ -17,7 +17,7 @@ from distdbg.runtime.api import marks
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.calls import TapCall
-    from distdbg.torch_bridge.tap.lane import Known, Lane
+    from distdbg.torch_bridge.tap.lane import FastLane, KnownLook
 
 _PROFILER = "NVTX_INJECTION64_PATH"
 
@@ -33,7 +33,7 @@ def find_nvtx(torch: Any) -> Any:
 class ShownGroup(Protocol):
     """The group whose ops are shown (groups.py)."""
 
-    lane: Lane | None
+    lane: FastLane | None
     group: Any
 
     def dispatch_long(self, call: TapCall) -> Any:
@@ -58,7 +58,7 @@ class Ranges:
             launch = lane.launch
 
             def launch_shown(
-                lane: Lane, known: Known, is_async: bool, limit_ns: int, is_boxed: bool, comm: str,
+                lane: FastLane, known: KnownLook, is_async: bool, limit_ns: int, is_boxed: bool, comm: str,
                 *start: Any,
             ) -> Any:  # fmt: skip
                 with _Range(self._nvtx, comm or _name(known.make()), label):

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.native import ReducerOp
 from distdbg.ops.call import Kind
-from distdbg.torch_bridge.tap.methods import Methods
+from distdbg.torch_bridge.tap.methods import ShortMethods
 from distdbg.torch_bridge.training.ddp import armed
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.groups import TappedGroups
-    from distdbg.torch_bridge.tap.lane import Lane
-    from distdbg.torch_bridge.training.model import Bucket, Model
+    from distdbg.torch_bridge.tap.lane import FastLane
+    from distdbg.torch_bridge.training.model import DdpBucket, Model
 
 _SUM = 0
 
@@ -33,10 +33,10 @@ def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], A
     """Makes the group that a reducer is given, of the program's; itself where that has no short way."""
     kind: Any = torch.distributed.ProcessGroup
     lanes = groups.lanes
-    know = Methods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
+    know = ShortMethods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
     all_reduce, broadcast = _unpatched(kind.allreduce), _unpatched(kind.broadcast)
 
-    def learn(model: Model, lane: Lane, tensor: Any) -> Bucket | None:
+    def learn(model: Model, lane: FastLane, tensor: Any) -> DdpBucket | None:
         """Fill in what is known of the bucket that a model expects; None: this tensor is not that."""
         bucket, numel = model.expects, tensor.numel()
         if bucket is None or model.group_name != lane.name:

@@ -18,7 +18,7 @@ from distdbg.runtime.api.marks import begin_span, end_span, mark
 from distdbg.runtime.parallel.reducer.names import list_names
 from distdbg.torch_bridge.training.model import Model
 from distdbg.torch_bridge.training.naming import named, naming
-from distdbg.torch_bridge.training.passes import Steps
+from distdbg.torch_bridge.training.passes import TrainingSteps
 
 _log = get_logger("torch")
 
@@ -55,7 +55,7 @@ _is_complete = attrgetter("is_complete")
 class DdpPatch:
     """The patches, and what they know of the models of this process."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: TrainingSteps) -> None:
         self._steps = steps
         self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
         #: That of each reducer. C++ alone would not keep what is Python's of it.

@@ -29,7 +29,7 @@ _gradient_of = attrgetter("grad")
 _is_none = partial(is_, None)
 
 
-class Bucket:
+class DdpBucket:
     """One of the buckets of a Model, in the order in which they are reduced."""
 
     __slots__ = ("comm", "dtype", "is_first", "known", "lane", "next", "numel", "was_started")
@@ -43,7 +43,7 @@ class Bucket:
         #: Whether a pass has started it when it was expected, so that ranks agreed on it here once.
         self.was_started = False
         #: The one after it.
-        self.next: Bucket | None = None
+        self.next: DdpBucket | None = None
         #: Of its ops, as whoever watches has filled it in: where they run, and what they have in common.
         self.lane: Any = None
         self.dtype: Any = None
@@ -70,14 +70,14 @@ class Model:
         self._numel = 0
         self._has_rebuilt = False
         #: () while DDP has ordered them anew and not said how.
-        self._buckets: tuple[Bucket, ...] = ()
+        self._buckets: tuple[DdpBucket, ...] = ()
         #: The one that is reduced next; None: all are on their way, or they are not known.
-        self.expects: Bucket | None = None
+        self.expects: DdpBucket | None = None
         self._set_buckets(buckets)
 
     def _set_buckets(self, buckets: Sequence[Sequence[int]]) -> None:
         self._buckets = tuple(
-            Bucket(
+            DdpBucket(
                 bucket_name(at, [self._names[i] for i in each]),
                 sum(self._parameters[i].numel() for i in each),
                 at == 0,

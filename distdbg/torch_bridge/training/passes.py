@@ -14,7 +14,7 @@ from distdbg.record.known_marks import BACKWARD, OPTIMIZER, STEP
 from distdbg.runtime.api.marks import Begun, begin_span, end_span, mark
 
 
-class Steps:
+class TrainingSteps:
     """How many this process has done, and in which phase it is."""
 
     def __init__(self) -> None:

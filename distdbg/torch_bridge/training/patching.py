@@ -12,16 +12,16 @@ from distdbg.torch_bridge.training.batches import mark_loaded_batches
 from distdbg.torch_bridge.training.ddp import DdpPatch
 from distdbg.torch_bridge.training.fsdp import patch_loaded
 from distdbg.torch_bridge.training.meshes import patch_mesh
-from distdbg.torch_bridge.training.passes import Steps
+from distdbg.torch_bridge.training.passes import TrainingSteps
 
 _log = get_logger("torch")
-_patched: list[Steps] = []
+_patched: list[TrainingSteps] = []
 
 
 def patch(torch: Any) -> None:
     """Patch what is loaded of torch; called with each group that is made."""
     if not _patched:
-        _patched.append(Steps())
+        _patched.append(TrainingSteps())
         _apply(torch, _patched[0])
     patch_loaded(torch)
 
@@ -31,7 +31,7 @@ def count_phases() -> int:
     return _patched[0].phase if _patched else 0
 
 
-def _apply(torch: Any, steps: Steps) -> None:
+def _apply(torch: Any, steps: TrainingSteps) -> None:
     _attempt("the optimizer", partial(_patch_optimizer, steps))
     _attempt("the backward pass", partial(_patch_backward, torch, steps))
     _attempt("DistributedDataParallel", partial(_patch_ddp, torch, steps))
@@ -47,13 +47,13 @@ def _attempt(what: str, apply: Callable[[], None]) -> None:
         _log.warning("ops of %s are recorded without names: %r", what, error)
 
 
-def _patch_optimizer(steps: Steps) -> None:
+def _patch_optimizer(steps: TrainingSteps) -> None:
     optimizer = sys.modules["torch.optim.optimizer"]
     optimizer.register_optimizer_step_pre_hook(steps.begin_optimizer)
     optimizer.register_optimizer_step_post_hook(steps.end_optimizer)
 
 
-def _patch_backward(torch: Any, steps: Steps) -> None:
+def _patch_backward(torch: Any, steps: TrainingSteps) -> None:
     autograd = torch.autograd
     real = autograd.graph._engine_run_backward
     wrapped = steps.wrap_backward(real)
@@ -62,7 +62,7 @@ def _patch_backward(torch: Any, steps: Steps) -> None:
             module._engine_run_backward = wrapped
 
 
-def _patch_ddp(torch: Any, steps: Steps) -> None:
+def _patch_ddp(torch: Any, steps: TrainingSteps) -> None:
     DdpPatch(steps).apply(torch, sys.modules["torch.nn.parallel.distributed"])
 
 

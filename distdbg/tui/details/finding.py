@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import FindingTarget, GroupTarget, OpTarget, RankTarget, of_ranks
 from distdbg.tui.verdict import (
     edge_words,
@@ -55,10 +55,10 @@ class FindingPage(SheetPage):
     def nothing(self) -> str:
         return "no longer found: it is over"
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         return list(self._lines(self._finding)) if self._finding is not None else []
 
-    def _lines(self, finding: Mapping[str, Any]) -> Iterator[Line]:
+    def _lines(self, finding: Mapping[str, Any]) -> Iterator[SheetLine]:
         if self._is_old:
             yield line(Cell("no longer found; this is how it was", Tone.MUTED))
         yield finding_line(finding, self._target, is_head=True)
@@ -97,7 +97,7 @@ class FindingPage(SheetPage):
             for at, one in enumerate(follows):
                 yield finding_line(one, target_of(one, (*self._target.path, at)))
 
-    def _who(self, finding: Mapping[str, Any]) -> Iterator[Line]:
+    def _who(self, finding: Mapping[str, Any]) -> Iterator[SheetLine]:
         cause, victims = ranks(finding, "ranks"), ranks(finding, "victims")
         others: tuple[int, ...] = ()
         if self._is_root():

@@ -12,7 +12,7 @@ from textual.content import Content
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.table import Column
+from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import OpTarget, RankTarget
 from distdbg.tui.view import TablePage
 from distdbg.view.feed import Topic
@@ -23,15 +23,15 @@ class GroupPage(TablePage):
     """A row per member."""
 
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.GROUPS})
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=4, is_right=True),
-        Column(title="issued", width=9, is_right=True),
-        Column(title="behind", width=7, is_right=True),
-        Column(title="ended", width=9, is_right=True),
-        Column(title="state", width=15),
-        Column(title="in", width=14, grows=True),
-        Column(title="at", width=14, grows=True, from_width=100),
-        Column(title="host", width=12, from_width=120),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="rank", width=4, is_right=True),
+        TableColumn(title="issued", width=9, is_right=True),
+        TableColumn(title="behind", width=7, is_right=True),
+        TableColumn(title="ended", width=9, is_right=True),
+        TableColumn(title="state", width=15),
+        TableColumn(title="in", width=14, grows=True),
+        TableColumn(title="at", width=14, grows=True, from_width=100),
+        TableColumn(title="host", width=12, from_width=120),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "newest", "newest op", tooltip="its newest op, on all ranks")

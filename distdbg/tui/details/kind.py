@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
-from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import GroupTarget, OpTarget, RankTarget
 from distdbg.tui.view import SheetPage
 from distdbg.view.feed import Topic
@@ -33,13 +33,13 @@ class KindPage(SheetPage):
     def nothing(self) -> str:
         return f"no {one_line(self._kind)} on {one_line(self._group)} is known any more"
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         for row in self.snapshot.ops:
             if (row.group, row.kind) == (self._group, self._kind):
                 return list(self._lines(row))
         return []
 
-    def _lines(self, row: OpRow) -> Iterator[Line]:
+    def _lines(self, row: OpRow) -> Iterator[SheetLine]:
         for name, value, tone in (
             ("ops", f"{row.count}", Tone.PLAIN),
             ("failed", f"{row.failed}" if row.failed else "", Tone.FAULT),

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from distdbg.errors import DistError
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, span
-from distdbg.tui.table import Column, RowTable
+from distdbg.tui.table import RowTable, TableColumn
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import TablePage
 from distdbg.view.snapshot import Arrival, OpDetail, OpKey, Snapshot
@@ -27,16 +27,16 @@ _MOST_SAID: Final = 4
 class OpPage(TablePage):
     """A row per rank that should call it; below, where the one under the cursor called it from."""
 
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=4, is_right=True),
-        Column(title="came", width=11, is_right=True),
-        Column(title="status", width=10),
-        Column(title="took", width=8, is_right=True, from_width=90),
-        Column(title="with", width=16, grows=True),
-        Column(title="", width=1),
-        Column(title="at", width=16, grows=True),
-        Column(title="", width=1),
-        Column(title="host", width=12, from_width=130),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="rank", width=4, is_right=True),
+        TableColumn(title="came", width=11, is_right=True),
+        TableColumn(title="status", width=10),
+        TableColumn(title="took", width=8, is_right=True, from_width=90),
+        TableColumn(title="with", width=16, grows=True),
+        TableColumn(title="", width=1),
+        TableColumn(title="at", width=16, grows=True),
+        TableColumn(title="", width=1),
+        TableColumn(title="host", width=12, from_width=130),
     )
     DEFAULT_CSS = """
     .under {

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from distdbg.errors import DistError
 from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share, span
-from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import GroupTarget, HostTarget, OpTarget
 from distdbg.tui.view import SheetPage
 from distdbg.tui.views.ranks import medians
@@ -66,13 +66,13 @@ class RankPage(SheetPage):
     def nothing(self) -> str:
         return f"nothing is known of rank {self.rank}"
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         row = self.snapshot.ranks.get(self.rank)
         if row is None and self._detail is not None:
             row = self._detail.row
         return list(self._lines(row)) if row is not None else []
 
-    def _lines(self, row: RankRow) -> Iterator[Line]:
+    def _lines(self, row: RankRow) -> Iterator[SheetLine]:
         yield _fact(
             "state", Cell(row.state, self.parts.tone(row)), f" for {age(self.now - row.state_at)}"
         )
@@ -117,7 +117,7 @@ class RankPage(SheetPage):
                 yield line(f"  {one_line(frame)}", hang=4)
         yield from self._bars("last ops", [bar for bar in detail.history if bar.ended is not None])
 
-    def _progress(self, row: RankRow) -> Iterator[Line]:
+    def _progress(self, row: RankRow) -> Iterator[SheetLine]:
         if not row.seqs:
             return
         groups = {group.name: group for group in self.snapshot.groups}
@@ -143,7 +143,7 @@ class RankPage(SheetPage):
         for name, value in self._told.items():
             yield line(f"  {one_line(name):<{wide}}  ", Cell(one_line(value), Tone.MUTED), hang=4)
 
-    def _bars(self, what: str, bars: Sequence[Bar]) -> Iterator[Line]:
+    def _bars(self, what: str, bars: Sequence[Bar]) -> Iterator[SheetLine]:
         if not bars:
             return
         yield line("")
@@ -156,7 +156,7 @@ class RankPage(SheetPage):
             yield line(*cells, key=key if bar.number else None, hang=4)
 
 
-def _fact(name: str, *parts: str | Cell, key: object = None) -> Line:
+def _fact(name: str, *parts: str | Cell, key: object = None) -> SheetLine:
     head = Cell(f"{name:<{_NAMES}}  ", Tone.MUTED)
     return line(head, *parts, key=key, hang=_NAMES + 2)
 

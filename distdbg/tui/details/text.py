@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.sheet import Line, line
+from distdbg.tui.sheet import SheetLine, line
 from distdbg.tui.targets import TextTarget, of_ranks
 from distdbg.tui.view import SheetPage
 
@@ -23,10 +23,10 @@ class TextPage(SheetPage):
     def crumb(self) -> str:
         return self._target.title
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         return list(self._lines())
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[SheetLine]:
         from distdbg.render.words import ranks_text
 
         if self._target.ranks:

@@ -15,11 +15,11 @@ from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import is_fault
 from distdbg.tui.recording.reader import Recording, read_entry, read_recording
 from distdbg.tui.recording.written import apply, read_bar_line, read_log_line
-from distdbg.tui.replayed import Stop
+from distdbg.tui.replayed import ReplayMark
 from distdbg.view.feed import Action, Topic
 from distdbg.view.snapshot import (
     Bar,
-    Link,
+    FeedLink,
     LogRow,
     OpDetail,
     OpKey,
@@ -54,7 +54,7 @@ class RecordedFeed:
         self._log_times: list[float] = []
         self._seen: tuple[int, Sequence[LogRow]] = (-1, ())
         self._bars: dict[int, list[Bar]] = {}
-        self._stops: tuple[Stop, ...] = ()
+        self._stops: tuple[ReplayMark, ...] = ()
         self._is_closed = False
         self.seek(self._times[-1])
         self._thread = threading.Thread(
@@ -89,7 +89,11 @@ class RecordedFeed:
         self._shown = index
         lacks = "; ".join(self._recording.lacks)
         self._snapshot = replace(
-            base, at=moment, link=Link.REPLAY, link_why=lacks, run=base.run or self._recording.run
+            base,
+            at=moment,
+            link=FeedLink.REPLAY,
+            link_why=lacks,
+            run=base.run or self._recording.run,
         )
 
     def _apply(self, base: Snapshot, index: int) -> Snapshot:
@@ -144,7 +148,7 @@ class RecordedFeed:
 
     # ------------------------------------------------------------------------------- Replayed
 
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[ReplayMark]:
         return self._stops
 
     def next_moment(self, at: float, by: int) -> float | None:
@@ -206,14 +210,14 @@ class RecordedFeed:
         return {rank: list(bars.values()) for rank, bars in found.items()}
 
 
-def _new_stops(before: Snapshot, after: Snapshot, at: float) -> list[Stop]:
+def _new_stops(before: Snapshot, after: Snapshot, at: float) -> list[ReplayMark]:
     stops = []
     if after.lines and (not before.lines or before.lines[0] != after.lines[0]):
-        stops.append(Stop(at, after.lines[0]))
+        stops.append(ReplayMark(at, after.lines[0]))
     for rank, row in after.ranks.items():
         old = before.ranks.get(rank)
         if old is not row and is_fault(row.state) and (old is None or old.state != row.state):
-            stops.append(Stop(at, f"rank {rank}: {row.why or row.state}"))
+            stops.append(ReplayMark(at, f"rank {rank}: {row.why or row.state}"))
     return stops
 
 

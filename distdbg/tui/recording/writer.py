@@ -25,7 +25,7 @@ from distdbg.tui.recording.written import VERSION, bar_line, changes, log_line, 
 from distdbg.view.feed import Action, Feed, Topic
 from distdbg.view.snapshot import (
     Bar,
-    Link,
+    FeedLink,
     LogRow,
     OpDetail,
     OpKey,
@@ -101,7 +101,7 @@ class RecordingFeed:
         snapshot = self._feed.latest()
         now = self._clock()
         is_due = not 0 <= now - self._taken_at < self._every_s
-        is_last = snapshot.link is Link.OVER
+        is_last = snapshot.link is FeedLink.OVER
         if snapshot is not self._taken and (is_due or is_last) and self._waiting < 2:
             self._taken, self._taken_at = snapshot, now
             self._waiting += 1

@@ -12,16 +12,16 @@ from typing import Any, Final, TypeVar
 
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import (
-    Armed,
+    ArmedBreakpoint,
     Bar,
+    FeedLink,
     GroupRow,
     HostRow,
-    Link,
     LogRow,
     OpRow,
+    RankAtPrompt,
     RankRow,
     Snapshot,
-    Stopped,
     WaitRow,
 )
 
@@ -31,7 +31,7 @@ Row = TypeVar("Row")
 VERSION: Final = 1
 #: Told whole.
 _LISTS: Final[dict[str, type[Any]]] = {
-    "hosts": HostRow, "ops": OpRow, "waits": WaitRow, "armed": Armed, "stopped": Stopped,
+    "hosts": HostRow, "ops": OpRow, "waits": WaitRow, "armed": ArmedBreakpoint, "stopped": RankAtPrompt,
 }  # fmt: skip
 _PLAIN: Final = (
     "run", "attempt", "link", "link_why", "began", "world_size", "lines", "verdict", "is_paused",
@@ -123,7 +123,7 @@ def apply(snapshot: Snapshot, told: Mapping[str, Any], at: float) -> Snapshot:
         if name in told:
             value = told[name]
             if name == "link":
-                value = Link(value)
+                value = FeedLink(value)
             elif isinstance(value, list):
                 value = tuple(map(str, value))
             found[name] = value

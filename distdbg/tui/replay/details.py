@@ -10,7 +10,7 @@ from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_site
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.folders import SUFFIX
 from distdbg.record.form_text import show_form
 from distdbg.record.format import Flag, Status
@@ -20,7 +20,7 @@ from distdbg.render.words import iso_text
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ranks import group_rows, in_op, rank_row
-from distdbg.view.differences import Called, say_differences, say_hidden
+from distdbg.view.differences import RankCall, say_differences, say_hidden
 from distdbg.view.frames import frame_text
 from distdbg.view.rank_facts import GroupFacts, RankFacts, fact_rows, level_name
 from distdbg.view.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
@@ -165,9 +165,9 @@ def _says(
     return tuple(says)
 
 
-def _called(session: Session, op: OpRef, *, has_form: bool) -> Called:
+def _called(session: Session, op: OpRef, *, has_form: bool) -> RankCall:
     ops = session.ranks[op.rank].ops
-    return Called(
+    return RankCall(
         op=session.name_of(op),
         form=show_form(session.forms[ops.form[op.at]]) if has_form else "",
         comm=session.comms[ops.comm[op.at]],
@@ -240,7 +240,7 @@ def _facts(moments: Moments, rank: int, at_ns: int, count: int) -> RankFacts:
 def stacks_at(moments: Moments, ranks: Sequence[int] | None, at_ns: int) -> Stacks:
     """Where ranks were by what they had recorded: the stack of the op they were in, or what was seen."""
     session = moments.session
-    groups: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
+    groups: dict[tuple[str, tuple[RecordedFrame, ...]], list[int]] = {}
     failed = {}
     for rank in ranks if ranks is not None else session.ranks:
         log = session.ranks.get(rank)
@@ -251,7 +251,7 @@ def stacks_at(moments: Moments, ranks: Sequence[int] | None, at_ns: int) -> Stac
         place = in_op(log, opened, at_ns - log.offset_ns)
         row_at = rank_row(moments, rank, at_ns)
         seen = log.activity
-        frames: tuple[Frame, ...] = ()
+        frames: tuple[RecordedFrame, ...] = ()
         if seen is not None and seen.stack and seen.state is row_at.state and place is None:
             frames = seen.stack
         elif place is not None:

@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from distdbg.tui.cells import Cell, Tone, age, one_line
-from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import SheetPage, View
 from distdbg.view.feed import Action
-from distdbg.view.snapshot import Armed
+from distdbg.view.snapshot import ArmedBreakpoint
 
 _MOST: Final = 1000
 
@@ -42,10 +42,10 @@ class BreakpointsView(SheetPage, View):
             return "no breakpoints, and no rank is in the debugger"
         return "no breakpoints, and no rank is in the debugger; n makes one: rank=3,kind=all_reduce"
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         return list(self._lines())
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[SheetLine]:
         armed, stopped = self.snapshot.armed, self.snapshot.stopped
         if stopped:
             yield title("in the debugger")
@@ -53,7 +53,7 @@ class BreakpointsView(SheetPage, View):
                 since = f"{age(self.now - one.at):>6}  " if one.at else " " * 8
                 host = f"  on {one_line(one.host)}" if one.host else ""
                 site = f"  at {one_line(one.site)}" if one.site else ""
-                yield Line(
+                yield SheetLine(
                     (
                         Cell(f"  rank {one.rank:<5} ", Tone.ACCENT),
                         Cell(since),
@@ -82,7 +82,7 @@ class BreakpointsView(SheetPage, View):
 
     def action_take_back(self) -> None:
         cursor = self.sheet.cursor
-        if isinstance(cursor, Armed):
+        if isinstance(cursor, ArmedBreakpoint):
             self.top.change(Action.CLEAR, id=cursor.id)
         else:
             self.top.say("no breakpoint is selected", "warning")

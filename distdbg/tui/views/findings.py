@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import FindingTarget
 from distdbg.tui.verdict import (
     Document,
@@ -40,19 +40,19 @@ class FindingsView(SheetPage, View):
             return "no problem found so far"
         return "nothing is wrong"
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         snapshot = self.snapshot
         findings = ordered(snapshot.verdict)
         if not findings and not snapshot.lines and not snapshot.abort:
             return ()
         return list(self._lines(findings))
 
-    def _lines(self, findings: Sequence[tuple[int, Document]]) -> Iterator[Line]:
+    def _lines(self, findings: Sequence[tuple[int, Document]]) -> Iterator[SheetLine]:
         snapshot = self.snapshot
         root = root_path(snapshot.verdict)
         yield from self._verdict(next((one for at, one in findings if (at,) == root), None), root)
         if snapshot.abort:
-            yield Line(
+            yield SheetLine(
                 (Cell("aborted: ", Tone.FAULT), Cell(one_line(snapshot.abort))),
                 hang=9,
                 is_fault=True,
@@ -74,7 +74,9 @@ class FindingsView(SheetPage, View):
             for text in lacks:
                 yield line("  ", text, hang=4)
 
-    def _verdict(self, finding: Document | None, root: tuple[int, ...] | None) -> Iterator[Line]:
+    def _verdict(
+        self, finding: Document | None, root: tuple[int, ...] | None
+    ) -> Iterator[SheetLine]:
         """The lines for people, and what the root cause has beyond them."""
         told = [one_line(one) for one in self.snapshot.lines]
         target = target_of(finding, root) if finding is not None and root is not None else None
@@ -83,7 +85,7 @@ class FindingsView(SheetPage, View):
             told.insert(0, what)
         for at, text in enumerate(told):
             lead = len(text) - len(text.lstrip())
-            yield Line(
+            yield SheetLine(
                 tuple(_marked(text)) if at else (Cell(text, Tone.FAULT),),
                 target,
                 hang=lead + 2,
@@ -110,7 +112,7 @@ def _marked(text: str) -> Iterator[Cell]:
 
 def _about(
     finding: Document, facts: Sequence[str], target: FindingTarget, most: int
-) -> Iterator[Line]:
+) -> Iterator[SheetLine]:
     """Its facts, what follows from it, and the advice."""
     rows: list[tuple[Cell, ...]] = [(Cell(text),) for text in facts[:most]]
     if len(facts) > most:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.tui.cells import Cell, Tone, one_line
-from distdbg.tui.table import Column
+from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import GroupTarget
 from distdbg.tui.view import TablePage, View
 from distdbg.view.feed import Topic
@@ -23,17 +23,17 @@ class GroupsView(TablePage, View):
     title: ClassVar[str] = "groups"
     about: ClassVar[str] = "process groups: members, how far apart they are, who is in an op"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.GROUPS})
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="group", width=12, grows=True),
-        Column(title="size", width=5, is_right=True),
-        Column(title="ranks", width=12, grows=True),
-        Column(title="seq", width=9, is_right=True),
-        Column(title="spread", width=6, is_right=True),
-        Column(title="behind", width=12, grows=True),
-        Column(title="in op", width=6, is_right=True),
-        Column(title="state", width=9),
-        Column(title="backend", width=9, from_width=100),
-        Column(title="timeout", width=8, is_right=True, from_width=110),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="group", width=12, grows=True),
+        TableColumn(title="size", width=5, is_right=True),
+        TableColumn(title="ranks", width=12, grows=True),
+        TableColumn(title="seq", width=9, is_right=True),
+        TableColumn(title="spread", width=6, is_right=True),
+        TableColumn(title="behind", width=12, grows=True),
+        TableColumn(title="in op", width=6, is_right=True),
+        TableColumn(title="state", width=9),
+        TableColumn(title="backend", width=9, from_width=100),
+        TableColumn(title="timeout", width=8, is_right=True, from_width=110),
     )
 
     def __init__(self) -> None:

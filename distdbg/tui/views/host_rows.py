@@ -10,22 +10,22 @@ from typing import Final
 from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
-from distdbg.tui.parts import MARK, NOBODY, Parts
-from distdbg.tui.table import Column
+from distdbg.tui.parts import MARK, NOBODY, RankRoles
+from distdbg.tui.table import TableColumn
 from distdbg.view.snapshot import RankRow
 
 #: The same places as the columns of ranks have, as far as a host has such a thing.
 HOST_COLUMNS: Final = (
-    Column(title="host", width=12),
-    Column(title="ranks", width=11),
-    Column(title="state", width=22),
-    Column(title="for", width=10, is_right=True),
-    Column(title="most are in", width=20, grows=True),
-    Column(title="behind", width=9, is_right=True, from_width=90),
-    Column(title="progress", width=10, is_right=True, from_width=100),
-    Column(title="cpu", width=6, is_right=True),
-    Column(title="memory", width=9, is_right=True, from_width=96),
-    Column(title="gpu", width=5, is_right=True, from_width=140),
+    TableColumn(title="host", width=12),
+    TableColumn(title="ranks", width=11),
+    TableColumn(title="state", width=22),
+    TableColumn(title="for", width=10, is_right=True),
+    TableColumn(title="most are in", width=20, grows=True),
+    TableColumn(title="behind", width=9, is_right=True, from_width=90),
+    TableColumn(title="progress", width=10, is_right=True, from_width=100),
+    TableColumn(title="cpu", width=6, is_right=True),
+    TableColumn(title="memory", width=9, is_right=True, from_width=96),
+    TableColumn(title="gpu", width=5, is_right=True, from_width=140),
 )
 
 
@@ -87,7 +87,7 @@ def sum_up(rows: Iterable[RankRow], medians: Mapping[str, int]) -> dict[str, Hos
     return found
 
 
-def host_cells(one: HostSum, now: float, parts: Parts = NOBODY) -> Sequence[Cell]:
+def host_cells(one: HostSum, now: float, parts: RankRoles = NOBODY) -> Sequence[Cell]:
     """In the order of `HOST_COLUMNS`."""
     worst = one.worst
     tone = tone_of(worst)

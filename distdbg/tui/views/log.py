@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from distdbg.errors import format_ranks
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Filter, Tone, age, one_line
-from distdbg.tui.table import Column
+from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import TextTarget
 from distdbg.tui.view import TablePage, View
 from distdbg.view.feed import Topic
@@ -25,11 +25,11 @@ class LogView(TablePage, View):
     title: ClassVar[str] = "log"
     about: ClassVar[str] = "what the ranks printed, merged; stays at the end unless scrolled"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.LOG})
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="ranks", width=7, is_right=True),
-        Column(title="", width=3),
-        Column(title="line", width=30, grows=True),
-        Column(title="ago", width=6, is_right=True, from_width=90),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="ranks", width=7, is_right=True),
+        TableColumn(title="", width=3),
+        TableColumn(title="line", width=30, grows=True),
+        TableColumn(title="ago", width=6, is_right=True, from_width=90),
     )
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from distdbg.render.words import ranks_text
 from distdbg.tui.awaited import not_called
 from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
-from distdbg.tui.table import Column
+from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import KindTarget
 from distdbg.tui.view import TablePage, View
 from distdbg.view.feed import Topic
@@ -26,18 +26,18 @@ class OpsView(TablePage, View):
     title: ClassVar[str] = "ops"
     about: ClassVar[str] = "ops by kind and group: count, bytes, times, bandwidth, late ranks"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.OPS, Topic.GROUPS})
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="op", width=14),
-        Column(title="group", width=8),
-        Column(title="count", width=8, is_right=True),
-        Column(title="failed", width=6, is_right=True, from_width=90),
-        Column(title="bytes", width=9, is_right=True),
-        Column(title="p50", width=7, is_right=True),
-        Column(title="p99", width=7, is_right=True),
-        Column(title="wait p50", width=8, is_right=True, from_width=100),
-        Column(title="wait p99", width=8, is_right=True, from_width=110),
-        Column(title="bus bw", width=9, is_right=True, from_width=86),
-        Column(title="late ranks", width=15, grows=True),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="op", width=14),
+        TableColumn(title="group", width=8),
+        TableColumn(title="count", width=8, is_right=True),
+        TableColumn(title="failed", width=6, is_right=True, from_width=90),
+        TableColumn(title="bytes", width=9, is_right=True),
+        TableColumn(title="p50", width=7, is_right=True),
+        TableColumn(title="p99", width=7, is_right=True),
+        TableColumn(title="wait p50", width=8, is_right=True, from_width=100),
+        TableColumn(title="wait p99", width=8, is_right=True, from_width=110),
+        TableColumn(title="bus bw", width=9, is_right=True, from_width=86),
+        TableColumn(title="late ranks", width=15, grows=True),
     )
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
 from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share
-from distdbg.tui.table import Column
+from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import HostTarget, RankTarget
 from distdbg.tui.view import TablePage, View
 from distdbg.tui.views.host_rows import (
@@ -36,21 +36,21 @@ class RanksView(TablePage, View):
     key: ClassVar[str] = "r"
     title: ClassVar[str] = "ranks"
     about: ClassVar[str] = "what each rank does, and for how long"
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="", width=1),
-        Column(title="rank", width=4, is_right=True),
-        Column(title="state", width=15),
-        Column(title="for", width=6, is_right=True),
-        Column(title="in", width=22, grows=True),
-        Column(title="at", width=14, grows=True),
-        Column(title="behind", width=9, is_right=True, from_width=90),
-        Column(title="progress", width=8, is_right=True, from_width=100),
-        Column(title="cpu", width=5, is_right=True, from_width=60),
-        Column(title="memory", width=9, is_right=True, from_width=76),
-        Column(title="gpu", width=5, is_right=True, from_width=140),
-        Column(title="gpu mem", width=9, is_right=True, from_width=140),
-        Column(title="host", width=12, from_width=120),
-        Column(title="pid", width=8, is_right=True, from_width=130),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="", width=1),
+        TableColumn(title="rank", width=4, is_right=True),
+        TableColumn(title="state", width=15),
+        TableColumn(title="for", width=6, is_right=True),
+        TableColumn(title="in", width=22, grows=True),
+        TableColumn(title="at", width=14, grows=True),
+        TableColumn(title="behind", width=9, is_right=True, from_width=90),
+        TableColumn(title="progress", width=8, is_right=True, from_width=100),
+        TableColumn(title="cpu", width=5, is_right=True, from_width=60),
+        TableColumn(title="memory", width=9, is_right=True, from_width=76),
+        TableColumn(title="gpu", width=5, is_right=True, from_width=140),
+        TableColumn(title="gpu mem", width=9, is_right=True, from_width=140),
+        TableColumn(title="host", width=12, from_width=120),
+        TableColumn(title="pid", width=8, is_right=True, from_width=130),
     )
 
     BINDINGS: ClassVar[list[BindingType]] = [

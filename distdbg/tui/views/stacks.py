@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from distdbg.errors import DistError
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line
-from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import of_ranks
 from distdbg.tui.view import SheetPage, View
 from distdbg.view.snapshot import Snapshot, StackGroup, Stacks
@@ -55,7 +55,7 @@ class StacksView(SheetPage, View):
         self._folds: dict[_Place, bool] = {}
         self._made: object = None
         """What the lines of the stacks were made of."""
-        self._body: list[Line] = []
+        self._body: list[SheetLine] = []
         self._order: list[StackGroup] = []
         self._open: set[_Place] = set()
         """What is unfolded unless a hand has folded it."""
@@ -161,10 +161,10 @@ class StacksView(SheetPage, View):
         since = max(self.now - self._began, 0.0) if self._began is not None else 0.0
         return f"taking the stacks of {whom} ..." + (f" {age(since)}" if since >= 1 else "")
 
-    def lines(self) -> Sequence[Line]:
+    def lines(self) -> Sequence[SheetLine]:
         return list(self._lines(self._found)) if self._found is not None else ()
 
-    def _lines(self, found: Stacks) -> Iterator[Line]:
+    def _lines(self, found: Stacks) -> Iterator[SheetLine]:
         if not found.groups and not found.failed:
             return
         if self._began is not None:
@@ -194,7 +194,7 @@ class StacksView(SheetPage, View):
                     is_fault=True,
                 )  # fmt: skip
 
-    def _block(self, group: StackGroup, faults: frozenset[int]) -> Iterator[Line]:
+    def _block(self, group: StackGroup, faults: frozenset[int]) -> Iterator[SheetLine]:
         is_folded = self._is_folded(group)
         count = len(group.ranks)
         faulty = group.is_main and not faults.isdisjoint(group.ranks)
@@ -209,17 +209,17 @@ class StacksView(SheetPage, View):
         if is_folded and group.frames:
             head.append(Cell(f"  {one_line(group.frames[0])}"))
         common = {"key": group, "block": group, "is_fault": faulty}
-        yield Line(tuple(head), hang=4, **common)  # type: ignore[arg-type]  # fits by name
+        yield SheetLine(tuple(head), hang=4, **common)  # type: ignore[arg-type]  # fits by name
         if is_folded:
             return
         # Unfolded by hand is unfolded wholly.
         most = len(group.frames) if self._folds.get(_place(group)) is False else _MOST_FRAMES
         for at, frame in enumerate(group.frames[:most]):
             cell = Cell(f"    {one_line(frame)}", Tone.PLAIN if at == 0 else Tone.MUTED)
-            yield Line((cell,), hang=6, **common)  # type: ignore[arg-type]  # fits by name
+            yield SheetLine((cell,), hang=6, **common)  # type: ignore[arg-type]  # fits by name
         if len(group.frames) > most:
             words = f"    ... {len(group.frames) - most} frames further out; + shows them"
-            yield Line((Cell(words, Tone.MUTED),), **common)  # type: ignore[arg-type]  # by name
+            yield SheetLine((Cell(words, Tone.MUTED),), **common)  # type: ignore[arg-type]  # by name
 
 
 def _place(group: StackGroup) -> _Place:

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from distdbg.tui.cells import Cell, Filter, one_line, span
-from distdbg.tui.lanes import KINDS, Family, parts_of
+from distdbg.tui.lanes import KINDS, ColourFamily, parts_of
 from distdbg.tui.targets import OpTarget, RankTarget
 from distdbg.tui.time_axis import moment
 from distdbg.tui.time_lanes import TimeLanes
@@ -27,14 +27,14 @@ _LEAST_BETWEEN_S: Final = 0.9
 #: Of a core, while nobody types.
 _MOST_SHARE: Final = 0.04
 _SHORT: Final = {
-    Family.REDUCE: "reduce",
-    Family.GATHER: "gather",
-    Family.SCATTER: "scatter",
-    Family.EXCHANGE: "all_to_all",
-    Family.SPREAD: "broadcast",
-    Family.MESSAGE: "send, recv",
-    Family.MEETING: "barrier",
-    Family.OTHER: "other",
+    ColourFamily.REDUCE: "reduce",
+    ColourFamily.GATHER: "gather",
+    ColourFamily.SCATTER: "scatter",
+    ColourFamily.EXCHANGE: "all_to_all",
+    ColourFamily.SPREAD: "broadcast",
+    ColourFamily.MESSAGE: "send, recv",
+    ColourFamily.MEETING: "barrier",
+    ColourFamily.OTHER: "other",
 }
 
 
@@ -193,7 +193,9 @@ class TimelineView(View):
 
     def _legend(self) -> Content:
         lanes = self.lanes
-        seen = {KINDS.get(bar.kind, Family.OTHER) for r in lanes.in_sight for bar in lanes._of(r)}
+        seen = {
+            KINDS.get(bar.kind, ColourFamily.OTHER) for r in lanes.in_sight for bar in lanes._of(r)
+        }
         parts: list[tuple[str, str]] = []
         if not lanes.is_replay:
             parts.append(

@@ -13,10 +13,10 @@ from textual.widget import Widget
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Filter, Tone, age, one_line
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.table import Column
+from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import TablePage, View
-from distdbg.tui.wait_graph import WaitGraph, draw_waits, fold_waits
+from distdbg.tui.wait_graph import WaitBoxes, draw_waits, fold_waits
 from distdbg.view.feed import Topic
 from distdbg.view.snapshot import Snapshot, WaitRow
 
@@ -31,13 +31,13 @@ class WaitsView(TablePage, View):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "other", "graph or list", tooltip="as a list, or as a graph")
     ]
-    columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=4, is_right=True),
-        Column(title="waits for", width=14, grows=True),
-        Column(title="since", width=10, is_right=True),
-        Column(title="in", width=20, grows=True),
-        Column(title="at", width=14, grows=True),
-        Column(title="", width=8),
+    columns: ClassVar[Sequence[TableColumn]] = (
+        TableColumn(title="rank", width=4, is_right=True),
+        TableColumn(title="waits for", width=14, grows=True),
+        TableColumn(title="since", width=10, is_right=True),
+        TableColumn(title="in", width=20, grows=True),
+        TableColumn(title="at", width=14, grows=True),
+        TableColumn(title="", width=8),
     )
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class WaitsView(TablePage, View):
         self.sheet = Sheet(wraps=False)
         self._is_list = False
         self._rows: Mapping[tuple[int, int], WaitRow] = {}
-        self._graph: WaitGraph | None = None
+        self._graph: WaitBoxes | None = None
 
     def compose(self) -> ComposeResult:
         self.table.display = self._is_list

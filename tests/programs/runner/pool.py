@@ -15,9 +15,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from distdbg.testing.ports import free_port
 from runner.diagnosis import diagnose_run
 from runner.truth import FOLDER, Truth
+from tests.support.ports import free_port
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 

@@ -156,8 +156,8 @@ class Watch:
         from distdbg.torch_bridge.tap import groups, lane
 
         install()
-        original = groups.Tapped.dispatch
-        make_lane = lane.Lane.__init__
+        original = groups.TappedGroup.dispatch
+        make_lane = lane.FastLane.__init__
         note = self.note
 
         def dispatch(tapped: Any, call: Any, *bucket: Any) -> Any:
@@ -165,7 +165,7 @@ class Watch:
             return original(tapped, call, *bucket)
 
         dispatch.__code__ = dispatch.__code__.replace(co_filename=groups.__file__)
-        groups.Tapped.dispatch = dispatch  # type: ignore[method-assign]
+        groups.TappedGroup.dispatch = dispatch  # type: ignore[method-assign]
 
         def launch(launch_short: Any, way: Any, known: Any, *rest: Any) -> Any:
             given = rest[5]  # as Lane.launch is called: what torch's function is given
@@ -183,7 +183,7 @@ class Watch:
             way.launch = partial(launch, way.launch)
 
         # Each lane has its own `launch`, made with it: its constructor is the place to put ours around it.
-        lane.Lane.__init__ = __init__  # type: ignore[method-assign]
+        lane.FastLane.__init__ = __init__  # type: ignore[method-assign]
 
     def note(self, pg: Any, call: Any) -> None:
         """Keep what the op may write to."""

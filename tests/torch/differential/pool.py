@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from warm_python import WarmProcess, WarmPython

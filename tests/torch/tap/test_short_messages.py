@@ -132,7 +132,7 @@ def waits_late_on_a_backend_that_tells_ends() -> list[str]:
 def test_a_message_that_has_ended_long_before_its_wait(
     watched: Callable[..., list[Any]],
 ) -> None:
-    from distdbg.testing.ports import free_port
+    from tests.support.ports import free_port
 
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     assert watched(waits_late_on_a_backend_that_tells_ends, "info", more_env=env) == [[], []]

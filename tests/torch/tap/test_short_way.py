@@ -19,7 +19,7 @@ from begin import begin
 
 from distdbg.errors import CollectiveError, MismatchError, PeerLost
 from distdbg.native import NativeError
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
 
 torch = pytest.importorskip("torch")
@@ -74,7 +74,7 @@ def both_ways() -> int:
     return len(lanes)
 
 
-def facts(op: Op) -> tuple[Any, ...]:
+def facts(op: OpEntry) -> tuple[Any, ...]:
     assert op.ended_ns is not None
     assert op.ended_ns > op.issued_ns
     lines = [(Path(frame.file).name, frame.line) for frame in op.stack[:1]]

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from begin import begin
 from warm_ranks import run_warm_ranks
 
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from warm_python import WarmPython
@@ -73,14 +73,14 @@ def test_an_error_of_ours_on_one_rank_ends_the_watching_on_all(
 
 def fails_at_a_group() -> list[Any]:
     dist = begin()
-    from distdbg.torch_bridge.world import Watching
+    from distdbg.torch_bridge.world import WatchingWorld
 
     if dist.get_rank() == 1:
 
         def add(*args: Any, **kwargs: Any) -> Any:
             raise RuntimeError("a bug")
 
-        Watching.add = add  # type: ignore[method-assign]
+        WatchingWorld.add = add  # type: ignore[method-assign]
     x = torch.ones(4)
 
     def ends() -> None:
@@ -135,18 +135,18 @@ def leaves_with_the_store(delay_s: float) -> list[Any]:
     install()
     import torch.distributed as dist
 
-    from distdbg.torch_bridge.world import Watching
+    from distdbg.torch_bridge.world import WatchingWorld
 
     dist.init_process_group("gloo")  # in a store that rank 0 serves
     rank = dist.get_rank()
     if rank == 1:
-        add = Watching.add
+        add = WatchingWorld.add
 
         def late(*args: Any, **kwargs: Any) -> Any:
             time.sleep(delay_s)  # rank 0 has nothing else to do, and would be gone
             return add(*args, **kwargs)
 
-        Watching.add = late  # type: ignore[method-assign]
+        WatchingWorld.add = late  # type: ignore[method-assign]
     x = torch.ones(4)
     found = warned(lambda: dist.all_reduce(x, group=dist.new_group([1, 2])) if rank else None)
     if rank == 0:

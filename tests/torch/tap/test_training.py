@@ -19,7 +19,7 @@ from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import MismatchError
-from distdbg.record.entries import Mark, SpanBegin
+from distdbg.record.entries import MarkEntry, SpanBegin
 from distdbg.record.known_marks import MESH, NO_GRADIENT
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def marks_of(session: Session, rank: int, prefix: str) -> list[tuple[str, float 
     return [
         (note.name.removeprefix(prefix), note.value)
         for note in notes
-        if isinstance(note, Mark) and note.name is not None and note.name.startswith(prefix)
+        if isinstance(note, MarkEntry) and note.name is not None and note.name.startswith(prefix)
     ]
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from distdbg.agent.judging.account import Account, AccountMaker
 from distdbg.agent.judging.judge import judge_accounts
-from distdbg.agent.judging.live_session import Facts, Heard
+from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
 from distdbg.follow.tail import TailedRecord
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 Tell = Callable[..., Account]
 
@@ -25,7 +25,7 @@ def tell(tmp_path: Path) -> Iterator[Tell]:
     """The account of ranks that wait: 0 in a monitored barrier, the others in a barrier."""
     records = []
 
-    def seat(rank: int, waits_in: str, had: int) -> Seat:
+    def seat(rank: int, waits_in: str, had: int) -> WatchedRank:
         build = RecordBuilder(rank=rank, world_size=3, host="n14", pid=os.getpid())
         group = build.add_group("0", ranks="0-2", size=3, rank=rank)
         form = build.add_form(b'{"name":"monitored_barrier","kind":"monitored_barrier"}')
@@ -50,7 +50,7 @@ def tell(tmp_path: Path) -> Iterator[Tell]:
         path.write_bytes(build.to_bytes())
         record = TailedRecord(path, 0)
         records.append(record)
-        return Seat(
+        return WatchedRank(
             rank=rank,
             host="n14",
             pid=os.getpid(),
@@ -80,12 +80,12 @@ def test_an_account_tells_which_asides_its_ranks_came_to(tell: Tell) -> None:
 
 
 def test_a_barrier_against_a_monitored_one_is_proven_while_the_job_runs(tell: Tell) -> None:
-    judged = judge_accounts([Heard(tell(0, 0), 0)], Facts(run="r", source="s"))
+    judged = judge_accounts([ReceivedAccount(tell(0, 0), 0)], LiveFacts(run="r", source="s"))
     assert judged.case is not None
     assert judged.case.proof == "deadlock"
     assert judged.hopeless == {0, 1, 2}
 
 
 def test_who_has_been_there_is_not_waited_for(tell: Tell) -> None:
-    judged = judge_accounts([Heard(tell(1, 1), 0)], Facts(run="r", source="s"))
+    judged = judge_accounts([ReceivedAccount(tell(1, 1), 0)], LiveFacts(run="r", source="s"))
     assert not judged.hopeless

@@ -1,7 +1,7 @@
 """A state does not flip with each look."""
 
 from distdbg.agent.closer_look import is_by_chance, is_doubtful
-from distdbg.follow.stuck import Judgement
+from distdbg.follow.stuck import StuckJudgement
 from distdbg.record.rank_state import RankState
 
 
@@ -18,11 +18,11 @@ def test_a_first_judgement_and_the_same_one_again_count_at_once() -> None:
 
 
 def test_a_loop_of_short_calls_holds_the_gil_only_when_each_of_many_looks_finds_it_so() -> None:
-    busy = Judgement(RankState.HOLDS_GIL, "one call", is_busy=True)
+    busy = StuckJudgement(RankState.HOLDS_GIL, "one call", is_busy=True)
     assert is_by_chance(RankState.RUNNING, busy, 1)
     assert is_by_chance(RankState.BUSY, busy, 5)
     assert not is_by_chance(RankState.RUNNING, busy, 6)
     assert not is_by_chance(RankState.HOLDS_GIL, busy, 1)  # it is known already
     # Who sleeps in C is not at work in a loop; nor is who was found at something else.
-    assert not is_by_chance(RankState.RUNNING, Judgement(RankState.HOLDS_GIL, "one call"), 1)
-    assert not is_by_chance(RankState.RUNNING, Judgement(RankState.BUSY, "", is_busy=True), 1)
+    assert not is_by_chance(RankState.RUNNING, StuckJudgement(RankState.HOLDS_GIL, "one call"), 1)
+    assert not is_by_chance(RankState.RUNNING, StuckJudgement(RankState.BUSY, "", is_busy=True), 1)

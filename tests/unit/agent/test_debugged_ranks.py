@@ -13,19 +13,19 @@ import pytest
 from distdbg.agent.closer_look import find_suspects
 from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.judge import judge_accounts
-from distdbg.agent.judging.live_session import Facts, Heard
+from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
 from distdbg.control.holds import start_ticks
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.follow.answers.op_json import plain_op
 from distdbg.follow.processes import read_stat
 from distdbg.follow.roster import Roster
 from distdbg.follow.status import RankStatus
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.ends import RankEnd
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 HOST = "n14"
 WHY = "before barrier #1 on group 'dp'"
@@ -97,7 +97,7 @@ def look(roster: Roster, now_ns: int, *holding: int) -> RankStatus:
     return roster.row(0, now_ns)
 
 
-def seat(roster: Roster) -> Seat:
+def seat(roster: Roster) -> WatchedRank:
     return roster.seats[0]
 
 
@@ -194,10 +194,10 @@ def test_a_rank_that_is_killed_at_its_prompt_is_told_so_live(rank: Rank, roster:
     assert row.state is RankState.DEAD
     assert row.why == "was killed by SIGKILL at the prompt of its debugger"
     account = AccountMaker(HOST).make(roster.seats.values(), now_ns + 7)
-    facts = Facts(run="run", now_ns=now_ns + 7, wall_ns=time.time_ns())
-    judged = judge_accounts([Heard(account, now_ns + 7)], facts)
+    facts = LiveFacts(run="run", now_ns=now_ns + 7, wall_ns=time.time_ns())
+    judged = judge_accounts([ReceivedAccount(account, now_ns + 7)], facts)
     assert judged.verdict.root is not None
-    assert judged.verdict.root.kind is Kind.DEAD_RANK
+    assert judged.verdict.root.kind is FindingKind.DEAD_RANK
     assert "at the prompt of its debugger, at train.py:88 (step)" in judged.verdict.what
 
 

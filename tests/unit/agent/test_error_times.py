@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.judging.error_times import Dates, last_good
+from distdbg.agent.judging.error_times import ErrorTimes, last_good
 from distdbg.follow.findings import Findings
 from distdbg.follow.roster import Roster
 from distdbg.record.folders import record_name
 from distdbg.record.format import EventType, Status
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 class Host:
@@ -28,7 +28,7 @@ class Host:
         self.group = self.builder.add_group("dp", ranks="0-1", size=2, rank=0)
         self.roster = Roster(folder, "n14")
         self.findings = Findings()
-        self.dates = Dates()
+        self.dates = ErrorTimes()
 
     def op(self, at_ns: int, status: Status = Status.OK) -> None:
         number = self.builder.issue("all_reduce", at_ns=at_ns)

@@ -17,11 +17,11 @@ from distdbg.agent.metering import metering as metering_module
 from distdbg.agent.metering.metering import NotInTime
 from distdbg.errors import ConfigError
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.outlets.exporting import Exporting, Outlet
-from distdbg.export.outlets.sending import Sending, remove_old
-from distdbg.launch.exports import Exports
+from distdbg.export.outlets.exporting import AgentOutlets, Outlet
+from distdbg.export.outlets.sending import PushOutlet, remove_old
+from distdbg.launch.exports import ExportOptions
 from distdbg.record.folders import record_name
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 class Kept:
@@ -64,8 +64,8 @@ def agent(tmp_path: Path) -> Iterator[HostAgent]:
     agent.close()
 
 
-def make(agent: HostAgent, *outlets: Outlet) -> Exporting:
-    return Exporting(agent, Exports(), makers=[lambda *_, one=one: one for one in outlets])
+def make(agent: HostAgent, *outlets: Outlet) -> AgentOutlets:
+    return AgentOutlets(agent, ExportOptions(), makers=[lambda *_, one=one: one for one in outlets])
 
 
 def test_an_outlet_that_fails_is_told_nothing_more_and_the_others_go_on(
@@ -89,7 +89,7 @@ def test_an_outlet_that_cannot_be_made_is_said_and_the_others_are_made(
         raise ConfigError("there is no such gateway", hint="start one")
 
     good = Kept()
-    exporting = Exporting(agent, Exports(), makers=[refuse, lambda *_: good])
+    exporting = AgentOutlets(agent, ExportOptions(), makers=[refuse, lambda *_: good])
     exporting.tick(time.monotonic_ns())
     assert good.calls == ["tick"]
     assert "distdbg: there is no such gateway\n  hint: start one\n" in capfd.readouterr().err
@@ -224,7 +224,7 @@ def test_a_gateway_that_hangs_keeps_no_file_from_being_written(
     port = hanging.getsockname()[1]
     loop = threading.Thread(target=agent.run)
     loop.start()
-    sending = Sending(agent, Exports(folder=folder, push=f"http://127.0.0.1:{port}"))
+    sending = PushOutlet(agent, ExportOptions(folder=folder, push=f"http://127.0.0.1:{port}"))
     hanging.settimeout(10.0)
     connection, _ = hanging.accept()  # a push is under way, and takes five seconds
     os.close(launcher)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.launcher_orders import Attempt, Ended, read_order
+from distdbg.agent.launcher_orders import Attempt, ReportedEnd, read_order
 from distdbg.record.ends import RankEnd
 
 
@@ -28,7 +28,7 @@ def test_an_attempt_tells_where_and_who() -> None:
 def test_an_end_is_a_line_of_the_run_folder() -> None:
     end = RankEnd(rank=3, pid=1, host="n14", ended_ns=1, wall_ns=2, cause="exited", exit_code=3)
     line = json.dumps({"order": "ended", **json.loads(end.to_json())})
-    assert read_order(line.encode()) == Ended(end)
+    assert read_order(line.encode()) == ReportedEnd(end)
 
 
 def test_an_order_of_a_later_version_is_passed_over() -> None:

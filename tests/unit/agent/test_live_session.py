@@ -7,8 +7,8 @@ import pytest
 
 from distdbg.agent.judging.account import latent_of, name_groups, ranks_of, without_ops
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
-from distdbg.agent.judging.live_session import Facts, Heard, make_session
-from distdbg.diagnose.finding import Kind, Severity
+from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_session
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.record.entries import KIND_LABELS, Group
 from distdbg.record.format import Flag
 from distdbg.record.rank_state import RankState
@@ -40,9 +40,9 @@ def account(host: str, *rows: dict[str, Any], now: int = 5000) -> dict[str, Any]
 
 
 def test_accounts_of_two_hosts_are_one_session_on_one_clock() -> None:
-    one = Heard(account("a", row(0, 1), now=5000), 90_000)
-    other = Heard(account("b", row(1, 0), row(2, None, "running"), now=700_000), 90_500)
-    session = make_session([one, other], Facts(now_ns=91_000, wall_ns=1_000_000))
+    one = ReceivedAccount(account("a", row(0, 1), now=5000), 90_000)
+    other = ReceivedAccount(account("b", row(1, 0), row(2, None, "running"), now=700_000), 90_500)
+    session = make_session([one, other], LiveFacts(now_ns=91_000, wall_ns=1_000_000))
     assert (session.world_size, sorted(session.ranks)) == (3, [0, 1, 2])
     assert session.groups[0].ranks == (0, 1, 2)
     # Wall time is 909,000 ahead of this host's clock, on which the first began 86,000 after its own.
@@ -55,12 +55,12 @@ def test_accounts_of_two_hosts_are_one_session_on_one_clock() -> None:
 
 def test_a_deadlock_across_hosts_is_found_in_what_they_tell() -> None:
     heard = [
-        Heard(account("a", row(0, 1)), 90_000),
-        Heard(account("b", row(1, 0), row(2, None, "running")), 90_000),
+        ReceivedAccount(account("a", row(0, 1)), 90_000),
+        ReceivedAccount(account("b", row(1, 0), row(2, None, "running")), 90_000),
     ]
-    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert judged.case is not None
-    assert judged.case.finding.kind is Kind.DEADLOCK
+    assert judged.case.finding.kind is FindingKind.DEADLOCK
     assert (judged.case.proof, judged.hopeless) == ("deadlock", {0, 1})
     assert judged.plain["findings"][0]["ranks"] == [0, 1]
     assert [(wait["rank"], wait["on"]) for wait in plain_waits(judged)] == [(0, [1]), (1, [0])]
@@ -86,11 +86,14 @@ def test_what_ranks_of_another_host_have_found_is_told_of_them_alone() -> None:
         {**told, "rank": 2, "at_ns": 1 << 80},
         7,
     ]
-    heard = [Heard(account("a", row(0, None, "running")), 90_000), Heard(far, 90_000)]
-    session = make_session(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    heard = [
+        ReceivedAccount(account("a", row(0, None, "running")), 90_000),
+        ReceivedAccount(far, 90_000),
+    ]
+    session = make_session(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert [one.type for one in session.ranks[2].found] == ["LeakedWork"] * 2
     assert session.ranks[0].found == ()
-    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     leaks = [one["ranks"] for one in judged.plain["findings"] if one["kind"] == "leaked work"]
     assert leaks
     assert all(ranks == [2] for ranks in leaks)
@@ -98,33 +101,33 @@ def test_what_ranks_of_another_host_have_found_is_told_of_them_alone() -> None:
 
 def test_a_thread_that_issues_ops_and_waits_for_nothing_is_a_way_out() -> None:
     busy = row(1, 0, issuers=[101, 555], threads=[101, 555])
-    heard = [Heard(account("a", row(0, 1), busy, row(2, None, "running")), 90_000)]
-    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    heard = [ReceivedAccount(account("a", row(0, 1), busy, row(2, None, "running")), 90_000)]
+    judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert judged.hopeless == frozenset()
     gone = row(1, 0, issuers=[101, 555], threads=[101])
-    heard = [Heard(account("a", row(0, 1), gone, row(2, None, "running")), 90_000)]
-    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    heard = [ReceivedAccount(account("a", row(0, 1), gone, row(2, None, "running")), 90_000)]
+    judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert judged.hopeless == {0, 1}
 
 
 def test_nothing_is_proven_of_a_rank_with_more_in_flight_than_is_told() -> None:
-    heard = [Heard(account("a", row(0, 1), row(1, 0, cut=True)), 90_000)]
-    assert judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000)).hopeless == frozenset()
+    heard = [ReceivedAccount(account("a", row(0, 1), row(1, 0, cut=True)), 90_000)]
+    assert judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000)).hopeless == frozenset()
 
 
 def test_what_is_left_of_an_account_that_is_too_long_proves_nothing_and_hides_no_death() -> None:
     end = {"rank": 2, "pid": 102, "host": "b", "ended_ns": 1, "wall_ns": 1, "cause": "signal"}
     dead = row(2, None, "dead", end=end | {"signal": 9})
     short = without_ops(account("b", row(1, 0), dead))
-    heard = [Heard(account("a", row(0, 1)), 90_000), Heard(short, 90_000)]
-    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    heard = [ReceivedAccount(account("a", row(0, 1)), 90_000), ReceivedAccount(short, 90_000)]
+    judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert judged.hopeless == frozenset()
     assert judged.case is not None
-    assert (judged.case.finding.kind, judged.case.finding.ranks) == (Kind.DEAD_RANK, (2,))
+    assert (judged.case.finding.kind, judged.case.finding.ranks) == (FindingKind.DEAD_RANK, (2,))
 
 
 def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
-    good = Heard(account("a", row(0, 1)), 90_000)
+    good = ReceivedAccount(account("a", row(0, 1)), 90_000)
     for damage in (
         {"ranks": [{"rank": 1}]},
         {"groups": [["0"]]},
@@ -133,8 +136,8 @@ def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
         {"ranks": [row(1, 0) | {"ops": [[1, 2]]}]},
         {"forms": ["{"]},
     ):
-        bad = Heard(account("b", row(1, 0)) | damage, 90_000)
-        session = make_session([good, bad], Facts(now_ns=91_000, wall_ns=91_000))
+        bad = ReceivedAccount(account("b", row(1, 0)) | damage, 90_000)
+        session = make_session([good, bad], LiveFacts(now_ns=91_000, wall_ns=91_000))
         assert sorted(session.ranks) == [0]
         [lack] = session.lacks
         assert lack.startswith("the account of host b cannot be read")
@@ -158,11 +161,11 @@ def told(kind: str, at_ns: int | None) -> dict[str, Any]:
 )
 def test_an_error_after_which_ops_went_well_is_not_what_ranks_wait_in(kind: str) -> None:
     rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
-    heard = [Heard(account("a", *rows), 90_000)]
-    facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told(kind, 500)], last_good={0: 800})
+    heard = [ReceivedAccount(account("a", *rows), 90_000)]
+    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[told(kind, 500)], last_good={0: 800})
     judged = judge_accounts(heard, facts)
     assert judged.case is not None
-    assert (judged.case.finding.kind, judged.case.finding.ranks) == (Kind.STALL, (1,))
+    assert (judged.case.finding.kind, judged.case.finding.ranks) == (FindingKind.STALL, (1,))
     assert not judged.verdict.is_root_a_fault
     [_, over] = judged.verdict.findings
     assert over.severity is not Severity.ERROR
@@ -174,9 +177,9 @@ def test_an_error_after_which_no_op_is_known_to_have_gone_well_may_be_the_cause(
     kind: str, at_ns: int | None, good_ns: int | None
 ) -> None:
     rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
-    heard = [Heard(account("a", *rows), 90_000)]
+    heard = [ReceivedAccount(account("a", *rows), 90_000)]
     good = {} if good_ns is None else {0: good_ns}
-    facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told(kind, at_ns)], last_good=good)
+    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[told(kind, at_ns)], last_good=good)
     judged = judge_accounts(heard, facts)
     assert judged.case is not None
     assert judged.case.finding.severity is Severity.ERROR
@@ -185,10 +188,13 @@ def test_an_error_after_which_no_op_is_known_to_have_gone_well_may_be_the_cause(
 
 def test_a_suspicion_of_long_ago_is_not_what_ranks_wait_in() -> None:
     rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
-    heard = [Heard(account("a", *rows), 90_000)]
-    facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told("Suspicion", 500)])
+    heard = [ReceivedAccount(account("a", *rows), 90_000)]
+    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[told("Suspicion", 500)])
     judged = judge_accounts(heard, facts)
-    assert [finding.kind for finding in judged.verdict.findings] == [Kind.STALL, Kind.SUSPICION]
+    assert [finding.kind for finding in judged.verdict.findings] == [
+        FindingKind.STALL,
+        FindingKind.SUSPICION,
+    ]
 
 
 def test_groups_that_were_made_again_are_told_apart() -> None:

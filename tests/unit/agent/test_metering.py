@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distdbg.agent.metering.job import plain_histograms, read_histograms
-from distdbg.export.http.sd import Target
+from distdbg.export.http.sd import MetricsTarget
 from distdbg.export.metrics import families
 from distdbg.export.metrics.check_counts import CHECKS, OTHER, check_of
 from distdbg.export.metrics.finding_counts import FindingCounts
@@ -105,8 +105,8 @@ def test_an_agent_says_where_all_hosts_of_its_job_serve() -> None:
         "metrics": {"address": "10.0.0.1:9400", "hosts": {"b": "10.0.0.2:9400"}},
     }
     assert set(read_targets(about)) == {
-        Target("10.0.0.1:9400", "r", "a"),
-        Target("10.0.0.2:9400", "r", "b"),
+        MetricsTarget("10.0.0.1:9400", "r", "a"),
+        MetricsTarget("10.0.0.2:9400", "r", "b"),
     }
 
 

@@ -12,12 +12,12 @@ import pytest
 import distdbg as dist
 from distdbg.agent.judging.batches import tell_out_of_batches
 from distdbg.agent.judging.judge import judge_accounts
-from distdbg.agent.judging.live_session import Facts, Heard
+from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
 from distdbg.record.batches import HINT
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 RECV = KIND_LABELS.index("recv")
 
@@ -60,8 +60,8 @@ def account_of(group: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("counts", "is_told"), [((4, 3), True), ((3, 3), False)])
 def test_a_deadlock_says_who_ran_out_of_batches(counts: tuple[int, int], is_told: bool) -> None:
     folder, group = train(counts)
-    facts = Facts(now_ns=91_000, wall_ns=1_000_000)
-    judged = judge_accounts([Heard(account_of(group), 90_000)], facts)
+    facts = LiveFacts(now_ns=91_000, wall_ns=1_000_000)
+    judged = judge_accounts([ReceivedAccount(account_of(group), 90_000)], facts)
     told = tell_out_of_batches(judged, folder)
     words = "rank 1 ran out of batches at step 4; rank 0 went on"
     assert (told is not judged) == is_told

@@ -4,20 +4,20 @@ import pytest
 
 from distdbg.agent.policy import find_hopeless, find_proof, read_abort_on, to_words
 from distdbg.control.words import AGENT
-from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Role, Severity, Verdict
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.waits import find_waits
 from distdbg.errors import ConfigError
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def hopeless_of(session: Session) -> frozenset[int]:
     return find_hopeless(session, dict(find_waits(session, match(session))))
 
 
-def found(kind: Kind, *ranks: int) -> Finding:
+def found(kind: FindingKind, *ranks: int) -> Finding:
     return Finding(kind=kind, severity=Severity.ERROR, what="it is so", ranks=ranks, advice="do it")
 
 
@@ -35,17 +35,17 @@ def test_who_waits_for_a_rank_that_computes_proves_nothing(waiting: SessionBuild
     waiting.seen(1, RankState.RUNNING, since_s=1.0)
     hopeless = hopeless_of(waiting.session)
     assert hopeless == frozenset()
-    assert find_proof(waiting.session, found(Kind.DEAD_RANK, 1), hopeless) is None
+    assert find_proof(waiting.session, found(FindingKind.DEAD_RANK, 1), hopeless) is None
 
 
 def test_who_waits_for_a_dead_rank_waits_for_ever(waiting: SessionBuilder) -> None:
     waiting.end(1, at_s=2.0, cause="signal", signal=9)
     hopeless = hopeless_of(waiting.session)
     assert hopeless == {0, 2}
-    assert find_proof(waiting.session, found(Kind.DEAD_RANK, 1), hopeless) == "dead"
-    assert find_proof(waiting.session, found(Kind.MISSING_RANK, 1), hopeless) == "dead"
-    assert find_proof(waiting.session, found(Kind.MISMATCH, 1), hopeless) == "mismatch"
-    assert find_proof(waiting.session, found(Kind.STUCK_RANK, 1), hopeless) is None
+    assert find_proof(waiting.session, found(FindingKind.DEAD_RANK, 1), hopeless) == "dead"
+    assert find_proof(waiting.session, found(FindingKind.MISSING_RANK, 1), hopeless) == "dead"
+    assert find_proof(waiting.session, found(FindingKind.MISMATCH, 1), hopeless) == "mismatch"
+    assert find_proof(waiting.session, found(FindingKind.STUCK_RANK, 1), hopeless) is None
 
 
 def test_a_deadlock_is_proven_when_all_of_it_wait_for_ever(waiting: SessionBuilder) -> None:
@@ -53,17 +53,17 @@ def test_a_deadlock_is_proven_when_all_of_it_wait_for_ever(waiting: SessionBuild
     waiting.seen(1, RankState.WAITING, since_s=1.0)
     hopeless = hopeless_of(waiting.session)
     assert hopeless == {0, 1, 2}
-    assert find_proof(waiting.session, found(Kind.DEADLOCK, 0, 1, 2), hopeless) == "deadlock"
-    assert find_proof(waiting.session, found(Kind.DEADLOCK, 0, 5), hopeless) is None
+    assert find_proof(waiting.session, found(FindingKind.DEADLOCK, 0, 1, 2), hopeless) == "deadlock"
+    assert find_proof(waiting.session, found(FindingKind.DEADLOCK, 0, 5), hopeless) is None
 
 
 def test_a_missing_rank_that_lives_is_not_proven_to_be_missing(waiting: SessionBuilder) -> None:
-    root = found(Kind.MISSING_RANK, 1)
+    root = found(FindingKind.MISSING_RANK, 1)
     assert find_proof(waiting.session, root, frozenset({0})) is None
 
 
 def test_ranks_raise_what_the_agent_prints() -> None:
-    root = found(Kind.DEADLOCK, 0, 1)
+    root = found(FindingKind.DEADLOCK, 0, 1)
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={0: Role.ROOT})
     words = to_words(verdict, ["it is so", "  rank 0 waits", "  hint: do it"])
     assert (words.what, words.type, words.by) == ("it is so", "deadlock", AGENT)
@@ -85,7 +85,11 @@ def test_who_waits_beside_a_death_that_it_has_not_noticed_is_told(waiting: Sessi
     waiting.seen(1, RankState.RUNNING, since_s=1.0)
     build = waiting.session
     dead = Finding(
-        kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="dead", ranks=(1,), at_ns=2 * 10**9
+        kind=FindingKind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what="dead",
+        ranks=(1,),
+        at_ns=2 * 10**9,
     )
     assert find_proof(build, dead, frozenset()) is None  # it lives
     waiting.end(1, at_s=2.0, cause="signal", signal=9)

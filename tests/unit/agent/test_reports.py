@@ -1,20 +1,29 @@
 from __future__ import annotations
 
-from distdbg.agent.judging.reports import CALM_NS, GRACE_NS, SETTLE_NS, STALL_NS, Case, News
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.agent.judging.reports import (
+    CALM_NS,
+    GRACE_NS,
+    SETTLE_NS,
+    STALL_NS,
+    ReportChanges,
+    ReportedRoot,
+)
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.rank_state import RankState
 
 
-def case(kind: Kind, *ranks: int, proof: str | None = None, state: RankState | None = None) -> Case:
+def case(
+    kind: FindingKind, *ranks: int, proof: str | None = None, state: RankState | None = None
+) -> ReportedRoot:
     finding = Finding(
         kind=kind, severity=Severity.ERROR, what="it is so", ranks=ranks, victims=(9,)
     )
-    return Case(finding, proof, state=state)
+    return ReportedRoot(finding, proof, state=state)
 
 
-def due_after(one: Case) -> int | None:
+def due_after(one: ReportedRoot) -> int | None:
     """When it is said; None: never."""
-    news = News()
+    news = ReportChanges()
     news.take(one, 0)
     for at in (0, SETTLE_NS, GRACE_NS, STALL_NS):
         if news.due(at) is one:
@@ -23,38 +32,38 @@ def due_after(one: Case) -> int | None:
 
 
 def test_each_kind_has_its_patience() -> None:
-    assert due_after(case(Kind.DEADLOCK, 0, 1, proof="deadlock")) == 0
-    assert due_after(case(Kind.DEADLOCK, 0, 1)) is None
-    assert due_after(case(Kind.DEAD_RANK, 0, proof="dead")) == GRACE_NS
-    assert due_after(case(Kind.DEAD_RANK, 0)) is None
-    assert due_after(case(Kind.MISSING_RANK, 0, proof="dead")) == GRACE_NS
-    assert due_after(case(Kind.STUCK_RANK, 0, state=RankState.STOPPED)) == SETTLE_NS
-    assert due_after(case(Kind.STALL, 0)) == STALL_NS
-    assert due_after(case(Kind.STRAGGLER, 0)) is None
+    assert due_after(case(FindingKind.DEADLOCK, 0, 1, proof="deadlock")) == 0
+    assert due_after(case(FindingKind.DEADLOCK, 0, 1)) is None
+    assert due_after(case(FindingKind.DEAD_RANK, 0, proof="dead")) == GRACE_NS
+    assert due_after(case(FindingKind.DEAD_RANK, 0)) is None
+    assert due_after(case(FindingKind.MISSING_RANK, 0, proof="dead")) == GRACE_NS
+    assert due_after(case(FindingKind.STUCK_RANK, 0, state=RankState.STOPPED)) == SETTLE_NS
+    assert due_after(case(FindingKind.STALL, 0)) == STALL_NS
+    assert due_after(case(FindingKind.STRAGGLER, 0)) is None
 
 
 def test_a_case_is_said_once_however_often_it_is_found() -> None:
-    news = News()
-    one = case(Kind.DEADLOCK, 0, 1, proof="deadlock")
+    news = ReportChanges()
+    one = case(FindingKind.DEADLOCK, 0, 1, proof="deadlock")
     news.take(one, 0)
     assert news.due(0) is one
     news.said(one)
-    news.take(case(Kind.DEADLOCK, 0, 1, proof="deadlock"), 1)
+    news.take(case(FindingKind.DEADLOCK, 0, 1, proof="deadlock"), 1)
     assert news.due(1) is None
 
 
 def test_the_wait_for_a_case_begins_when_it_is_first_true() -> None:
-    news = News()
-    news.take(case(Kind.STALL, 0), 0)
-    news.take(case(Kind.STALL, 0), STALL_NS - 1)
+    news = ReportChanges()
+    news.take(case(FindingKind.STALL, 0), 0)
+    news.take(case(FindingKind.STALL, 0), STALL_NS - 1)
     assert news.due(STALL_NS) is not None
-    news.take(case(Kind.STALL, 1), STALL_NS)
+    news.take(case(FindingKind.STALL, 1), STALL_NS)
     assert news.due(STALL_NS + 1) is None
 
 
 def test_a_stuck_rank_that_goes_on_is_taken_back_once_and_may_be_named_again() -> None:
-    news = News()
-    one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+    news = ReportChanges()
+    one = case(FindingKind.STUCK_RANK, 3, state=RankState.STOPPED)
     news.take(one, 0)
     news.said(one)
     assert news.taken_back({3: RankState.STOPPED}, 0) == []
@@ -68,15 +77,15 @@ def test_a_stuck_rank_that_goes_on_is_taken_back_once_and_may_be_named_again() -
 
 
 def test_a_stuck_rank_that_died_has_not_gone_on() -> None:
-    news = News()
-    one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+    news = ReportChanges()
+    one = case(FindingKind.STUCK_RANK, 3, state=RankState.STOPPED)
     news.said(one)
     assert news.taken_back({3: RankState.DEAD}, 0) == []
 
 
 def test_a_stuck_rank_that_a_signal_ends_has_not_gone_on_either() -> None:
-    news = News()
-    one = case(Kind.STUCK_RANK, 3, state=RankState.BUSY)
+    news = ReportChanges()
+    one = case(FindingKind.STUCK_RANK, 3, state=RankState.BUSY)
     news.said(one)
     assert news.taken_back({3: RankState.RUNNING}, 0) == []
     assert news.taken_back({3: RankState.FAILED}, CALM_NS) == []
@@ -84,10 +93,10 @@ def test_a_stuck_rank_that_a_signal_ends_has_not_gone_on_either() -> None:
 
 
 def test_what_keeps_coming_back_is_not_said_for_ever() -> None:
-    news = News()
+    news = ReportChanges()
     count = 0
     for at in range(100):
-        one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+        one = case(FindingKind.STUCK_RANK, 3, state=RankState.STOPPED)
         news.take(one, at * STALL_NS)
         if news.due(at * STALL_NS + SETTLE_NS) is not None:
             news.said(one)
@@ -98,26 +107,26 @@ def test_what_keeps_coming_back_is_not_said_for_ever() -> None:
 
 
 def test_what_is_proven_is_said_however_much_was_said_before() -> None:
-    news = News()
+    news = ReportChanges()
     for at in range(100):
-        one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+        one = case(FindingKind.STUCK_RANK, 3, state=RankState.STOPPED)
         news.take(one, at * STALL_NS)
         if news.due(at * STALL_NS + SETTLE_NS) is one:
             news.said(one)
         news.taken_back({3: RankState.RUNNING}, at * STALL_NS)
-    proven = case(Kind.DEADLOCK, 0, 1, proof="deadlock")
+    proven = case(FindingKind.DEADLOCK, 0, 1, proof="deadlock")
     news.take(proven, 100 * STALL_NS)
     assert news.due(100 * STALL_NS) is proven
 
 
 def test_what_was_said_before_it_was_proven_is_said_again() -> None:
-    news = News()
-    news.take(case(Kind.MISSING_RANK, 3), 0)
-    late = case(Kind.MISSING_RANK, 3)
+    news = ReportChanges()
+    news.take(case(FindingKind.MISSING_RANK, 3), 0)
+    late = case(FindingKind.MISSING_RANK, 3)
     news.take(late, STALL_NS)
     assert news.due(STALL_NS) is late
     news.said(late)
-    proven = case(Kind.MISSING_RANK, 3, proof="dead")
+    proven = case(FindingKind.MISSING_RANK, 3, proof="dead")
     news.take(proven, STALL_NS + 1)
     assert news.due(STALL_NS + 1) is None
     assert news.due(STALL_NS + 1 + GRACE_NS) is proven

@@ -6,7 +6,7 @@ from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.signature import find_signature
 from distdbg.agent.judging.stuck_thresholds import patient_state
 from distdbg.follow.processes import ProcessStat
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.entries import Pulse
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import FACTOR, limit_ns
@@ -14,11 +14,13 @@ from distdbg.record.thresholds import FACTOR, limit_ns
 WORKS_NS, SLEEPS_NS = limit_ns(RankState.BUSY), limit_ns(RankState.ASLEEP)
 
 
-def seat(state: RankState, *, is_busy: bool = False) -> Seat:
-    return Seat(rank=0, host="n01", pid=os.getpid(), state=state, since_ns=5, is_busy=is_busy)
+def seat(state: RankState, *, is_busy: bool = False) -> WatchedRank:
+    return WatchedRank(
+        rank=0, host="n01", pid=os.getpid(), state=state, since_ns=5, is_busy=is_busy
+    )
 
 
-def stuck_after(one: Seat) -> int | None:
+def stuck_after(one: WatchedRank) -> int | None:
     """When a verdict may count on it."""
     for at in (0, WORKS_NS, SLEEPS_NS):
         if patient_state(one, 5 + at).is_stuck:

@@ -18,7 +18,7 @@ from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
 from distdbg.record.reader import RecordFile
 from distdbg.runtime.store import TCPStore
-from distdbg.testing.record_examples import build_short
+from tests.support.record_examples import build_short
 
 if TYPE_CHECKING:
     import pytest

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.judging.judge import Judged
-from distdbg.agent.judging.reports import GRACE_NS, Case
-from distdbg.agent.judging.watch import Watch
+from distdbg.agent.judging.judge import JudgedVerdict
+from distdbg.agent.judging.reports import GRACE_NS, ReportedRoot
+from distdbg.agent.judging.watch import LiveDiagnosis
 from distdbg.diagnose.find.latent import KINDS
-from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import Session
-from distdbg.follow.watched_rank import Seat
+from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
@@ -33,7 +33,9 @@ class Stage:
         self.stacks: list[Job] = []
         self.said: list[str] = []
         self.aborted: list[str] = []
-        seat = Seat(rank=0, host="a", pid=1, moved_ns=5, state=RankState.WAITING, is_exact=True)
+        seat = WatchedRank(
+            rank=0, host="a", pid=1, moved_ns=5, state=RankState.WAITING, is_exact=True
+        )
         self.roster = SimpleNamespace(
             seats={0: seat}, ends=[], folder=folder, attempt=0, settle=lambda _: None
         )
@@ -49,7 +51,7 @@ class Stage:
         )
         self.steering = steering
         self.found: list[dict[str, Any]] = []
-        self.watch = Watch(
+        self.watch = LiveDiagnosis(
             "a",
             "run",
             self.roster,  # type: ignore[arg-type]
@@ -73,12 +75,14 @@ def outcome(value: object) -> Future[Any]:
     return done
 
 
-def proven() -> Judged:
-    finding = Finding(kind=Kind.DEADLOCK, severity=Severity.ERROR, what="it is so", ranks=(0, 1))
-    return Judged(
+def proven() -> JudgedVerdict:
+    finding = Finding(
+        kind=FindingKind.DEADLOCK, severity=Severity.ERROR, what="it is so", ranks=(0, 1)
+    )
+    return JudgedVerdict(
         session=Session(source="", format="distdbg"),
         verdict=Verdict(what=finding.what, root=finding, findings=(finding,), roles={}),
-        case=Case(finding, "deadlock"),
+        case=ReportedRoot(finding, "deadlock"),
         lines=["it is so"],
         plain={},
         hopeless=frozenset(),
@@ -109,10 +113,12 @@ def test_nothing_ends_a_job_whose_clock_somebody_holds_until_it_runs_on(stage: S
     assert stage.aborted == ["it is so"]
 
 
-def dead() -> Judged:
-    finding = Finding(kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="rank 0 died", ranks=(0,))
+def dead() -> JudgedVerdict:
+    finding = Finding(
+        kind=FindingKind.DEAD_RANK, severity=Severity.ERROR, what="rank 0 died", ranks=(0,)
+    )
     verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
-    return replace(proven(), verdict=verdict, case=Case(finding, "dead"))
+    return replace(proven(), verdict=verdict, case=ReportedRoot(finding, "dead"))
 
 
 def test_a_death_does_not_end_a_job_with_a_rank_at_a_prompt_until_that_goes_on(
@@ -163,9 +169,11 @@ def test_latent_errors_are_judged_while_all_ranks_go_on_and_once(stage: Stage) -
     stage.found.append({"type": "LeakedWork", "rank": 0})
     stage.watch.tick(3 * 10**9)
     [(_, then)] = stage.thoughts
-    finding = Finding(kind=Kind.LEAKED_WORK, severity=Severity.WARNING, what="rank 0 never waited")
+    finding = Finding(
+        kind=FindingKind.LEAKED_WORK, severity=Severity.WARNING, what="rank 0 never waited"
+    )
     verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
-    then(outcome((replace(proven(), verdict=verdict, case=Case(finding)), 0)))
+    then(outcome((replace(proven(), verdict=verdict, case=ReportedRoot(finding)), 0)))
     assert stage.said == []  # the rank itself has warned
     for at_s in range(4, 8):
         stage.watch.tick(at_s * 10**9)
@@ -212,9 +220,9 @@ def test_stacks_that_come_when_the_ranks_were_started_anew_end_nothing(stage: St
 def test_words_that_say_how_long_something_lasts_are_made_anew_and_what_is_proven_is_not(
     stage: Stage,
 ) -> None:
-    finding = Finding(kind=Kind.STALL, severity=Severity.NOTE, what="for 1.5 s", ranks=(0,))
+    finding = Finding(kind=FindingKind.STALL, severity=Severity.NOTE, what="for 1.5 s", ranks=(0,))
     verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
-    stalled = replace(proven(), verdict=verdict, case=Case(finding))
+    stalled = replace(proven(), verdict=verdict, case=ReportedRoot(finding))
     stage.watch.tick(time.monotonic_ns())
     stage.thoughts[0][1](outcome((stalled, 0)))
     begin_ns = time.monotonic_ns()
@@ -242,10 +250,12 @@ def test_the_last_verdict_is_news_to_those_who_ask_by_its_version(
 def test_ranks_that_wait_after_faults_that_are_over_leave_no_verdict(
     stage: Stage, tmp_path: Path
 ) -> None:
-    finding = Finding(kind=Kind.STALL, severity=Severity.NOTE, what="for 1.5 s", ranks=(0,))
-    over = Finding(kind=Kind.FAILED_OP, severity=Severity.WARNING, what="it timed out")
+    finding = Finding(kind=FindingKind.STALL, severity=Severity.NOTE, what="for 1.5 s", ranks=(0,))
+    over = Finding(kind=FindingKind.FAILED_OP, severity=Severity.WARNING, what="it timed out")
     verdict = Verdict(what=finding.what, root=finding, findings=(finding, over), roles={})
     stage.watch.tick(10**9)
-    stage.thoughts[0][1](outcome((replace(proven(), verdict=verdict, case=Case(finding)), 0)))
+    stage.thoughts[0][1](
+        outcome((replace(proven(), verdict=verdict, case=ReportedRoot(finding)), 0))
+    )
     assert stage.watch.version == 1
     assert not (tmp_path / "verdict.json").exists()

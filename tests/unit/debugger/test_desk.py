@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from distdbg.debugger.desk import Desk, Expired, Line
+from distdbg.debugger.desk import PromptExpired, PromptInput, TypedLine
 
 
-def ask(desk: Desk, *, limit_s: float = 5.0, stays: bool = True) -> str | None:
+def ask(desk: PromptInput, *, limit_s: float = 5.0, stays: bool = True) -> str | None:
     return desk.ask(
         "(Pdb) ",
         time.monotonic() + limit_s,
@@ -20,16 +20,16 @@ def ask(desk: Desk, *, limit_s: float = 5.0, stays: bool = True) -> str | None:
 
 
 def test_a_line_is_the_answer_and_what_came_before_it_is_done_first() -> None:
-    desk, said = Desk(3, "run"), list[dict[str, Any]]()
+    desk, said = PromptInput(3, "run"), list[dict[str, Any]]()
     desk.attach("eva", said.append)
     desk.put_completion("pr", "pr", 0, 2)
-    desk.put(Line("p x"))
+    desk.put(TypedLine("p x"))
     assert ask(desk) == "p x"
     assert {"completions": ["pr!"]} in said
 
 
 def test_a_completion_is_not_begun_for_a_client_that_has_left_or_interrupted() -> None:
-    desk, said, wanted = Desk(3, "run"), list[dict[str, Any]](), list[bool]()
+    desk, said, wanted = PromptInput(3, "run"), list[dict[str, Any]](), list[bool]()
 
     def complete(text: str, line: str, begin: int, end: int) -> list[str]:
         wanted.append(desk.is_completion_wanted)
@@ -42,7 +42,7 @@ def test_a_completion_is_not_begun_for_a_client_that_has_left_or_interrupted() -
     desk.put_completion("b", "b", 0, 1)
     desk.give_up_completions()
     desk.put_completion("c", "c", 0, 1)
-    desk.put(Line("p x"))
+    desk.put(TypedLine("p x"))
     deadline = time.monotonic() + 120
     assert desk.ask("", deadline, complete=complete, greet=lambda: None, check=lambda: True)
     assert wanted == [False, False, True]
@@ -50,36 +50,36 @@ def test_a_completion_is_not_begun_for_a_client_that_has_left_or_interrupted() -
 
 
 def test_who_comes_is_shown_where_the_rank_is_and_once() -> None:
-    desk, said = Desk(3, "run"), list[dict[str, Any]]()
+    desk, said = PromptInput(3, "run"), list[dict[str, Any]]()
     desk.begin("a breakpoint", "train.py:88 (step)")
     desk.attach("eva", said.append)
-    desk.put(Line("n"))
+    desk.put(TypedLine("n"))
     assert ask(desk) == "n"
     assert [next(iter(words)) for words in said] == ["stopped", "write", "prompt"]
-    desk.put(Line("n"))
+    desk.put(TypedLine("n"))
     assert ask(desk) == "n"
     assert [next(iter(words)) for words in said[3:]] == ["prompt"]
 
 
 def test_what_is_printed_without_a_client_goes_nowhere() -> None:
-    desk = Desk(3, "run")
+    desk = PromptInput(3, "run")
     desk.write("lost\n")
-    desk.put(Line("c"))
+    desk.put(TypedLine("c"))
     assert ask(desk) == "c"
 
 
 def test_nobody_in_time_and_nobody_to_wait_for_are_two_things() -> None:
-    desk = Desk(3, "run")
-    with pytest.raises(Expired):
+    desk = PromptInput(3, "run")
+    with pytest.raises(PromptExpired):
         ask(desk, limit_s=0.05)
     assert ask(desk, stays=False) is None
-    with pytest.raises(Expired):
+    with pytest.raises(PromptExpired):
         desk.await_client(time.monotonic() + 0.05, lambda: True)
     assert not desk.await_client(time.monotonic() + 5, lambda: False)
 
 
 def test_a_client_from_another_thread_is_waited_for() -> None:
-    desk = Desk(3, "run")
+    desk = PromptInput(3, "run")
     thread = threading.Thread(target=lambda: desk.attach("eva", lambda words: None))
     thread.start()
     assert desk.await_client(time.monotonic() + 5, lambda: True)
@@ -87,13 +87,13 @@ def test_a_client_from_another_thread_is_waited_for() -> None:
 
 
 def test_news_come_while_a_line_is_awaited() -> None:
-    desk, said = Desk(3, "run"), list[dict[str, Any]]()
+    desk, said = PromptInput(3, "run"), list[dict[str, Any]]()
     desk.attach("eva", said.append)
 
     def check() -> bool:
         if not any("notice" in words for words in said):
             desk.notify("*** rank 2 was killed by SIGKILL 0.8 s ago\n")
-            desk.put(Line("n"))
+            desk.put(TypedLine("n"))
         return True
 
     deadline = time.monotonic() + 120

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.debugger import protocol
-from distdbg.debugger.protocol import MOST_LINE_NBYTES, MOST_TEXT, BadLine
+from distdbg.debugger.protocol import MOST_LINE_NBYTES, MOST_TEXT, MalformedLine
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
@@ -21,12 +21,12 @@ def test_words_come_back_from_their_line(words: dict[str, object]) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_words_or_a_bad_line(line: bytes) -> None:
-    with suppress(BadLine):
+    with suppress(MalformedLine):
         assert isinstance(protocol.decode(line), dict)
 
 
 def test_a_line_nested_too_deeply_is_a_bad_one() -> None:
-    with pytest.raises(BadLine):
+    with pytest.raises(MalformedLine):
         protocol.decode(b"[" * 200_000)
 
 
@@ -42,7 +42,7 @@ def test_lines_are_cut_wherever_the_bytes_were_parted(lines: list[bytes]) -> Non
 
 
 def test_a_line_that_has_no_end_is_refused() -> None:
-    with pytest.raises(BadLine, match="more than"):
+    with pytest.raises(MalformedLine, match="more than"):
         protocol.cut_lines(bytearray(b"x" * (MOST_LINE_NBYTES + 1)))
 
 
@@ -56,7 +56,7 @@ def test_a_long_text_goes_in_lines_that_any_client_takes() -> None:
 
 @pytest.mark.parametrize("value", [None, 7, "!", "é", ["QQ=="]])
 def test_what_is_no_base64_is_refused(value: object) -> None:
-    with pytest.raises(BadLine):
+    with pytest.raises(MalformedLine):
         protocol.from_base64(value)
 
 
@@ -64,11 +64,11 @@ def test_what_is_no_base64_is_refused(value: object) -> None:
     "value", [[24], [0, 80], [24, 80, 1], ["24", "80"], [24, 10**6], [True, 9]]
 )
 def test_what_is_no_size_is_refused(value: object) -> None:
-    with pytest.raises(BadLine):
+    with pytest.raises(MalformedLine):
         protocol.read_size(value)
 
 
 @pytest.mark.parametrize("value", [None, ["p", "p x", 2], ["p", "p x", "2", 3], [1, 2, 3, 4]])
 def test_what_is_no_question_of_readline_is_refused(value: object) -> None:
-    with pytest.raises(BadLine):
+    with pytest.raises(MalformedLine):
         protocol.read_completion(value)

@@ -6,7 +6,7 @@ from typing import Any
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def find(finder: Any, build: SessionBuilder) -> list[Finding]:

@@ -20,7 +20,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
-from distdbg.diagnose.session import GroupInfo, Progress, RankLog, Session, WorkWait
+from distdbg.diagnose.session import GroupInfo, GroupProgress, RankLog, Session, WorkWait
 from distdbg.record.ends import RankEnd
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.forms import Form
@@ -342,7 +342,7 @@ class End:
             if rank in members:
                 issued = self.issued[group][rank]
                 ended = issued - len(self.queues[group][rank])
-                log.progress[group] = Progress(issued_seq=issued, ended_seq=ended)
+                log.progress[group] = GroupProgress(issued_seq=issued, ended_seq=ended)
         log.work_waits = tuple(
             WorkWait(thread=thread.number, number=thread.op.number, since_ns=99)
             for thread in self.threads[rank]

@@ -3,14 +3,14 @@
 import pytest
 
 from distdbg.diagnose.as_of import session_at
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER
-from distdbg.diagnose.session import Progress, Session
+from distdbg.diagnose.session import GroupProgress, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.planted import FAULTS, plant
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.planted import FAULTS, plant
+from tests.support.session_builder import SessionBuilder
 
 S = 10**9
 
@@ -33,8 +33,8 @@ def test_what_was_not_yet_is_not_there() -> None:
     assert [len(log.ops) for log in then.ranks.values()] == [1, 0]
     first = then.ranks[0]
     assert (first.ops.status[0], first.ops.ended_ns[0]) == (IN_FLIGHT, NEVER)
-    assert first.progress[0] == Progress(issued_seq=1, ended_seq=0)
-    assert then.ranks[1].progress[0] == Progress(issued_seq=0, ended_seq=0)
+    assert first.progress[0] == GroupProgress(issued_seq=1, ended_seq=0)
+    assert then.ranks[1].progress[0] == GroupProgress(issued_seq=0, ended_seq=0)
     assert (first.exit, first.end, first.found, then.ranks[1].activity) == (None, None, (), None)
     assert (then.is_live, then.now_ns) == (True, int(1.5 * S))
 
@@ -46,7 +46,7 @@ def test_an_op_that_was_to_fail_is_in_flight_until_then() -> None:
     assert ops.errors == {}
     verdict = diagnose(then)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.STALL  # asleep for 5 s: a note
+    assert verdict.root.kind is FindingKind.STALL  # asleep for 5 s: a note
     assert verdict.root.ranks == (1,)
     late = session_at(hung(), int(14.5 * S))
     assert list(late.ranks[0].ops.status) == [Status.OK, Status.TIMEOUT]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.counting import Counted, add_up, from_counter, late_shares, percentile
+from distdbg.diagnose.counting import OpTally, add_up, from_counter, late_shares, percentile
 from distdbg.record.entries import KIND_LABELS, Counter
 
 
@@ -125,7 +125,7 @@ def test_a_percentile_is_right_to_its_bucket(share: float) -> None:
 
 
 def test_a_percentile_is_never_beyond_the_longest() -> None:
-    row: Counted = from_counter(0, "0", 1, count("barrier", [1025] * 9, [1025] * 9))
+    row: OpTally = from_counter(0, "0", 1, count("barrier", [1025] * 9, [1025] * 9))
     assert row.duration(0.99) == 1025
     assert percentile([0] * 40, 0.5) is None
     assert percentile([1] + [0] * 39, 1.0) == 2

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from distdbg.diagnose.find.dead_child import tell_dead_child
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
-    kind=Kind.STUCK_RANK,
+    kind=FindingKind.STUCK_RANK,
     severity=Severity.ERROR,
     what="ranks 0,2 waited 40 s for rank 1, asleep in next() at a.py:9; then the op timed out",
     ranks=(1,),
@@ -44,9 +44,9 @@ def test_where_it_crashed_is_told_where_the_dump_says_so() -> None:
         "in a system call (pipe_read); its child process 47 (x) was killed by SIGBUS"
     )
     session.ranks[1].child_stack = (
-        Frame("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at"),
-        Frame("/job/data.py", 29, "record"),
-        Frame("/job/data.py", 37, "decode"),
+        RecordedFrame("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at"),
+        RecordedFrame("/job/data.py", 29, "record"),
+        RecordedFrame("/job/data.py", 37, "decode"),
     )
     found = tell_dead_child(FOUND, session)
     assert found.what.startswith(
@@ -75,8 +75,10 @@ def test_of_a_job_that_is_over_it_is_a_hang_of_any_age(is_live: bool) -> None:
     why = "in a system call (pipe_read); its child process 47 (loader) was killed by SIGKILL"
     session = session_of(why)
     session.is_live = is_live
-    stall = replace(FOUND, kind=Kind.STALL, severity=Severity.NOTE)
+    stall = replace(FOUND, kind=FindingKind.STALL, severity=Severity.NOTE)
     found = tell_dead_child(stall, session)
-    expected = (Kind.STALL, Severity.NOTE) if is_live else (Kind.STUCK_RANK, Severity.ERROR)
+    expected = (
+        (FindingKind.STALL, Severity.NOTE) if is_live else (FindingKind.STUCK_RANK, Severity.ERROR)
+    )
     assert (found.kind, found.severity) == expected
     assert found.what.startswith("rank 1's child process 47 (loader) was killed by SIGKILL")

@@ -10,7 +10,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Exit
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def deadlocks(session: Session) -> list[Finding]:

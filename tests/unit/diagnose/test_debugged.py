@@ -6,13 +6,13 @@ import pytest
 
 from distdbg.agent.policy import find_hopeless
 from distdbg.diagnose.debugged import held_spans, is_debugged, prompt_of
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 SECOND = 10**9
 SITE = "/home/ada/train.py:88 (step)"
@@ -31,7 +31,7 @@ def stop(build: SessionBuilder, rank: int, at_s: float, ended_s: float | None = 
     build.op(rank, "debugger", at_s=at_s, ended_s=ended_s, site=SITE, name=WHY)
 
 
-def kinds(session: Session) -> set[Kind]:
+def kinds(session: Session) -> set[FindingKind]:
     return {finding.kind for finding in diagnose(session).findings}
 
 
@@ -45,7 +45,7 @@ def test_who_waits_for_a_rank_in_the_debugger_waits_for_it_by_name(is_live: bool
     build = waiting(is_live=is_live)
     stop(build, 0, 88.0)
     found = only(build.session)
-    assert (found.kind, found.severity) == (Kind.STALL, Severity.NOTE)
+    assert (found.kind, found.severity) == (FindingKind.STALL, Severity.NOTE)
     assert (found.ranks, found.victims) == ((0,), (1, 2, 3))
     assert found.what == (
         "ranks 1-3 wait for rank 0, in the debugger at train.py:88 (step) for 12 s, "
@@ -79,9 +79,9 @@ def test_a_rank_that_was_interrupted_in_an_op_is_part_of_no_deadlock() -> None:
     build = SessionBuilder(2, is_live=True)
     build.op(0, "recv", peer=1, at_s=10.0)
     build.op(1, "recv", peer=0, at_s=10.0)
-    assert kinds(build.session) == {Kind.DEADLOCK}
+    assert kinds(build.session) == {FindingKind.DEADLOCK}
     stop(build, 1, 50.0)
-    assert kinds(build.session) == {Kind.STALL}
+    assert kinds(build.session) == {FindingKind.STALL}
     waits = dict(find_waits(build.session, match(build.session)))
     assert list(waits) == [0]
     assert not find_hopeless(build.session, waits)
@@ -92,7 +92,7 @@ def test_a_rank_at_its_prompt_is_not_stuck_however_it_looks(state: RankState) ->
     build = waiting()
     build.seen(0, state, since_s=50.0)
     stop(build, 0, 50.0)
-    assert kinds(build.session) == {Kind.STALL}
+    assert kinds(build.session) == {FindingKind.STALL}
 
 
 def test_those_at_a_breakpoint_wait_for_the_ranks_that_stop_there() -> None:
@@ -101,7 +101,7 @@ def test_those_at_a_breakpoint_wait_for_the_ranks_that_stop_there() -> None:
         build.op(rank, "breakpoint", at_s=60.0, site="train.py:70 (step)", members=[(0, 1, 1)])
     stop(build, 0, 61.0)
     found = only(build.session)
-    assert (found.kind, found.ranks, found.victims) == (Kind.STALL, (0,), (1, 2, 3))
+    assert (found.kind, found.ranks, found.victims) == (FindingKind.STALL, (0,), (1, 2, 3))
     waits = dict(find_waits(build.session, match(build.session)))
     assert {edge.on for edges in waits.values() for edge in edges} == {(0,)}
 
@@ -110,10 +110,10 @@ def test_a_breakpoint_that_nobody_came_to_waits_for_its_ranks() -> None:
     build = SessionBuilder(2, is_live=True)
     build.op(1, "breakpoint", at_s=60.0, members=[(0, 1, 1)])
     found = only(build.session)
-    assert (found.kind, found.ranks) == (Kind.STALL, (0,))
+    assert (found.kind, found.ranks) == (FindingKind.STALL, (0,))
     # One that waits in an op from before has not come, and will not.
     build.op(0, "all_reduce", at_s=30.0, inputs=[(4,)])
-    assert kinds(build.session) == {Kind.DEADLOCK}
+    assert kinds(build.session) == {FindingKind.DEADLOCK}
 
 
 def test_who_went_on_from_a_breakpoint_is_not_waited_for_there() -> None:
@@ -121,7 +121,7 @@ def test_who_went_on_from_a_breakpoint_is_not_waited_for_there() -> None:
     build = SessionBuilder(2, is_live=True)
     build.op(1, "breakpoint", at_s=60.0, members=[(0, 1, 1)])
     build.op(0, "all_reduce", at_s=70.0, inputs=[(4,)])
-    assert Kind.DEADLOCK not in kinds(build.session)
+    assert FindingKind.DEADLOCK not in kinds(build.session)
 
 
 def test_others_that_are_dead_or_stuck_are_told_of_beside_a_debugger() -> None:
@@ -130,7 +130,7 @@ def test_others_that_are_dead_or_stuck_are_told_of_beside_a_debugger() -> None:
     build.end(3, at_s=95.0, cause="signal", signal=9)
     verdict = diagnose(build.session)
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.ranks) == (Kind.DEAD_RANK, (3,))
+    assert (verdict.root.kind, verdict.root.ranks) == (FindingKind.DEAD_RANK, (3,))
 
 
 def test_a_rank_that_was_killed_at_its_prompt_is_told_so() -> None:
@@ -139,7 +139,7 @@ def test_a_rank_that_was_killed_at_its_prompt_is_told_so() -> None:
     build.end(0, at_s=95.0, cause="signal", signal=9)
     root = diagnose(build.session).root
     assert root is not None
-    assert root.kind is Kind.DEAD_RANK
+    assert root.kind is FindingKind.DEAD_RANK
     assert root.what == (
         "rank 0 was killed by SIGKILL at the prompt of its debugger, at train.py:88 (step)"
     )
@@ -193,5 +193,5 @@ def steps(*, is_stopped: bool) -> Session:
 
 
 def test_time_in_a_debugger_is_nobodys_lateness() -> None:
-    assert Kind.STRAGGLER in kinds(steps(is_stopped=False))
+    assert FindingKind.STRAGGLER in kinds(steps(is_stopped=False))
     assert kinds(steps(is_stopped=True)) == set()

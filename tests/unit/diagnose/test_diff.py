@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distdbg.diagnose.diff import Difference, compare
-from distdbg.diagnose.op_fields import View
-from distdbg.testing.session_builder import SessionBuilder
+from distdbg.diagnose.op_fields import SessionView
+from tests.support.session_builder import SessionBuilder
 
 STEP = "/a/train.py:80 (step)"
 
@@ -21,7 +21,7 @@ def steps(
 
 
 def diff(before: SessionBuilder, after: SessionBuilder, threshold: float = 0.2) -> Difference:
-    return compare(View(before.session), View(after.session), threshold=threshold)
+    return compare(SessionView(before.session), SessionView(after.session), threshold=threshold)
 
 
 def test_a_run_does_what_it_does() -> None:

@@ -6,13 +6,19 @@ import time
 
 import pytest
 
-from distdbg.diagnose.divergence import _MOST_SHIFTS, Parting, Sign, _shift, find_parting
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.divergence import (
+    _MOST_SHIFTS,
+    CallSign,
+    FirstDifference,
+    _shift,
+    find_parting,
+)
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 STEPS = 20
 
@@ -49,7 +55,9 @@ def loop(
     return build
 
 
-def parting(session: Session, *, skipped: int = 1, rank: int = 1, other: int = 0) -> Parting:
+def parting(
+    session: Session, *, skipped: int = 1, rank: int = 1, other: int = 0
+) -> FirstDifference:
     found = find_parting(session, match(session).of(0), 0, rank, other, skipped=skipped)
     assert found is not None
     return found
@@ -60,7 +68,7 @@ def test_the_lines_of_a_loop_with_two_calls_shift_where_one_was_skipped(skipped:
     found = parting(loop(skipped, lines=3).session)
     assert (found.seq, found.sign, found.skipped, found.is_sure) == (
         skipped + 1,
-        Sign.LINE,
+        CallSign.LINE,
         1,
         True,
     )
@@ -68,12 +76,12 @@ def test_the_lines_of_a_loop_with_two_calls_shift_where_one_was_skipped(skipped:
 
 def test_several_calls_skipped_in_a_row_are_counted() -> None:
     found = parting(loop(4, lines=5, by=3).session, skipped=3)
-    assert (found.seq, found.sign, found.skipped) == (5, Sign.LINE, 3)
+    assert (found.seq, found.sign, found.skipped) == (5, CallSign.LINE, 3)
 
 
 def test_the_value_of_a_mark_shifts_where_all_lines_are_alike() -> None:
     found = parting(loop(3, marks=True).session)
-    assert (found.seq, found.sign, found.skipped) == (4, Sign.MARK, 1)
+    assert (found.seq, found.sign, found.skipped) == (4, CallSign.MARK, 1)
     assert (found.mine, found.theirs) == (("step", 4), ("step", 3))
 
 
@@ -82,7 +90,7 @@ def test_a_mark_that_is_another_on_each_rank_is_no_sign() -> None:
     for rank in range(3):
         for step in range(STEPS):
             build.mark(rank, "loss", rank + step * 0.37 * (rank + 1), at_s=step * 0.0011)
-    assert parting(build.session).sign is not Sign.MARK
+    assert parting(build.session).sign is not CallSign.MARK
 
 
 def test_twice_the_spans_between_two_calls_are_a_sign() -> None:
@@ -91,7 +99,7 @@ def test_twice_the_spans_between_two_calls_are_a_sign() -> None:
         for step in range(STEPS):
             build.mark(rank, "batch", at_s=step * 0.0011 - (step > 3) * (rank == 1) * 0.001)
     found = parting(build.session)
-    assert (found.seq, found.sign, found.mine, found.theirs) == (4, Sign.SPANS, 2, 1)
+    assert (found.seq, found.sign, found.mine, found.theirs) == (4, CallSign.SPANS, 2, 1)
 
 
 def test_another_group_is_further_on_where_a_call_was_skipped() -> None:
@@ -105,7 +113,7 @@ def test_another_group_is_further_on_where_a_call_was_skipped() -> None:
     found = parting(build.session)
     assert (found.seq, found.sign, found.mine, found.theirs) == (
         6,
-        Sign.GROUPS,
+        CallSign.GROUPS,
         ("tp", 7),
         ("tp", 6),
     )
@@ -113,7 +121,7 @@ def test_another_group_is_further_on_where_a_call_was_skipped() -> None:
 
 def test_twice_the_time_between_two_calls_is_only_probable() -> None:
     found = parting(loop(3, pause_s=0.02).session)
-    assert (found.seq, found.sign, found.is_sure) == (4, Sign.TIME, False)
+    assert (found.seq, found.sign, found.is_sure) == (4, CallSign.TIME, False)
 
 
 def test_short_pauses_say_nothing() -> None:
@@ -137,12 +145,12 @@ def test_rings_that_lost_the_place_say_that_nothing_is_left_of_it() -> None:
 
 def test_a_ring_that_has_lost_its_beginning_still_shows_the_place() -> None:
     found = parting(loop(12, lines=3, first=8).session)
-    assert (found.seq, found.sign) == (13, Sign.LINE)
+    assert (found.seq, found.sign) == (13, CallSign.LINE)
 
 
 def test_a_ring_that_begins_behind_the_place_is_apart_from_its_first_call_on() -> None:
     found = parting(loop(3, marks=True, first=8).session)
-    assert (found.seq, found.first, found.sign) == (9, 9, Sign.MARK)
+    assert (found.seq, found.first, found.sign) == (9, 9, CallSign.MARK)
 
 
 def test_a_rank_without_calls_is_not_compared() -> None:
@@ -235,7 +243,7 @@ def test_a_skipped_call_that_ends_in_a_mismatch_is_named_where_it_was_skipped() 
     build = ended_by_a_barrier(loop(3, marks=True), [STEPS, STEPS - 1, STEPS])
     verdict = diagnose(build.session)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.root.kind is FindingKind.MISMATCH
     assert (verdict.root.ranks, verdict.root.seq) == ((1,), STEPS)
     assert verdict.what == (
         "rank 1 skipped one call after #3 on group 'world'; the calls differ since #20"
@@ -249,7 +257,7 @@ def test_where_calls_are_alike_the_skipped_one_may_be_an_earlier_one() -> None:
     build = ended_by_a_barrier(loop(3), [STEPS, STEPS - 1, STEPS])
     verdict = diagnose(build.session)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.root.kind is FindingKind.MISMATCH
     assert verdict.what.startswith(
         "rank 1 skipped all_reduce #20 on group 'world', or an earlier one like it, at train.py:8"
     )

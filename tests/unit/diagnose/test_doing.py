@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.doing import doing_of, gap_bound_ns
-from distdbg.diagnose.session import Activity, Progress
+from distdbg.diagnose.session import Activity, GroupProgress
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_a_gap_is_shown_in_whole_seconds_that_it_was_not_longer_than(
 
 def test_an_agent_that_saw_no_gap_and_a_record_that_has_each_op_show_the_same() -> None:
     live = SessionBuilder(2, is_live=True)
-    live.session.ranks[0].progress[0] = Progress(issued_seq=4, ended_seq=4)
+    live.session.ranks[0].progress[0] = GroupProgress(issued_seq=4, ended_seq=4)
     record = SessionBuilder(2)
     for at in range(4):
         record.op(0, "all_reduce", at_s=1 + at / 100, ended_s=1 + at / 100)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.finding import Kind, Severity, Verdict
+from distdbg.diagnose.finding import FindingKind, Severity, Verdict
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 S = 10**9
 WAITERS = (0, 1, 3)
@@ -43,7 +43,7 @@ def killed(build: SessionBuilder, number: int, end_s: float = 101.0, **facts: An
         build.end(rank, at_s=end_s + rank / 100, cause="signal", signal=number, **facts)
 
 
-def cause(verdict: Verdict) -> tuple[tuple[int, ...], Kind, Severity, list[Kind]]:
+def cause(verdict: Verdict) -> tuple[tuple[int, ...], FindingKind, Severity, list[FindingKind]]:
     assert verdict.root is not None
     below = sorted({one.kind for one in verdict.root.follows})
     return verdict.root.ranks, verdict.root.kind, verdict.root.severity, below
@@ -58,7 +58,7 @@ def test_a_signal_to_the_launcher_is_no_cause_of_a_hang(number: int, told: str) 
     killed(build, number, was_asked=True)
     verdict = diagnose(build.session)
     assert verdict.what == f"{SAID}the job was stopped by {told}"
-    assert cause(verdict) == ((2,), Kind.STUCK_RANK, Severity.ERROR, [Kind.STOPPED])
+    assert cause(verdict) == ((2,), FindingKind.STUCK_RANK, Severity.ERROR, [FindingKind.STOPPED])
     assert verdict.root is not None
     assert verdict.root.victims == WAITERS
     assert verdict.has_faults
@@ -70,7 +70,7 @@ def test_a_signal_from_torchrun_or_the_scheduler_is_none_either(number: int) -> 
     build = hung()
     asleep(build)
     killed(build, number, by="agent")
-    assert cause(diagnose(build.session))[:3] == ((2,), Kind.STUCK_RANK, Severity.ERROR)
+    assert cause(diagnose(build.session))[:3] == ((2,), FindingKind.STUCK_RANK, Severity.ERROR)
 
 
 def test_a_kill_of_all_ranks_at_once_is_how_a_hung_job_ended() -> None:
@@ -79,7 +79,7 @@ def test_a_kill_of_all_ranks_at_once_is_how_a_hung_job_ended() -> None:
     killed(build, 9, by="agent")
     verdict = diagnose(build.session)
     assert verdict.what == f"{SAID}all ranks were killed by SIGKILL"
-    assert cause(verdict) == ((2,), Kind.STUCK_RANK, Severity.ERROR, [Kind.DEAD_RANK])
+    assert cause(verdict) == ((2,), FindingKind.STUCK_RANK, Severity.ERROR, [FindingKind.DEAD_RANK])
 
 
 def test_the_kill_of_one_rank_is_a_death_whatever_others_waited_for() -> None:
@@ -88,7 +88,7 @@ def test_the_kill_of_one_rank_is_a_death_whatever_others_waited_for() -> None:
     build.end(2, at_s=101, cause="signal", signal=9)
     root = diagnose(build.session).root
     assert root is not None
-    assert (root.kind, root.ranks) == (Kind.DEAD_RANK, (2,))
+    assert (root.kind, root.ranks) == (FindingKind.DEAD_RANK, (2,))
 
 
 def test_ctrl_c_that_breaks_the_op_on_other_ranks_blames_nobody_who_did_nothing() -> None:
@@ -109,8 +109,8 @@ def test_ctrl_c_that_breaks_the_op_on_other_ranks_blames_nobody_who_did_nothing(
     killed(build, 2, 101.2, was_asked=True)
     verdict = diagnose(build.session)
     assert verdict.what == f"{SAID}the job was stopped by Ctrl-C (SIGINT)"
-    below = [Kind.FAILED_OP, Kind.STOPPED]
-    assert cause(verdict) == ((2,), Kind.STUCK_RANK, Severity.ERROR, below)
+    below = [FindingKind.FAILED_OP, FindingKind.STOPPED]
+    assert cause(verdict) == ((2,), FindingKind.STUCK_RANK, Severity.ERROR, below)
 
 
 @pytest.mark.parametrize("later_s", [0.002, -0.002], ids=["after rank 0", "before rank 0"])
@@ -129,8 +129,8 @@ def test_ctrl_c_blames_nobody_whichever_rank_writes_its_end_of_the_op_first(late
     killed(build, 2, 12.2, was_asked=True)
     root = diagnose(build.session).root
     assert root is not None
-    assert (root.kind, root.ranks, root.severity) == (Kind.STOPPED, (2,), Severity.NOTE)
-    assert [one.kind for one in root.follows] == [Kind.FAILED_OP]
+    assert (root.kind, root.ranks, root.severity) == (FindingKind.STOPPED, (2,), Severity.NOTE)
+    assert [one.kind for one in root.follows] == [FindingKind.FAILED_OP]
 
 
 def test_an_op_that_timed_out_names_where_the_missing_rank_was() -> None:
@@ -143,7 +143,7 @@ def test_an_op_that_timed_out_names_where_the_missing_rank_was() -> None:
     build.end(2, at_s=103, cause="signal", signal=15, was_asked=True)
     verdict = diagnose(build.session)
     assert verdict.what == f"{SAID}the op timed out"
-    assert cause(verdict) == ((2,), Kind.STUCK_RANK, Severity.ERROR, [Kind.FAILED_OP])
+    assert cause(verdict) == ((2,), FindingKind.STUCK_RANK, Severity.ERROR, [FindingKind.FAILED_OP])
 
 
 def test_an_abort_by_a_person_is_no_cause_of_a_hang() -> None:
@@ -152,7 +152,7 @@ def test_an_abort_by_a_person_is_no_cause_of_a_hang() -> None:
     asleep(build)
     verdict = diagnose(build.session)
     assert verdict.what == f"{SAID}the job was aborted by ada: it hangs"
-    assert cause(verdict)[:3] == ((2,), Kind.STUCK_RANK, Severity.ERROR)
+    assert cause(verdict)[:3] == ((2,), FindingKind.STUCK_RANK, Severity.ERROR)
 
 
 def test_where_nobody_saw_the_rank_that_is_said_and_its_last_op_is_shown() -> None:
@@ -162,7 +162,7 @@ def test_where_nobody_saw_the_rank_that_is_said_and_its_last_op_is_shown() -> No
     assert verdict.what.startswith(
         "ranks 0-1,3 waited 1 min 39 s for rank 2, which no agent saw; then the job was stopped by SIGTERM"
     )
-    assert cause(verdict) == ((2,), Kind.MISSING_RANK, Severity.ERROR, [Kind.STOPPED])
+    assert cause(verdict) == ((2,), FindingKind.MISSING_RANK, Severity.ERROR, [FindingKind.STOPPED])
     assert verdict.root is not None
     texts = [one.text for one in verdict.root.evidence]
     assert "no agent saw what rank 2 did instead" in texts
@@ -183,7 +183,7 @@ def test_a_job_that_was_ended_while_nothing_was_wrong_says_just_that() -> None:
     assert again.root is not None
     assert "scheduler" not in again.root.advice
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.severity) == (Kind.STOPPED, Severity.NOTE)
+    assert (verdict.root.kind, verdict.root.severity) == (FindingKind.STOPPED, Severity.NOTE)
     assert not verdict.has_faults
     assert not verdict.is_root_a_fault
 
@@ -199,7 +199,7 @@ def test_waits_shorter_than_the_table_asks_for_are_no_hang() -> None:
     )
     assert not verdict.has_faults
     (stop,) = verdict.findings
-    assert (stop.kind, stop.severity, stop.follows) == (Kind.STOPPED, Severity.NOTE, ())
+    assert (stop.kind, stop.severity, stop.follows) == (FindingKind.STOPPED, Severity.NOTE, ())
     assert (stop.ranks, stop.victims) == ((2,), (0, 1, 3))
     assert stop.evidence[0].rank == 2
     assert "see what rank 2 did there" in stop.advice
@@ -215,7 +215,7 @@ def test_ops_that_a_stop_broke_are_notes_as_the_stop_is() -> None:
     verdict = diagnose(build.session)
     assert not verdict.has_faults
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.STOPPED
+    assert verdict.root.kind is FindingKind.STOPPED
     assert {f.severity for f in verdict.root.follows} == {Severity.NOTE}
 
 
@@ -242,4 +242,4 @@ def test_a_rank_that_left_and_whose_end_nobody_saw_is_not_dead() -> None:
     build.session.ranks[0].exit = None
     root = diagnose(build.session).root
     assert root is not None
-    assert root.kind is not Kind.DEAD_RANK
+    assert root.kind is not FindingKind.DEAD_RANK

@@ -5,7 +5,7 @@ import pytest
 from distdbg.diagnose.find import failed_op
 from distdbg.diagnose.finding import Severity
 from distdbg.record.format import Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error, find, find_one, trained
 
 

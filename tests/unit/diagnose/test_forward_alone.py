@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from distdbg.diagnose.finding import Kind, Severity
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.whole_verdict import kinds, trained, words
 
 OVER = [
-    (Status.MISMATCH, "MismatchError", Kind.MISMATCH, Severity.NOTE),
-    (Status.TIMEOUT, "OpTimeout", Kind.FAILED_OP, Severity.WARNING),
-    (Status.PEER_LOST, "PeerLost", Kind.FAILED_OP, Severity.WARNING),
-    (Status.NONFINITE, "NonFiniteError", Kind.NAN_SOURCE, Severity.WARNING),
-    (Status.DIVERGED, "DivergedError", Kind.DIVERGED, Severity.WARNING),
+    (Status.MISMATCH, "MismatchError", FindingKind.MISMATCH, Severity.NOTE),
+    (Status.TIMEOUT, "OpTimeout", FindingKind.FAILED_OP, Severity.WARNING),
+    (Status.PEER_LOST, "PeerLost", FindingKind.FAILED_OP, Severity.WARNING),
+    (Status.NONFINITE, "NonFiniteError", FindingKind.NAN_SOURCE, Severity.WARNING),
+    (Status.DIVERGED, "DivergedError", FindingKind.DIVERGED, Severity.WARNING),
 ]
 
 
@@ -38,7 +38,7 @@ def got_over(status: Status, type: str) -> SessionBuilder:
 
 @pytest.mark.parametrize(("status", "type", "kind", "severity"), OVER)
 def test_a_wait_comes_before_an_error_that_the_program_went_on_from(
-    status: Status, type: str, kind: Kind, severity: Severity
+    status: Status, type: str, kind: FindingKind, severity: Severity
 ) -> None:
     build = got_over(status, type)
     verdict = diagnose(build.session)
@@ -47,15 +47,15 @@ def test_a_wait_comes_before_an_error_that_the_program_went_on_from(
         build.op(rank, "barrier", at_s=88)
     build.seen(2, RankState.RUNNING, since_s=88, site="save.py:7 (save)")
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.STALL, kind]
+    assert kinds(verdict) == [FindingKind.STALL, kind]
     assert verdict.what.startswith("ranks 0-1,3 wait for rank 2")
     build.seen(2, RankState.STOPPED, since_s=88, why="SIGSTOP")
-    assert kinds(diagnose(build.session)) == [Kind.STUCK_RANK, kind]
+    assert kinds(diagnose(build.session)) == [FindingKind.STUCK_RANK, kind]
 
 
 @pytest.mark.parametrize(("status", "type", "kind", "severity"), OVER)
 def test_an_error_is_not_over_as_long_as_one_rank_has_not_gone_on(
-    status: Status, type: str, kind: Kind, severity: Severity
+    status: Status, type: str, kind: FindingKind, severity: Severity
 ) -> None:
     build = got_over(status, type)
     build.op(2, "barrier", at_s=6, ended_s=7, status=status, error=words(type, "it was", [0]))
@@ -72,4 +72,4 @@ def test_ops_of_another_thread_do_not_get_a_rank_over_the_error_that_it_ends_wit
         build.exit(rank, Exit.RAISED, at_s=6, what="MismatchError: it was")
     root = diagnose(build.session).root
     assert root is not None
-    assert (root.kind, root.severity) == (Kind.MISMATCH, Severity.ERROR)
+    assert (root.kind, root.severity) == (FindingKind.MISMATCH, Severity.ERROR)

@@ -3,62 +3,69 @@ from random import Random
 
 import pytest
 
-from distdbg.diagnose.graph import Knots, Wait, find_knots
+from distdbg.diagnose.graph import UnresolvableWaits, WaitFor, find_knots
 
-Waits = dict[int, list[Wait]]
+Waits = dict[int, list[WaitFor]]
 
 
 def test_a_circle_is_a_core_in_its_order() -> None:
-    knots = find_knots({"a": [Wait(("c",))], "b": [Wait(("a",))], "c": [Wait(("b",))]})
+    knots = find_knots({"a": [WaitFor(("c",))], "b": [WaitFor(("a",))], "c": [WaitFor(("b",))]})
     assert knots.cores == (("a", "c", "b"),)
     assert knots.circles == (True,)
 
 
 def test_the_shortest_of_many_circles_is_the_core() -> None:
-    waits: Waits = {i: [Wait(((i + 1) % 50,))] for i in range(50)}
-    waits[30] = [Wait((31, 28))]
+    waits: Waits = {i: [WaitFor(((i + 1) % 50,))] for i in range(50)}
+    waits[30] = [WaitFor((31, 28))]
     knots = find_knots(waits)
     assert knots.cores == ((28, 29, 30),)
     assert len(knots.victims[0]) == 47
 
 
 def test_who_waits_for_who_can_move_can_move() -> None:
-    assert find_knots({0: [Wait((1,))], 1: [Wait((2,))]}) == Knots((), (), (), (), ())
+    assert find_knots({0: [WaitFor((1,))], 1: [WaitFor((2,))]}) == UnresolvableWaits(
+        (), (), (), (), ()
+    )
 
 
 def test_who_waits_for_who_is_gone_is_blocked_but_not_knotted() -> None:
-    knots = find_knots({0: [Wait((1, 2))], 1: [Wait((0,))]}, gone=[2])
+    knots = find_knots({0: [WaitFor((1, 2))], 1: [WaitFor((0,))]}, gone=[2])
     assert knots.blocked == (0, 1)
     assert knots.knotted == ()
 
 
 def test_who_is_gone_is_no_way_out() -> None:
-    knots = find_knots({0: [Wait((1, 2), True)], 1: [Wait((0,))]}, gone=[2])
+    knots = find_knots({0: [WaitFor((1, 2), True)], 1: [WaitFor((0,))]}, gone=[2])
     assert knots.cores == ((0, 1),)
 
 
 def test_a_knot_has_all_ways_out_in_it() -> None:
-    knots = find_knots({0: [Wait((1, 2), True)], 1: [Wait((0,))], 2: [Wait((0,))]})
+    knots = find_knots({0: [WaitFor((1, 2), True)], 1: [WaitFor((0,))], 2: [WaitFor((0,))]})
     assert knots.cores == ((0, 1, 2),)
     assert knots.circles == (False,)
 
 
 def test_a_knot_leaves_out_what_it_does_not_need() -> None:
-    waits = {0: [Wait((1, 2), True)], 1: [Wait((0, 3))], 2: [Wait((0,))], 3: [Wait((0, 1))]}
+    waits = {
+        0: [WaitFor((1, 2), True)],
+        1: [WaitFor((0, 3))],
+        2: [WaitFor((0,))],
+        3: [WaitFor((0, 1))],
+    }
     knots = find_knots(waits)
     assert knots.cores in (((0, 1, 2),), ((1, 3),))
 
 
 def test_two_threads_are_two_ways_on() -> None:
-    waits = {0: [Wait((1,)), Wait((2,))], 1: [Wait((0,))]}
+    waits = {0: [WaitFor((1,)), WaitFor((2,))], 1: [WaitFor((0,))]}
     assert find_knots(waits).cores == ()
-    assert find_knots({**waits, 2: [Wait((0,))]}).cores == ((0, 1, 2),)
+    assert find_knots({**waits, 2: [WaitFor((0,))]}).cores == ((0, 1, 2),)
 
 
 def test_independent_cores_have_their_own_victims() -> None:
     waits = {
-        0: [Wait((1,))], 1: [Wait((0,))], 2: [Wait((0,))],
-        3: [Wait((4,))], 4: [Wait((3,))], 5: [Wait((6,))], 6: [Wait((4,))],
+        0: [WaitFor((1,))], 1: [WaitFor((0,))], 2: [WaitFor((0,))],
+        3: [WaitFor((4,))], 4: [WaitFor((3,))], 5: [WaitFor((6,))], 6: [WaitFor((4,))],
     }  # fmt: skip
     knots = find_knots(waits)
     assert knots.cores == ((0, 1), (3, 4))
@@ -66,13 +73,13 @@ def test_independent_cores_have_their_own_victims() -> None:
 
 
 def test_a_core_that_waits_for_another_is_one_of_its_own() -> None:
-    waits = {0: [Wait((1, 2))], 1: [Wait((0,))], 2: [Wait((3,))], 3: [Wait((2,))]}
+    waits = {0: [WaitFor((1, 2))], 1: [WaitFor((0,))], 2: [WaitFor((3,))], 3: [WaitFor((2,))]}
     assert find_knots(waits).cores == ((0, 1), (2, 3))
 
 
 def test_large_collectives_share_what_they_wait_for() -> None:
     ones, others = tuple(range(4096)), tuple(range(4096, 8192))
-    waits = {i: [Wait(others)] for i in ones} | {i: [Wait(ones)] for i in others}
+    waits = {i: [WaitFor(others)] for i in ones} | {i: [WaitFor(ones)] for i in others}
     knots = find_knots(waits)
     assert knots.cores == ((0, 4096),)
     assert len(knots.victims[0]) == 8190
@@ -80,9 +87,11 @@ def test_large_collectives_share_what_they_wait_for() -> None:
 
 def test_a_long_chain_needs_no_recursion() -> None:
     count = 5_000
-    knots = find_knots({i: [Wait((i + 1 if i < count - 1 else i - 1,))] for i in range(count)})
+    knots = find_knots({i: [WaitFor((i + 1 if i < count - 1 else i - 1,))] for i in range(count)})
     assert knots.cores == ((count - 2, count - 1),)
-    assert len(find_knots({i: [Wait(((i + 1) % count,))] for i in range(count)}).cores[0]) == count
+    assert (
+        len(find_knots({i: [WaitFor(((i + 1) % count,))] for i in range(count)}).cores[0]) == count
+    )
 
 
 # -------------------------------------------------------------------------- against all subsets
@@ -108,7 +117,7 @@ def draw(random: Random) -> tuple[Waits, set[int]]:
     for node in nodes:
         if random.random() < 0.85:
             waits[node] = [
-                Wait(
+                WaitFor(
                     random.choice((*shared, tuple(random.sample(nodes, min(size, 2))))),
                     random.random() < 0.4,
                 )

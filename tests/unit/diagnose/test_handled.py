@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.find.handled import tell_handled
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
-    kind=Kind.MISMATCH,
+    kind=FindingKind.MISMATCH,
     severity=Severity.ERROR,
     what="rank 1 skipped all_reduce #2",
     ranks=(1,),
@@ -47,7 +47,10 @@ def test_an_error_that_does_not_fit_is_told_whole_below() -> None:
 
 def test_a_rank_that_raised_something_else_is_told_by_that() -> None:
     dead = Finding(
-        kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="rank 1 raised KeyError", ranks=(1,)
+        kind=FindingKind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what="rank 1 raised KeyError",
+        ranks=(1,),
     )
     found = tell_handled(dead, session_of("ValueError: no number at a.py:3 (parse)"))
     assert found.what == dead.what

@@ -5,31 +5,39 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose import headline
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 
 
 @pytest.mark.parametrize(
     ("kind", "what", "word"),
     [
-        (Kind.DEADLOCK, "ranks 0-1 wait for each other", "DEADLOCK"),
-        (Kind.MISMATCH, "all_reduce #3 differs between ranks", "MISMATCH"),
-        (Kind.DEAD_RANK, "rank 2 was killed by SIGKILL", "RANK DIED"),
-        (Kind.DEAD_RANK, "rank 2 was killed for memory (SIGKILL by the kernel)", "OUT OF MEMORY"),
-        (Kind.DEAD_RANK, "rank 2 raised MemoryError: 3 GiB", "OUT OF MEMORY"),
-        (Kind.DEAD_RANK, "rank 2 raised ValueError: no data", "FAILED"),
-        (Kind.DEAD_RANK, "rank 2 exited with code 3", "FAILED"),
-        (Kind.MISSING_RANK, "rank 2 never called all_reduce #4", "HUNG"),
-        (Kind.MISSING_RANK, "rank 1 left while rank 0 waited for it in barrier #4", "MISMATCH"),
-        (Kind.MISSING_RANK, "rank 1 left while rank 0 waits for it in barrier #4", "HUNG"),
-        (Kind.STUCK_RANK, "rank 2 is stopped", "HUNG"),
-        (Kind.STALL, "ranks wait for rank 2", "HUNG"),
-        (Kind.FAILED_OP, "all_reduce #4 timed out on ranks 0-1", "HUNG"),
-        (Kind.FAILED_OP, "all_reduce #4 failed", "FAILED"),
-        (Kind.STOPPED, "ada stopped the job", "STOPPED"),
-        (Kind.STRAGGLER, "rank 3 is slow", "FAILED"),
+        (FindingKind.DEADLOCK, "ranks 0-1 wait for each other", "DEADLOCK"),
+        (FindingKind.MISMATCH, "all_reduce #3 differs between ranks", "MISMATCH"),
+        (FindingKind.DEAD_RANK, "rank 2 was killed by SIGKILL", "RANK DIED"),
+        (
+            FindingKind.DEAD_RANK,
+            "rank 2 was killed for memory (SIGKILL by the kernel)",
+            "OUT OF MEMORY",
+        ),
+        (FindingKind.DEAD_RANK, "rank 2 raised MemoryError: 3 GiB", "OUT OF MEMORY"),
+        (FindingKind.DEAD_RANK, "rank 2 raised ValueError: no data", "FAILED"),
+        (FindingKind.DEAD_RANK, "rank 2 exited with code 3", "FAILED"),
+        (FindingKind.MISSING_RANK, "rank 2 never called all_reduce #4", "HUNG"),
+        (
+            FindingKind.MISSING_RANK,
+            "rank 1 left while rank 0 waited for it in barrier #4",
+            "MISMATCH",
+        ),
+        (FindingKind.MISSING_RANK, "rank 1 left while rank 0 waits for it in barrier #4", "HUNG"),
+        (FindingKind.STUCK_RANK, "rank 2 is stopped", "HUNG"),
+        (FindingKind.STALL, "ranks wait for rank 2", "HUNG"),
+        (FindingKind.FAILED_OP, "all_reduce #4 timed out on ranks 0-1", "HUNG"),
+        (FindingKind.FAILED_OP, "all_reduce #4 failed", "FAILED"),
+        (FindingKind.STOPPED, "ada stopped the job", "STOPPED"),
+        (FindingKind.STRAGGLER, "rank 3 is slow", "FAILED"),
     ],
 )
-def test_a_finding_has_one_word(kind: Kind, what: str, word: str) -> None:
+def test_a_finding_has_one_word(kind: FindingKind, what: str, word: str) -> None:
     assert headline.of_kind(kind.value, what) == word
 
 

@@ -12,7 +12,7 @@ from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.render.where import groups_of_deadlock
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 CLIP = "/job/x.py:19 (clip) < /job/x.py:31 (train) < /job/x.py:46 (main)"
 AVERAGE = "/job/x.py:25 (average) < /job/x.py:32 (train) < /job/x.py:46 (main)"

@@ -1,10 +1,10 @@
 """The session as it was when the first op failed."""
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.last_moment import last_moment, matched_at
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER
-from distdbg.diagnose.session import Progress
+from distdbg.diagnose.session import GroupProgress
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -25,7 +25,7 @@ def test_at_the_last_moment_what_came_later_is_not_there() -> None:
     build.op(1, "send", peer=0, at_s=44)
     build.seen(1, RankState.RUNNING, since_s=42)
     build.seen(2, RankState.STOPPED, since_s=5)
-    build.session.ranks[2].progress[0] = Progress(
+    build.session.ranks[2].progress[0] = GroupProgress(
         issued_seq=1, ended_seq=1, closed_ns=50 * 10**9, broken="it"
     )
     moment = last_moment(build.session)
@@ -34,12 +34,12 @@ def test_at_the_last_moment_what_came_later_is_not_there() -> None:
     assert list(zero.ops.status) == [0, IN_FLIGHT]
     assert list(zero.ops.ended_ns)[1] == list(zero.ops.started_ns)[1] == NEVER
     assert (zero.exit, zero.exit_ns, zero.exit_what) == (None, NEVER, "")
-    assert zero.progress[0] == Progress(issued_seq=2, ended_seq=1)
+    assert zero.progress[0] == GroupProgress(issued_seq=2, ended_seq=1)
     assert list(one.ops.status) == [0, IN_FLIGHT]
-    assert one.progress[0] == Progress(issued_seq=2, ended_seq=1)
+    assert one.progress[0] == GroupProgress(issued_seq=2, ended_seq=1)
     assert one.activity is None
     assert two.activity is not None
-    assert two.progress[0] == Progress(issued_seq=1, ended_seq=1)
+    assert two.progress[0] == GroupProgress(issued_seq=1, ended_seq=1)
     assert matched_at(match(build.session), build.session, moment) == match(moment)
     # The session itself is as it was.
     assert list(build.session.ranks[0].ops.status) == [0, Status.TIMEOUT]
@@ -76,7 +76,7 @@ def test_a_thread_that_went_on_after_an_asynchronous_op_did_not_wait_for_it() ->
         build.op(rank, "send", peer=1 - rank, tag=9, at_s=20, ended_s=21)
     moment = last_moment(build.session)
     assert [log.work_waits for log in moment.ranks.values()] == [(), ()]
-    assert Kind.DEADLOCK not in kinds(diagnose(build.session))
+    assert FindingKind.DEADLOCK not in kinds(diagnose(build.session))
 
 
 def test_a_wait_that_is_known_is_kept() -> None:
@@ -104,7 +104,7 @@ def test_of_several_ops_in_flight_a_thread_had_waited_for_the_one_that_failed_fi
             )
     root = diagnose(build.session).root
     assert root is not None
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (0, 1, 2, 3))
+    assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (0, 1, 2, 3))
     told = [one.text for one in root.evidence if one.rank == 0]
     assert told == ["rank 0 waits in recv from rank 1 on group 'world'"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from distdbg.diagnose.find import latent, leaks
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:
@@ -37,7 +37,7 @@ def test_one_line_of_several_ranks_is_one_finding_with_the_last_count() -> None:
 
     (finding,) = find(build.session)
 
-    assert finding.kind is Kind.LEAKED_WORK
+    assert finding.kind is FindingKind.LEAKED_WORK
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (0, 2)
     assert finding.what == (
@@ -79,7 +79,7 @@ def test_it_is_the_verdict_of_a_job_that_has_nothing_worse() -> None:
     verdict = diagnose(build.session)
 
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.LEAKED_WORK
+    assert verdict.root.kind is FindingKind.LEAKED_WORK
     assert verdict.has_faults
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.diagnose.find import leaks
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Exit
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:
@@ -36,7 +36,7 @@ def test_an_op_in_flight_when_its_rank_returned_is_leaked() -> None:
 
     (finding,) = find(build.session)
 
-    assert finding.kind is Kind.LEAKED_WORK
+    assert finding.kind is FindingKind.LEAKED_WORK
     assert finding.severity is Severity.WARNING
     assert finding.what == "rank 1 ended with an op in flight: all_reduce #1 on group 'world'"
     assert "train.py:9 (main)" in finding.evidence[0].text
@@ -54,7 +54,7 @@ def test_an_op_in_flight_on_a_rank_that_raised_or_runs_is_none() -> None:
 def test_groups_made_again_and_again_that_live_on_are_a_warning() -> None:
     (finding,) = find(makes_groups(count=30, closes=False))
 
-    assert finding.kind is Kind.LEAKED_GROUP
+    assert finding.kind is FindingKind.LEAKED_GROUP
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (0, 1)
     assert "made 30 groups at train.py:5 (phase)" in finding.what

@@ -8,7 +8,7 @@ from distdbg.diagnose.find.deadlock import find
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def farm(kind: str, *, last: dict[int, str], rounds: int = 1) -> Finding:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.record.folders import record_name
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 STEP = [("/home/ada/train.py", 80, "step")]
 WAIT = [("/home/ada/train.py", 84, "step")]

@@ -3,7 +3,7 @@
 import pytest
 
 from distdbg.diagnose.matching import match
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 @pytest.mark.parametrize("has_message", [False, True])

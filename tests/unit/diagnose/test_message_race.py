@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.find import message_race
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 SENT, FIRST, SECOND = "job.py:3 (main)", "job.py:5 (main)", "job.py:6 (main)"
 
@@ -46,7 +46,7 @@ def job(
 def test_a_receive_at_its_own_line_that_fits_another_message_is_a_warning() -> None:
     (finding,) = find(job())
 
-    assert finding.kind is Kind.MESSAGE_RACE
+    assert finding.kind is FindingKind.MESSAGE_RACE
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (0,)
     assert finding.what == (

@@ -12,7 +12,7 @@ from distdbg.diagnose.ops import OTHER_KIND
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Status
 from distdbg.record.forms import Form
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:

@@ -8,20 +8,22 @@ import pytest
 from distdbg.diagnose.find import deadlock, missing, stall, stuck
 from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.matching import match
-from distdbg.diagnose.session import Found, Progress
+from distdbg.diagnose.session import GroupProgress, RecordedProblem
 from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Exit
 from distdbg.record.known_marks import EXIT_CALL
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import find, find_one, texts, trained, waiting_for_0
 
 
 def test_who_left_by_sys_exit_is_told_with_the_line() -> None:
     build = SessionBuilder(2)
     build.op(0, "all_reduce", at_s=2, site="/job/a.py:9 (main)")
-    note = Found(type=EXIT_CALL, what="called sys.exit(0)", details=("/job/parts.py:17 (skip)",))
+    note = RecordedProblem(
+        type=EXIT_CALL, what="called sys.exit(0)", details=("/job/parts.py:17 (skip)",)
+    )
     build.session.ranks[1].found = (note,)
     build.exit(1, Exit.RETURNED, at_s=1)
     root = diagnose(build.session).root
@@ -59,7 +61,7 @@ def test_a_rank_that_left_or_exited_with_code_0_is_missing(how: Any, told: str) 
     if how is None:
         build.end(0, at_s=80, cause="exited", exit_code=0)
     elif how == "closed":
-        build.session.ranks[0].progress[0] = Progress(issued_seq=1, ended_seq=1, closed_ns=80)
+        build.session.ranks[0].progress[0] = GroupProgress(issued_seq=1, ended_seq=1, closed_ns=80)
     else:
         build.exit(0, how, at_s=80)
     finding = find_one(missing, build)
@@ -73,7 +75,7 @@ def test_a_rank_that_waits_for_those_whose_group_it_destroyed_is_missing(is_live
     build.group("evaluation", (0, 1, 2))
     for rank in (0, 1):
         build.op(rank, "all_reduce", group="evaluation", at_s=80)
-    build.session.ranks[2].progress[1] = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.session.ranks[2].progress[1] = GroupProgress(issued_seq=0, ended_seq=0, closed_ns=81)
     build.op(2, "barrier", at_s=82)
     finding = find_one(missing, build)
     assert finding.what.startswith("rank 2 destroyed the group while ranks 0-1 wait")
@@ -86,7 +88,7 @@ def test_who_waits_for_that_rank_elsewhere_is_a_victim_and_not_named_with_the_ot
     build.group("evaluation", (0, 1, 2))
     for rank in (0, 1):
         build.op(rank, "all_reduce", group="evaluation", at_s=80)
-    build.session.ranks[2].progress[1] = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.session.ranks[2].progress[1] = GroupProgress(issued_seq=0, ended_seq=0, closed_ns=81)
     build.op(2, "recv", peer=0, at_s=82)
     build.op(3, "recv", peer=2, at_s=82)
     finding = find_one(missing, build)
@@ -97,7 +99,7 @@ def test_who_waits_for_that_rank_elsewhere_is_a_victim_and_not_named_with_the_ot
 
 def closed(build: SessionBuilder, rank: int, group: int = 1) -> None:
     """The rank has destroyed the group."""
-    far = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    far = GroupProgress(issued_seq=0, ended_seq=0, closed_ns=81)
     build.session.ranks[rank].progress[group] = far
 
 
@@ -170,7 +172,7 @@ def test_a_message_to_who_has_destroyed_the_group_is_no_circle() -> None:
     build = trained(2)
     build.group("pair", (0, 1))
     build.op(0, "recv", group="pair", peer=1, at_s=80)
-    build.session.ranks[1].progress[1] = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.session.ranks[1].progress[1] = GroupProgress(issued_seq=0, ended_seq=0, closed_ns=81)
     build.op(1, "recv", peer=0, at_s=82)
     assert find_one(missing, build).ranks == (1,)
     assert find(deadlock, build) == []

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from distdbg.diagnose.find import missing_records as lost
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:
@@ -17,7 +17,7 @@ def test_ranks_without_a_record_are_named() -> None:
 
     (finding,) = find(build.session)
 
-    assert finding.kind is Kind.RECORDING_LOST
+    assert finding.kind is FindingKind.RECORDING_LOST
     assert finding.severity is Severity.NOTE
     assert finding.ranks == (1, 2)
 

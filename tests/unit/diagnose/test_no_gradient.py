@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.diagnose.find.no_gradient import tell_no_gradient, tell_no_gradients
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import Event, Mark, SpanBegin
+from distdbg.record.entries import Event, MarkEntry, SpanBegin
 from distdbg.record.known_marks import BACKWARD, NO_GRADIENT
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
-    kind=Kind.MISSING_RANK,
+    kind=FindingKind.MISSING_RANK,
     severity=Severity.ERROR,
     what="rank 1 never called all_reduce #1 on group 'world', in which rank 0 waits",
     ranks=(1,),
@@ -28,7 +28,7 @@ def notes(*names: str) -> tuple[Event, ...]:
         if name == BACKWARD:
             made.append(SpanBegin(name=name, **fields))  # type: ignore[arg-type]
         else:
-            made.append(Mark(name=name, value=7.0, **fields))  # type: ignore[arg-type]
+            made.append(MarkEntry(name=name, value=7.0, **fields))  # type: ignore[arg-type]
     return tuple(made)
 
 
@@ -54,7 +54,7 @@ def test_the_parameters_lead() -> None:
 
 def test_without_a_majority_the_rank_that_left_something_out_is_to_blame() -> None:
     session = session_of("DDP bucket 0", BACKWARD, NO_GRADIENT + "a, b, c")
-    both = replace(FOUND, kind=Kind.MISMATCH, ranks=(), victims=(0, 1))
+    both = replace(FOUND, kind=FindingKind.MISMATCH, ranks=(), victims=(0, 1))
     found = tell_no_gradient(both, session)
     assert found.what.startswith("rank 1 did not use a, b and others in step 7")
     assert (found.ranks, found.victims) == ((1,), (0,))
@@ -72,7 +72,9 @@ def test_an_op_that_is_no_bucket_has_another_cause() -> None:
 
 def test_an_op_that_failed_is_led_where_nobody_was_seen_to_wait() -> None:
     session = session_of("DDP bucket 0", BACKWARD, NO_GRADIENT + "a")
-    failed = replace(FOUND, kind=Kind.FAILED_OP, what="all_reduce #1 could not complete on rank 0")
+    failed = replace(
+        FOUND, kind=FindingKind.FAILED_OP, what="all_reduce #1 could not complete on rank 0"
+    )
     led, alone = tell_no_gradients([FOUND, failed], session), tell_no_gradients([failed], session)
     assert [one.what.startswith("rank 1 did not use a in step 7") for one in led] == [True, False]
     assert alone[0].what.startswith("rank 1 did not use a in step 7")
@@ -82,5 +84,7 @@ def test_an_op_that_failed_is_led_where_nobody_was_seen_to_wait() -> None:
 def test_a_lost_connection_is_not_explained_by_a_parameter() -> None:
     session = session_of("DDP bucket 0", BACKWARD, NO_GRADIENT + "a")
     lost = Evidence(text="rank 1: DistNetworkError: connection to rank 2 reset", rank=1)
-    failed = replace(FOUND, kind=Kind.FAILED_OP, what="all_reduce #1 failed", evidence=(lost,))
+    failed = replace(
+        FOUND, kind=FindingKind.FAILED_OP, what="all_reduce #1 failed", evidence=(lost,)
+    )
     assert tell_no_gradients([failed], session) == [failed]

@@ -9,7 +9,7 @@ from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 OTHER = {"send": "recv", "recv": "send"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.diagnose.finding import Kind, Severity
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.ends import RankEnd
@@ -49,9 +49,9 @@ def test_who_never_joined_is_the_cause() -> None:
     assert verdict.what == "rank 3 never joined; ranks 0-2 waited 8.0 s for it at a.py:9 (main)"
     root = verdict.root
     assert root is not None
-    assert (root.kind, root.severity) == (Kind.MISSING_RANK, Severity.ERROR)
+    assert (root.kind, root.severity) == (FindingKind.MISSING_RANK, Severity.ERROR)
     assert (root.ranks, root.victims) == ((3,), (0, 1, 2))
-    assert [one.kind for one in verdict.findings] == [Kind.MISSING_RANK]
+    assert [one.kind for one in verdict.findings] == [FindingKind.MISSING_RANK]
 
 
 def test_where_it_was_is_told_where_an_agent_saw_it() -> None:
@@ -80,4 +80,4 @@ def test_who_failed_before_it_joined_comes_first() -> None:
 @pytest.mark.parametrize("missing", ["rank 9", "ranks 3-1", "rank x"])
 def test_words_that_make_no_sense_are_not_believed(missing: str) -> None:
     verdict = diagnose(session_of(missing, end(3, was_asked=True)))
-    assert not any(finding.kind is Kind.MISSING_RANK for finding in verdict.findings)
+    assert not any(finding.kind is FindingKind.MISSING_RANK for finding in verdict.findings)

@@ -6,7 +6,7 @@ from distdbg.diagnose.find.deadlock import find
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 UP, DOWN = 1, 2
 

@@ -7,10 +7,10 @@ from itertools import permutations
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def left_alone(build: SessionBuilder, rank: int, left: int, *, at_s: float, told_s: float) -> None:
@@ -51,7 +51,11 @@ def test_a_rank_that_calls_the_op_after_another_was_told_waited_like_it(late_s: 
     left_alone(build, 0, 1, at_s=late_s, told_s=late_s + 0.1)
     verdict = diagnose(build.session)
     (finding,) = verdict.findings
-    assert (finding.kind, finding.ranks, finding.victims) == (Kind.MISSING_RANK, (1,), (0, 2))
+    assert (finding.kind, finding.ranks, finding.victims) == (
+        FindingKind.MISSING_RANK,
+        (1,),
+        (0, 2),
+    )
     assert finding.what.startswith("rank 1 left while ranks 0,2 waited for it in all_reduce #2")
 
 
@@ -64,7 +68,7 @@ def test_ranks_that_leave_one_after_the_other_are_one_finding(
         leave(build, rank, at_s)
     left_alone(build, 1, 0, at_s=1.5, told_s=1.6)  # as soon as the first of them has gone
     (finding,) = diagnose(build.session).findings
-    assert (finding.kind, finding.ranks, finding.victims) == (Kind.MISSING_RANK, (1,), ())
+    assert (finding.kind, finding.ranks, finding.victims) == (FindingKind.MISSING_RANK, (1,), ())
     assert finding.what.startswith("rank 1 made one more call than ranks 0,2-3, which left while")
     assert not any("skipped one of them" in fact.text for fact in finding.evidence)
     assert "waited for them in all_reduce #2" in finding.what
@@ -77,7 +81,7 @@ def test_a_leaver_may_see_the_end_of_its_last_op_after_others_were_told() -> Non
     build.session.ranks[2].ops.ended_ns[-1] = 1_200_000_000
     leave(build, 2, 1.25)
     (finding,) = diagnose(build.session).findings
-    assert (finding.kind, finding.ranks, finding.victims) == (Kind.MISSING_RANK, (1,), ())
+    assert (finding.kind, finding.ranks, finding.victims) == (FindingKind.MISSING_RANK, (1,), ())
 
 
 def test_who_goes_on_with_other_ops_has_not_left_yet() -> None:
@@ -95,5 +99,5 @@ def test_who_is_told_before_the_leaver_has_written_it_down_suffers_from_it() -> 
     left_alone(build, 0, 1, at_s=1.1, told_s=1.2)
     leave(build, 1, 1.2004)
     (finding,) = diagnose(build.session).findings
-    assert (finding.kind, finding.ranks, finding.victims) == (Kind.MISSING_RANK, (1,), (0,))
-    assert [below.kind for below in finding.follows] == [Kind.FAILED_OP]
+    assert (finding.kind, finding.ranks, finding.victims) == (FindingKind.MISSING_RANK, (1,), (0,))
+    assert [below.kind for below in finding.follows] == [FindingKind.FAILED_OP]

@@ -3,11 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.diagnose.find import order_inversion
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
-from distdbg.testing.noisy_job import Noise, play
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.noisy_job import Noise, play
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:
@@ -43,7 +43,7 @@ def two_threads(*, overlap: bool, is_async: bool = False, group: str = "world") 
 def test_crossed_asynchronous_ops_are_legal_here_and_a_note() -> None:
     (finding,) = find(crossed().session)
 
-    assert finding.kind is Kind.ORDER_INVERSION
+    assert finding.kind is FindingKind.ORDER_INVERSION
     assert finding.severity is Severity.NOTE
     assert finding.ranks == (1,)
     assert "'tp' and 'dp' in different orders: legal here" in finding.what

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit
 from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 EPOCH = 5
 
@@ -34,7 +34,7 @@ def test_a_rank_that_returned_ran_out_of_batches() -> None:
     verdict = diagnose(made.session)
     assert verdict.what == "rank 1 ran out of batches at step 6, ranks 0,2 went on"
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISSING_RANK
+    assert verdict.root.kind is FindingKind.MISSING_RANK
     assert (verdict.root.ranks, verdict.root.victims) == ((1,), (0, 2))
     texts = [one.text for one in verdict.root.evidence]
     assert texts[0] == "rank 1 had 5 batches; ranks 0,2 began one more"
@@ -47,7 +47,7 @@ def test_a_rank_in_another_op_ran_out_of_batches() -> None:
     verdict = diagnose(build(EPOCH, "barrier").session)
     assert verdict.what.startswith("rank 1 ran out of batches at step 6")
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.root.kind is FindingKind.MISMATCH
 
 
 def test_an_end_by_join_names_who_had_no_batch_left() -> None:
@@ -61,7 +61,7 @@ def test_an_end_by_join_names_who_had_no_batch_left() -> None:
         made.exit(rank, Exit.RAISED, at_s=1.3, what="CollectiveError: rank 0 ran out of batches")
     root = diagnose(made.session).root
     assert root is not None
-    assert (root.kind, root.ranks, root.victims) == (Kind.FAILED_OP, (0,), (1,))
+    assert (root.kind, root.ranks, root.victims) == (FindingKind.FAILED_OP, (0,), (1,))
     assert root.what == "rank 0 ran out of batches at step 4; Join ends all"
     assert root.evidence[0].site == "t.py:3 (main)"
 

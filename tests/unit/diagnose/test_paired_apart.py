@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 ROW, OWN, COL = "/j/p.py:16 (main)", "/j/p.py:18 (main)", "/j/p.py:20 (main)"
 ROWS = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -34,7 +34,7 @@ def mesh(rounds: int, odd_line: str) -> Finding:
     build.op(3, "all_reduce", group="b", at_s=rounds + 0.2, site=ROW)
     root = diagnose(build.session).root
     assert root is not None
-    assert root.kind is Kind.DEADLOCK
+    assert root.kind is FindingKind.DEADLOCK
     return root
 
 

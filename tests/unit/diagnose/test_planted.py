@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnose.finding import Severity
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.planted import FAULTS, plant
+from tests.support.planted import FAULTS, plant
 
 PLANTED = 64 // 2 + 3
 

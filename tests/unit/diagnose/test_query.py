@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.diagnose.bandwidth import bus_factor, size_of
-from distdbg.diagnose.op_fields import FIELDS, View
+from distdbg.diagnose.op_fields import FIELDS, SessionView
 from distdbg.diagnose.query import parse, select
 from distdbg.diagnose.summary import read_keys, sum_up
 from distdbg.errors import UsageError
 from distdbg.record.format import Status
 from distdbg.record.forms import Form, read_form, write_form
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 @pytest.fixture(scope="module")
-def view() -> View:
+def view() -> SessionView:
     """Op 0 of each rank: an all_reduce of 1 MiB; then what differs by rank."""
     build = SessionBuilder(world_size=4)
     build.group("dp", [0, 1])
@@ -33,10 +33,10 @@ def view() -> View:
     for log in build.session.ranks.values():
         log.began_ns = 10**9
         log.host = f"n{log.rank // 2}"
-    return View(build.session)
+    return SessionView(build.session)
 
 
-def fitting(view: View, expression: str) -> list[tuple[int, int]]:
+def fitting(view: SessionView, expression: str) -> list[tuple[int, int]]:
     return [(op.rank, op.at) for op in select(view, parse(expression))]
 
 
@@ -87,7 +87,7 @@ ALL = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]
     ],
 )
 def test_an_expression_means_these_ops(
-    view: View, expression: str, expected: list[tuple[int, int]]
+    view: SessionView, expression: str, expected: list[tuple[int, int]]
 ) -> None:
     assert fitting(view, expression) == expected
 
@@ -131,7 +131,7 @@ def test_the_nearest_field_is_named() -> None:
 
 
 @given(st.text(alphabet="rank=0-3,7 andornotin()'\"<>!~kibms\\.site", max_size=40))
-def test_no_expression_raises_anything_but_a_usage_error(view: View, text: str) -> None:
+def test_no_expression_raises_anything_but_a_usage_error(view: SessionView, text: str) -> None:
     try:
         test = parse(text)
     except UsageError:
@@ -139,7 +139,7 @@ def test_no_expression_raises_anything_but_a_usage_error(view: View, text: str) 
     list(select(view, test))
 
 
-def test_each_field_can_be_read_of_each_op(view: View) -> None:
+def test_each_field_can_be_read_of_each_op(view: SessionView) -> None:
     for field in FIELDS.values():
         for op in select(view, parse("")):
             field.read(view, op)
@@ -148,7 +148,7 @@ def test_each_field_can_be_read_of_each_op(view: View) -> None:
 # --------------------------------------------------------------------------------------- summing up
 
 
-def test_ops_are_summed_up_by_their_keys(view: View) -> None:
+def test_ops_are_summed_up_by_their_keys(view: SessionView) -> None:
     rows = sum_up(view, select(view, parse("")), read_keys("kind,size"))
     assert [row.key for row in rows[:2]] == [("recv", 0), ("all_reduce", 2**20)]
     row = rows[1]
@@ -159,7 +159,7 @@ def test_ops_are_summed_up_by_their_keys(view: View) -> None:
     assert row.bus_bandwidth == pytest.approx(1.5 * 4 * 2**20 / 0.34)
 
 
-def test_what_failed_or_has_not_ended_has_no_bandwidth(view: View) -> None:
+def test_what_failed_or_has_not_ended_has_no_bandwidth(view: SessionView) -> None:
     rows = {row.key[0]: row for row in sum_up(view, select(view, parse("")), ("kind",))}
     assert (rows["broadcast"].count, rows["broadcast"].ended) == (1, 0)
     assert rows["broadcast"].percentile_ns(0.5) is None
@@ -171,7 +171,7 @@ def test_percentiles_are_values_that_were_there() -> None:
     build = SessionBuilder(world_size=1)
     for index in range(100):
         build.op(0, "barrier", at_s=float(index), ended_s=index + (index + 1) / 1000)
-    view = View(build.session)
+    view = SessionView(build.session)
     [row] = sum_up(view, select(view, parse("")), ())
     shares = [row.percentile_ns(share) for share in (0.5, 0.99, 1.0)]
     assert shares == [51_000_000, 100_000_000, 100_000_000]

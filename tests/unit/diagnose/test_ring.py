@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 EXCHANGE = " < /j/halo.py:44 (exchange) < /j/halo.py:78 (main)"
 
@@ -22,7 +22,7 @@ def swapped(size: int, *, callers: str = EXCHANGE, step: int = -1, other: str = 
         build.op(rank, kind, peer=peer, at_s=1 + rank / 10, site=site)
     root = diagnose(build.session).root
     assert root is not None
-    assert root.kind is Kind.DEADLOCK
+    assert root.kind is FindingKind.DEADLOCK
     return root
 
 

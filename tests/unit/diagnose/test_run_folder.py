@@ -20,15 +20,15 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.ends import RankEnd, write_end
-from distdbg.record.entries import Mark, SpanBegin, SpanEnd
+from distdbg.record.entries import MarkEntry, SpanBegin, SpanEnd
 from distdbg.record.folders import record_name
 from distdbg.record.format import OP, Aside, EventType, Exit, Flag, Section, Status, pack
-from distdbg.record.observations import Sighting, write_sighting
+from distdbg.record.observations import Observation, write_sighting
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.stop_order import write_stop_order
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import STEP, build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import STEP, build_short, build_wrapped
 
 
 def new_record(rank: int, world_size: int = 4, **header: Any) -> tuple[RecordBuilder, int]:
@@ -94,7 +94,7 @@ def test_the_columns_have_what_the_record_has(tmp_path: Path) -> None:
     assert ops.errors == {1: '{"what": "PeerLost"}'}
     assert session.comms[ops.comm[0]] == "layer 3"
     assert session.forms[ops.form[0]].nbytes == 4096
-    assert [type(note) for note in log.notes] == [SpanBegin, SpanEnd, Mark]
+    assert [type(note) for note in log.notes] == [SpanBegin, SpanEnd, MarkEntry]
     assert [found.what for found in log.found] == ["PeerLost", "order"]
     assert (log.exit, log.exit_ns) == (Exit.RAISED, 2_000)
     assert log.exit_what == "ValueError: 7 is not a colour"
@@ -242,7 +242,7 @@ def test_the_last_that_an_agent_saw_counts(tmp_path: Path) -> None:
     save_job(tmp_path, range(2), pid=50)
     for pid, state in ((50, RankState.RUNNING), (50, RankState.STOPPED), (9, RankState.BUSY)):
         stack = (("a.py", 3, "f"),)
-        seen = Sighting(rank=1, pid=pid, host="n14", state=state, since_ns=7, stack=stack)
+        seen = Observation(rank=1, pid=pid, host="n14", state=state, since_ns=7, stack=stack)
         write_sighting(tmp_path, seen)
     session = load_run(tmp_path)
     activity = session.ranks[1].activity

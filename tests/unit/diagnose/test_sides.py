@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.find.sides import find_sides, odd_ranks
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 @pytest.mark.parametrize(

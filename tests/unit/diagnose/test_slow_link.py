@@ -5,10 +5,10 @@ import random
 import pytest
 
 from distdbg.diagnose.find import slow_link
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def find(session: Session) -> list[Finding]:
@@ -58,7 +58,7 @@ def reductions(slow: dict[int, float], *, groups: int = 8, sigma: float = 0.1) -
 def test_the_pair_whose_messages_take_far_longer_is_named_with_numbers() -> None:
     (finding,) = find(messages({(3, 4): 6.0}).session)
 
-    assert finding.kind is Kind.SLOW_LINK
+    assert finding.kind is FindingKind.SLOW_LINK
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (3, 4)
     assert finding.what.startswith("the link from rank 3 to rank 4 is slow: 6")
@@ -72,7 +72,7 @@ def test_a_host_that_most_slow_links_have_in_common_is_named() -> None:
 
     (finding,) = find(messages(slow, ranks=16, hosts=8).session)
 
-    assert finding.kind is Kind.SLOW_HOST
+    assert finding.kind is FindingKind.SLOW_HOST
     assert finding.ranks == (2, 3)
 
 
@@ -85,7 +85,7 @@ def test_links_between_hosts_are_compared_with_each_other_only() -> None:
 def test_a_group_whose_transfers_take_far_longer_is_named() -> None:
     (finding,) = find(reductions({5: 4.0}).session)
 
-    assert finding.kind is Kind.SLOW_LINK
+    assert finding.kind is FindingKind.SLOW_LINK
     assert finding.group == "tp5"
     assert finding.victims == (10, 11)
 

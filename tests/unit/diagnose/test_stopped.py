@@ -3,10 +3,10 @@
 import pytest
 
 from distdbg.diagnose.find import dead, failed_op, missing, stall, stopped, stuck
-from distdbg.diagnose.finding import Kind, Severity
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error, find, find_one, trained
 
 
@@ -103,7 +103,7 @@ def test_a_job_whose_processes_are_all_gone_was_killed_and_nobody_is_the_cause()
         "the job was killed; ranks 0,2 had waited 10 ms for rank 1, which no agent saw"
     )
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.severity) == (Kind.STOPPED, Severity.NOTE)
+    assert (verdict.root.kind, verdict.root.severity) == (FindingKind.STOPPED, Severity.NOTE)
 
 
 def test_what_a_killed_job_had_hung_in_comes_first() -> None:

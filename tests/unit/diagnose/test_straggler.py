@@ -8,12 +8,12 @@ from itertools import count
 import pytest
 
 from distdbg.diagnose.find import straggler
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.noisy_job import Noise, play
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.noisy_job import Noise, play
+from tests.support.session_builder import SessionBuilder
 
 QUIET = Noise(jitter=0.05)
 HEALTHY = {
@@ -53,7 +53,7 @@ def lockstep(late: dict[int, float], *, ranks: int = 4, ops: int = 40) -> Sessio
 def test_the_rank_that_comes_late_each_time_is_named_with_by_how_much() -> None:
     (finding,) = find(lockstep({2: 0.03}).session)
 
-    assert finding.kind is Kind.STRAGGLER
+    assert finding.kind is FindingKind.STRAGGLER
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (2,)
     assert finding.victims == (0, 1, 3)
@@ -280,7 +280,7 @@ def test_when_all_ranks_of_a_host_are_late_the_host_is_named() -> None:
 
     (finding,) = find(build.session)
 
-    assert finding.kind is Kind.SLOW_HOST
+    assert finding.kind is FindingKind.SLOW_HOST
     assert finding.ranks == (2, 3)
     assert "host 'n1' is slow" in finding.what
 

@@ -3,13 +3,13 @@
 import pytest
 
 from distdbg.diagnose.find import dead, missing, stall, stuck
-from distdbg.diagnose.finding import Kind, Severity
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import find, find_one, texts, trained, waiting_for_0
 
 
@@ -37,7 +37,7 @@ def test_a_stall_by_a_stack_alone_and_by_several_ranks() -> None:
     build = trained(4, is_live=True)
     build.op(3, "barrier", at_s=88)
     build.op(3, "barrier", at_s=89, seq=5)
-    build.seen(0, RankState.RUNNING, since_s=90, stack=(Frame("/job/a.py", 3, "g"),))
+    build.seen(0, RankState.RUNNING, since_s=90, stack=(RecordedFrame("/job/a.py", 3, "g"),))
     finding = find(stall, build)[0]
     assert finding.ranks == (0, 1, 2)
     assert "in their own code for 10 s and 4 ops behind" in finding.what
@@ -73,7 +73,7 @@ def test_a_stuck_rank_is_an_error_only_where_that_is_proven(
         since_s=60,
         why="the reason",
         site="/job/a.py:7 (f)",
-        stack=(Frame("/job/a.py", 7, "f"), Frame("/job/b.py", 3, "main")),
+        stack=(RecordedFrame("/job/a.py", 7, "f"), RecordedFrame("/job/b.py", 3, "main")),
     )
     finding = find_one(stuck, build)
     assert (finding.ranks, finding.victims) == ((0,), (1, 2, 3))
@@ -195,7 +195,7 @@ def test_a_lock_that_is_held_by_who_waits_for_them_is_a_hang_of_any_age(holder: 
     build.seen(0, RankState.ASLEEP, since_s=3, site="/job/a.py:9 (open_index)", why=why)
     root = diagnose(build.session).root
     assert root is not None
-    is_locked = root.kind is Kind.STUCK_RANK and 0 in root.ranks
+    is_locked = root.kind is FindingKind.STUCK_RANK and 0 in root.ranks
     assert is_locked == (holder == 2)
     if is_locked:
         assert root.severity is Severity.ERROR

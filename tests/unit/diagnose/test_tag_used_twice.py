@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PUT, GET, EXPECT = "/j/c.py:20 (put)", "/j/c.py:24 (get)", "/j/c.py:29 (expect)"
 
@@ -30,7 +30,7 @@ def coupled(tags: list[int], *, restart: int, sent_from: str = PUT) -> Finding:
 
 def test_a_message_that_another_receive_of_its_tag_took_is_the_cause() -> None:
     root = coupled([1, 2, 3], restart=3)
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (1,))
+    assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (1,))
     assert root.what == (
         "ranks 0-1 are deadlocked: rank 1's recv at c.py:29 took rank 0's message of c.py:20 (tag 3), "
         "needed at c.py:24"

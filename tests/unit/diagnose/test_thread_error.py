@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from distdbg.diagnose.find.thread_error import tell_thread_error
-from distdbg.diagnose.finding import Finding, Kind, Severity
-from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
+from distdbg.diagnose.session import RecordedProblem, Session
 from distdbg.record.known_marks import THREAD_ERROR
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
-    kind=Kind.STUCK_RANK,
+    kind=FindingKind.STUCK_RANK,
     severity=Severity.ERROR,
     what="rank 0 waited 20 s for rank 1, asleep in next() at a.py:9; then the op timed out",
     ranks=(1,),
@@ -23,7 +23,7 @@ def session_of(*at_s: float, last_s: float = 2.0) -> Session:
     for rank in range(2):
         build.op(rank, "all_reduce", at_s=last_s - 1, ended_s=last_s)
     build.session.ranks[1].found = tuple(
-        Found(
+        RecordedProblem(
             type=THREAD_ERROR,
             what=RAISED,
             at_ns=int(second * 1e9),
@@ -46,5 +46,5 @@ def test_the_thread_leads_and_the_wait_is_its_first_evidence() -> None:
 def test_threads_of_other_ranks_of_other_times_and_other_findings_change_nothing() -> None:
     assert tell_thread_error(FOUND, session_of()) is FOUND
     assert tell_thread_error(FOUND, session_of(1.0, last_s=1000.0)) is FOUND
-    other = Finding(kind=Kind.MISMATCH, severity=Severity.ERROR, what="x", ranks=(1,))
+    other = Finding(kind=FindingKind.MISMATCH, severity=Severity.ERROR, what="x", ranks=(1,))
     assert tell_thread_error(other, session_of(1.5)) is other

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from distdbg.diagnose.find.other_neighbor import find_other_neighbor
-from distdbg.diagnose.finding import Finding, Kind, Severity
-from distdbg.diagnose.unmatched import Differ, find_pairs
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
+from distdbg.diagnose.unmatched import PairDifference, find_pairs
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.render.short import short_lines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error
 
 
@@ -44,7 +44,7 @@ def test_a_send_to_the_wrong_rank_is_the_cause_of_a_deadlock_with_a_collective()
     build = sent_elsewhere()
     build.op(2, "barrier", at_s=1, site="/job/x.py:14 (main)")
     root = root_of(build)
-    assert (root.kind, root.ranks, root.victims) == (Kind.DEADLOCK, (0,), (1, 2))
+    assert (root.kind, root.ranks, root.victims) == (FindingKind.DEADLOCK, (0,), (1, 2))
     assert root.what == (
         "ranks 0,2 are deadlocked: rank 0 sent to rank 2 (tag 5) at x.py:8; "
         "rank 1 waits for its message at x.py:12"
@@ -73,7 +73,7 @@ def test_a_send_to_the_wrong_rank_that_left_is_not_the_fault_of_that_rank() -> N
     build = sent_elsewhere()
     build.exit(2, Exit.LEFT, at_s=2)
     root = root_of(build)
-    assert (root.kind, root.ranks, root.victims) == (Kind.MISSING_RANK, (0,), (1,))
+    assert (root.kind, root.ranks, root.victims) == (FindingKind.MISSING_RANK, (0,), (1,))
     assert root.what.startswith("rank 0 sent to rank 2 (tag 5) at x.py:8; rank 1 waits for its")
     assert SENT in texts(root)
 
@@ -108,7 +108,7 @@ def test_a_recv_of_the_wrong_rank_shows_the_message_that_is_there() -> None:
     build.op(0, "recv", peer=1, at_s=1, site="/job/x.py:12 (main)")
     build.op(1, "barrier", at_s=1)
     (pair,) = find_pairs(build.session)
-    assert pair.differ is Differ.SOURCE
+    assert pair.differ is PairDifference.SOURCE
     assert pair.text in texts(root_of(build))
 
 
@@ -120,7 +120,7 @@ def test_only_the_nearest_pair_of_a_recv_is_shown(tag: int, group: str) -> None:
     build.op(0, "send", peer=2, is_async=True)
     build.op(1, "recv", peer=0)
     (pair,) = find_pairs(build.session)
-    assert pair.differ is (Differ.TAG if tag else Differ.GROUP)
+    assert pair.differ is (PairDifference.TAG if tag else PairDifference.GROUP)
 
 
 def test_messages_that_meet_are_no_pairs() -> None:
@@ -171,7 +171,7 @@ def test_it_is_the_cause_also_where_the_error_was_felt_before_the_leaver_wrote_i
     build.exit(0, Exit.RAISED, at_s=1.3, what="RankLeft: rank 1 left")
     verdict = diagnose(build.session)
     errors = [one for one in verdict.findings if one.severity is Severity.ERROR]
-    assert [(one.kind, one.ranks) for one in errors] == [(Kind.MISSING_RANK, (0,))]
+    assert [(one.kind, one.ranks) for one in errors] == [(FindingKind.MISSING_RANK, (0,))]
 
 
 def test_where_all_others_were_heard_the_rank_that_left_stays_the_cause() -> None:
@@ -281,7 +281,7 @@ def test_a_send_to_the_wrong_rank_of_a_cycle_is_shown_with_what_to_compare() -> 
     build.op(1, "send", peer=0, at_s=1, site="/job/x.py:14 (main)")
     build.op(2, "recv", peer=1, at_s=1, site="/job/x.py:16 (main)")
     root = root_of(build)
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (0, 1, 2))
+    assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (0, 1, 2))
     assert "compare dst of the send with src" in root.advice
     assert short_lines(build.session, diagnose(build.session))[1:3] == [
         "  rank 1 sent to rank 0 at x.py:14 (main); "
@@ -404,7 +404,7 @@ def test_a_cycle_with_one_wrong_neighbor_has_one_cause() -> None:
     build.op(2, "send", peer=0, at_s=2, site="/job/heat.py:28 (exchange)")
     build.op(3, "recv", peer=2, at_s=2, site="/job/heat.py:31 (exchange)")
     root = root_of(build)
-    assert (root.kind, root.ranks, root.victims) == (Kind.DEADLOCK, (2,), (0, 1, 3))
+    assert (root.kind, root.ranks, root.victims) == (FindingKind.DEADLOCK, (2,), (0, 1, 3))
     assert root.what == (
         "ranks 0,2-3 are deadlocked: rank 2 sends to rank 0 at heat.py:28, ranks 0-1 to rank + 1; "
         "rank 3 waits for its message"
@@ -432,7 +432,7 @@ def pipeline(skipped: int, *, count: int = 6) -> SessionBuilder:
 @pytest.mark.parametrize(("skipped", "which"), [(3, "3rd"), (1, "1st"), (5, "5th")])
 def test_who_did_not_hand_on_one_message_is_the_cause(skipped: int, which: str) -> None:
     root = root_of(pipeline(skipped))
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (1,))
+    assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (1,))
     assert root.what == (
         "ranks 1-2 are deadlocked: rank 1 received 6 messages and sent on 5 at x.py:53, none after the "
         f"{which}"
@@ -508,4 +508,4 @@ def test_who_is_alone_in_a_loop_of_messages_or_has_left_it_alone_is_the_cause(wh
         else:
             build.op(rank, "barrier", at_s=5, site="/job/x.py:30 (main)")
     root = root_of(build)
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (2,) if who == "more" else (3,))
+    assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (2,) if who == "more" else (3,))

@@ -8,7 +8,7 @@ import pytest
 
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def left(build: SessionBuilder, rank: int, at_s: float) -> None:

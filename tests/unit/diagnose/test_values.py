@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from distdbg.diagnose.find import diverged, nan_source, suspicion
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def nan_sources(session: Session) -> list[Finding]:
@@ -34,7 +34,7 @@ def test_the_first_op_that_was_given_nan_is_the_source() -> None:
 
     (finding,) = nan_sources(build.session)
 
-    assert finding.kind is Kind.NAN_SOURCE
+    assert finding.kind is FindingKind.NAN_SOURCE
     assert finding.ranks == (2,)
     assert finding.victims == (0, 1)
     assert finding.what == "all_reduce #1 on group 'world' was given NaN or Inf by rank 2"
@@ -113,7 +113,7 @@ def test_replicas_that_diverged_are_one_finding_for_all_who_say_so() -> None:
 
     (finding,) = diverged.find(build.session, match(build.session), {})
 
-    assert finding.kind is Kind.DIVERGED
+    assert finding.kind is FindingKind.DIVERGED
     assert finding.severity is Severity.ERROR
     assert finding.ranks == (1,)
     assert finding.victims == (0, 2)
@@ -151,7 +151,7 @@ def test_a_suspicion_is_told_once_with_the_odd_rank() -> None:
 
     (finding,) = suspicion.find(build.session, match(build.session), {})
 
-    assert finding.kind is Kind.SUSPICION
+    assert finding.kind is FindingKind.SUSPICION
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (1,)
     assert finding.numbers["ranks"] == 3

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.whole_verdict import (
     BYSTANDER,
     ROOT,
@@ -64,10 +64,10 @@ def test_a_death_explains_the_ranks_that_lost_it() -> None:
         build.op(rank, "all_reduce", at_s=1.5, ended_s=2.1, status=Status.PEER_LOST, error=lost)
         build.exit(rank, Exit.RAISED, at_s=2.3, what="PeerLost: rank 2 was killed")
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEAD_RANK]
+    assert kinds(verdict) == [FindingKind.DEAD_RANK]
     assert verdict.root is not None
     assert verdict.root.ranks == (2,)
-    assert [finding.kind for finding in verdict.root.follows] == [Kind.FAILED_OP]
+    assert [finding.kind for finding in verdict.root.follows] == [FindingKind.FAILED_OP]
     assert roles(verdict) == [VICTIM, VICTIM, ROOT, VICTIM]
 
 
@@ -88,7 +88,7 @@ def test_who_lost_a_rank_that_had_lost_another_follows_from_the_first() -> None:
         )
         build.exit(rank, Exit.RAISED, at_s=2 + rank / 10, what="PeerLost: it")
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEAD_RANK]
+    assert kinds(verdict) == [FindingKind.DEAD_RANK]
     assert roles(verdict) == [ROOT, VICTIM, VICTIM, BYSTANDER]
 
 
@@ -99,11 +99,11 @@ def test_a_cycle_of_messages_that_timed_out_is_still_a_deadlock() -> None:
     for rank in (2, 3):
         give_up(build, rank, "barrier", at_s=62, ended_s=92, on=[0, 1], site="a.py:3 (f)")
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert kinds(verdict) == [FindingKind.DEADLOCK]
     assert verdict.root is not None
     assert verdict.root.ranks == (0, 1)
     assert [edge.site for edge in verdict.root.edges] == ["a.py:1 (f)", "a.py:2 (f)"]
-    assert {finding.kind for finding in verdict.root.follows} == {Kind.FAILED_OP}
+    assert {finding.kind for finding in verdict.root.follows} == {FindingKind.FAILED_OP}
     assert roles(verdict) == [ROOT, ROOT, VICTIM, VICTIM]
 
 
@@ -113,7 +113,7 @@ def test_a_cycle_of_asynchronous_messages_that_timed_out_is_a_deadlock() -> None
         for kind in ("recv", "recv"):
             give_up(build, rank, kind, peer=1 - rank, at_s=60, ended_s=90, on=[1], is_async=True)
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert kinds(verdict) == [FindingKind.DEADLOCK]
 
 
 def test_ranks_that_timed_out_one_after_the_other_were_in_no_deadlock() -> None:
@@ -123,7 +123,7 @@ def test_ranks_that_timed_out_one_after_the_other_were_in_no_deadlock() -> None:
     give_up(build, 1, "recv", peer=0, at_s=41, ended_s=71, on=[0])
     verdict = diagnose(build.session)
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.ranks) == (Kind.MISSING_RANK, (1,))
+    assert (verdict.root.kind, verdict.root.ranks) == (FindingKind.MISSING_RANK, (1,))
     assert verdict.lacks == ("no agent saw what rank 1 did after the last op",)
 
 
@@ -139,7 +139,7 @@ def test_a_rank_that_came_too_late_is_missing_although_it_came_in_the_end() -> N
     assert verdict.what == (
         "rank 0 came too late to barrier #2 on group 'world', in which ranks 1-3 waited for 30 s"
     )
-    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert kinds(verdict) == [FindingKind.MISSING_RANK]
     assert roles(verdict) == [ROOT, VICTIM, VICTIM, VICTIM]
 
 
@@ -156,7 +156,7 @@ def test_a_rank_that_left_explains_those_who_were_left() -> None:
         verdict.what
         == "rank 2 returned while ranks 0-1 waited for it in barrier #2 on group 'world'"
     )
-    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert kinds(verdict) == [FindingKind.MISSING_RANK]
     assert roles(verdict) == [VICTIM, VICTIM, ROOT]
 
 
@@ -174,10 +174,13 @@ def test_a_mismatch_explains_the_hang_and_the_exits_after_it() -> None:
     for rank in (0, 1, 2):
         give_up(build, rank, "barrier", at_s=3, ended_s=33, on=[3])
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.MISMATCH]
+    assert kinds(verdict) == [FindingKind.MISMATCH]
     assert verdict.root is not None
     assert (verdict.root.ranks, verdict.root.severity) == ((3,), Severity.ERROR)
-    assert {f.kind for f in verdict.root.follows} == {Kind.MISSING_RANK, Kind.FAILED_OP}
+    assert {f.kind for f in verdict.root.follows} == {
+        FindingKind.MISSING_RANK,
+        FindingKind.FAILED_OP,
+    }
     assert roles(verdict) == [VICTIM, VICTIM, VICTIM, ROOT]
 
 
@@ -190,7 +193,7 @@ def test_a_mismatch_that_all_ranks_raised_needs_no_further_finding() -> None:
         build.exit(rank, Exit.RAISED, at_s=2.1, what=f"MismatchError: {what}")
         build.end(rank, at_s=2.2, cause="exited", exit_code=1)
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.MISMATCH]
+    assert kinds(verdict) == [FindingKind.MISMATCH]
     assert roles(verdict) == [VICTIM, ROOT, VICTIM]
 
 
@@ -222,7 +225,7 @@ def test_a_stuck_rank_explains_the_timeouts_of_the_others() -> None:
     for rank in (1, 2):
         give_up(build, rank, "barrier", at_s=60, ended_s=90, on=[0])
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.STUCK_RANK]
+    assert kinds(verdict) == [FindingKind.STUCK_RANK]
     assert roles(verdict) == [ROOT, VICTIM, VICTIM]
 
 
@@ -239,9 +242,9 @@ def test_a_hang_that_a_person_ended_is_a_hang() -> None:
         )
         build.exit(rank, Exit.RAISED, at_s=90.1, what="KeyboardInterrupt")
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert kinds(verdict) == [FindingKind.DEADLOCK]
     assert verdict.root is not None
-    assert Kind.STOPPED in [finding.kind for finding in verdict.root.follows]
+    assert FindingKind.STOPPED in [finding.kind for finding in verdict.root.follows]
 
 
 def test_a_hang_whose_ranks_were_all_killed_in_it_is_a_hang() -> None:
@@ -250,7 +253,7 @@ def test_a_hang_whose_ranks_were_all_killed_in_it_is_a_hang() -> None:
         build.op(rank, "recv", peer=1 - rank, at_s=60)
         build.end(rank, at_s=90, cause="signal", signal=9, was_asked=True)
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert kinds(verdict) == [FindingKind.DEADLOCK]
     assert roles(verdict) == [ROOT, ROOT]
 
 
@@ -261,7 +264,7 @@ def test_a_healthy_job_that_was_ended_in_an_op_is_stopped_and_not_hung() -> None
         build.op(rank, "barrier", at_s=89, ended_s=90, status=Status.ABORTED, error=aborted)
         build.exit(rank, Exit.RAISED, at_s=90.1, what="JobAborted: the job was aborted by ada")
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.STOPPED]
+    assert kinds(verdict) == [FindingKind.STOPPED]
     assert verdict.what == (
         "the job was aborted by ada: enough; ranks 1-3 had waited 1.0 s for rank 0, "
         "which no agent saw"
@@ -275,7 +278,7 @@ def test_ranks_that_the_launcher_ended_because_of_another_are_victims() -> None:
     build.end(0, at_s=2.5, cause="signal", signal=15, was_asked=True)
     build.end(2, at_s=2.5, cause="signal", signal=15)  # by a launcher that leaves no word
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEAD_RANK]
+    assert kinds(verdict) == [FindingKind.DEAD_RANK]
     assert roles(verdict) == [VICTIM, ROOT, VICTIM]
 
 
@@ -296,7 +299,7 @@ def test_times_within_the_error_of_the_clocks_do_not_decide() -> None:
         build.op(rank, "broadcast" if rank == 3 else "barrier", at_s=3.5)
     build.end(0, at_s=3, cause="exited", exit_code=4)
     verdict = diagnose(build.session)
-    assert kinds(verdict)[:2] == [Kind.MISMATCH, Kind.DEAD_RANK]
+    assert kinds(verdict)[:2] == [FindingKind.MISMATCH, FindingKind.DEAD_RANK]
 
 
 def test_clocks_that_nobody_compared_are_lacking() -> None:
@@ -329,16 +332,16 @@ def test_what_logs_say_joins_what_was_found_and_stands_alone_otherwise() -> None
     log = Evidence(text="Out of memory: Killed process 1001", source="dmesg.log:8")
     build.session.said = [
         Finding(
-            kind=Kind.DEAD_RANK,
+            kind=FindingKind.DEAD_RANK,
             severity=Severity.ERROR,
             what="rank 1 was killed for memory",
             ranks=(1,),
             evidence=(log,),
         ),
-        Finding(kind=Kind.SLOW_HOST, severity=Severity.NOTE, what="n01 throttles"),
+        Finding(kind=FindingKind.SLOW_HOST, severity=Severity.NOTE, what="n01 throttles"),
     ]
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.DEAD_RANK, Kind.SLOW_HOST]
+    assert kinds(verdict) == [FindingKind.DEAD_RANK, FindingKind.SLOW_HOST]
     assert verdict.root is not None
     assert verdict.root.evidence[-1] == log
 
@@ -346,7 +349,7 @@ def test_what_logs_say_joins_what_was_found_and_stands_alone_otherwise() -> None
 def test_a_note_alone_is_no_root() -> None:
     build = trained(2)
     build.session.said = [
-        Finding(kind=Kind.SLOW_HOST, severity=Severity.NOTE, what="n01 throttles")
+        Finding(kind=FindingKind.SLOW_HOST, severity=Severity.NOTE, what="n01 throttles")
     ]
     verdict = diagnose(build.session)
     assert verdict.root is None
@@ -360,7 +363,7 @@ def test_an_error_that_names_a_rank_that_had_one_follows_from_it() -> None:
         1, "barrier", at_s=2, ended_s=4, status=Status.NETWORK, error=words("PeerLost", "", [0])
     )
     verdict = diagnose(build.session)
-    failed = [f for f in verdict.findings if f.kind is Kind.FAILED_OP]
+    failed = [f for f in verdict.findings if f.kind is FindingKind.FAILED_OP]
     assert [finding.victims for finding in failed] == [(0,)]
     assert [finding.victims for finding in failed[0].follows] == [(1,)]
 
@@ -370,7 +373,7 @@ def test_a_hang_that_began_after_a_caught_error_is_found_as_well() -> None:
     build.op(0, "barrier", at_s=2, ended_s=32, status=Status.TIMEOUT, error=words("OpTimeout"))
     for rank in (1, 2):
         build.op(rank, "recv", peer=3 - rank, at_s=50)
-    assert Kind.DEADLOCK in kinds(diagnose(build.session))
+    assert FindingKind.DEADLOCK in kinds(diagnose(build.session))
 
 
 SCENES = [
@@ -423,7 +426,7 @@ def test_a_nan_that_all_ranks_raise_is_the_fault_of_its_source() -> None:
         build.exit(rank, Exit.RAISED, at_s=2.2, what="NonFiniteError: NaN in the input of rank 2")
         build.end(rank, at_s=2.3, cause="exited", exit_code=1)
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.NAN_SOURCE]
+    assert kinds(verdict) == [FindingKind.NAN_SOURCE]
     assert verdict.roles[2] is ROOT
 
 
@@ -433,9 +436,9 @@ def test_what_a_rank_left_behind_hangs_below_the_hang_that_it_caused() -> None:
     build.op(1, "recv", peer=0, at_s=3, is_async=True)
     build.exit(1, Exit.RETURNED, at_s=4)
     verdict = diagnose(build.session)
-    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert kinds(verdict) == [FindingKind.MISSING_RANK]
     assert verdict.root is not None
-    assert Kind.LEAKED_WORK in [finding.kind for finding in verdict.root.follows]
+    assert FindingKind.LEAKED_WORK in [finding.kind for finding in verdict.root.follows]
 
 
 def test_a_rank_that_came_after_the_others_had_given_up_came_too_late() -> None:

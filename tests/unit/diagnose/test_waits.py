@@ -1,10 +1,10 @@
 from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.matching import match
-from distdbg.diagnose.session import Progress, Session
+from distdbg.diagnose.session import GroupProgress, Session
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Aside, Exit
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def waits_of(session: Session) -> dict[int, tuple[Edge, ...]]:
@@ -47,7 +47,7 @@ def test_a_rank_of_which_nothing_is_known_is_waited_for() -> None:
 def test_progress_tells_who_has_come_when_the_op_is_not_there() -> None:
     build = SessionBuilder(3, is_live=True)
     build.op(0, "all_reduce")
-    build.session.ranks[1].progress[0] = Progress(issued_seq=1, ended_seq=1)
+    build.session.ranks[1].progress[0] = GroupProgress(issued_seq=1, ended_seq=1)
     assert whom(build.session) == {0: (2,)}
 
 

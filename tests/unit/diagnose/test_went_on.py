@@ -7,7 +7,7 @@ import json
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 GRADIENT, NORM = "/job/x.py:14 (main)", "/job/x.py:6 (clip) < /job/x.py:16 (main)"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from distdbg.diagnose.legality import Pair, facts_of, split_pairs
-from distdbg.diagnose.shifted_calls import Slip, find_slip
+from distdbg.diagnose.legality import SplitMismatch, facts_of, split_pairs
+from distdbg.diagnose.shifted_calls import CallShift, find_slip
 from distdbg.diagnose.wording import fit, say_ranks, say_s, say_site, short_site, verb
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.forms import Form, Listing
 
 
@@ -18,9 +18,9 @@ def test_ranks_are_named_as_people_do() -> None:
 
 def test_places_lose_their_folders() -> None:
     assert say_site(None) == ""
-    assert say_site(Frame("/home/me/train.py", 8, "step")) == "train.py:8 (step)"
-    assert say_site(Frame("C:\\me\\train.py", 8, "step")) == "train.py:8 (step)"
-    assert say_site(Frame("", 8, "step")) == "?:8 (step)"
+    assert say_site(RecordedFrame("/home/me/train.py", 8, "step")) == "train.py:8 (step)"
+    assert say_site(RecordedFrame("C:\\me\\train.py", 8, "step")) == "train.py:8 (step)"
+    assert say_site(RecordedFrame("", 8, "step")) == "?:8 (step)"
     assert short_site("/home/me/train.py:8 (Model.step)") == "train.py:8 (Model.step)"
     assert short_site("") == ""
 
@@ -88,11 +88,11 @@ def test_sizes_that_were_cut_or_make_no_sense_are_not_known() -> None:
 
 def test_pairs_that_do_not_agree_are_counted_up_to_a_bound() -> None:
     forms = {rank: Form(inputs=shapes((4,)), outputs=shapes((8,))) for rank in (0, 1)}
-    assert split_pairs(forms, (0, 1))[:2] == [Pair(0, 0, 2, 4), Pair(0, 1, 2, 4)]
+    assert split_pairs(forms, (0, 1))[:2] == [SplitMismatch(0, 0, 2, 4), SplitMismatch(0, 1, 2, 4)]
     assert len(split_pairs(forms, (0, 1), most=3)) == 3
 
 
-def slip_of(odd: str, others: str, first: int) -> Slip | None:
+def slip_of(odd: str, others: str, first: int) -> CallShift | None:
     def compare(theirs: int, other: int) -> tuple[bool, bool] | None:
         if theirs >= len(odd) or other >= len(others):
             return None
@@ -102,11 +102,11 @@ def slip_of(odd: str, others: str, first: int) -> Slip | None:
 
 
 def test_a_slip_needs_several_calls_that_fit() -> None:
-    assert slip_of("abdef", "abcdef", 2) == Slip(1, 3)
+    assert slip_of("abdef", "abcdef", 2) == CallShift(1, 3)
     assert slip_of("abd", "abcd", 2) is None
-    assert slip_of("abxycde", "abcde", 2) == Slip(-2, 3)
-    assert slip_of("abfgh", "abcdefgh", 2) == Slip(3, 3)
+    assert slip_of("abxycde", "abcde", 2) == CallShift(-2, 3)
+    assert slip_of("abfgh", "abcdefgh", 2) == CallShift(3, 3)
 
 
 def test_of_two_ways_to_explain_a_slip_the_longer_and_nearer_is_taken() -> None:
-    assert slip_of("abcbcbcb", "acbcbcbcb", 1) == Slip(1, 7)
+    assert slip_of("abcbcbcb", "acbcbcbcb", 1) == CallShift(1, 7)

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from distdbg.diagnose.finding import Kind, Role, Verdict
+from distdbg.diagnose.finding import FindingKind, Role, Verdict
 from distdbg.record.format import Exit, Status
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 ROOT, VICTIM, BYSTANDER = Role.ROOT, Role.VICTIM, Role.BYSTANDER
 
@@ -49,5 +49,5 @@ def roles(verdict: Verdict) -> list[Role]:
     return [verdict.roles[rank] for rank in sorted(verdict.roles)]
 
 
-def kinds(verdict: Verdict) -> list[Kind]:
+def kinds(verdict: Verdict) -> list[FindingKind]:
     return [finding.kind for finding in verdict.findings]

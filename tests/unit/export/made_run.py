@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distdbg.export.reading import Chosen, Opened, open_run
+from distdbg.export.reading import OpenedRun, RunSelection, open_run
 from distdbg.record.folders import record_name
 from distdbg.record.format import Aside, EventType, Flag
 from distdbg.record.forms import write_form
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 WALL_NS = 1_790_000_000 * 10**9
 SITE = [("/job/train.py", 88, "step"), ("/job/train.py", 120, "main")]
@@ -160,7 +160,7 @@ class MadeRun:
                 (folder / record_name(rank)).write_bytes(build.to_bytes())
         return folder
 
-    def open(self, folder: Path, chosen: Chosen | None = None) -> Opened:
+    def open(self, folder: Path, chosen: RunSelection | None = None) -> OpenedRun:
         return open_run([self.save(folder)], chosen)
 
 

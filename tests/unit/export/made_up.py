@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.export.metrics.families import LOST
-from distdbg.export.metrics.samples import AgentFacts, HostFacts, JobFacts, OpCount, RankFacts
+from distdbg.export.metrics.samples import AgentFacts, HostFacts, JobFacts, OpCount, RankSample
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.format import BUCKET_COUNT
 from distdbg.record.rank_state import RankState
@@ -38,13 +38,13 @@ def count(kind: str = "all_reduce", group: str = "dp", **words: object) -> OpCou
     return OpCount(kind=kind, group=group, **(made | words))  # type: ignore[arg-type]
 
 
-def rank(number: int = 0, counters: Iterable[OpCount] | None = (), **words: object) -> RankFacts:
+def rank(number: int = 0, counters: Iterable[OpCount] | None = (), **words: object) -> RankSample:
     made = {"is_up": True, "state": RankState.RUNNING, "cpu_s": 2.0, "rss_nbytes": 1 << 30}
     rows = None if counters is None else tuple(counters)
-    return RankFacts(rank=number, counters=rows, **(made | words))  # type: ignore[arg-type]
+    return RankSample(rank=number, counters=rows, **(made | words))  # type: ignore[arg-type]
 
 
-def host(*ranks: RankFacts, run: str = "0412", name: str = "n01") -> HostFacts:
+def host(*ranks: RankSample, run: str = "0412", name: str = "n01") -> HostFacts:
     return HostFacts(run=run, host=name, ranks=ranks, agent=AGENT)
 
 

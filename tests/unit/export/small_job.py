@@ -16,7 +16,7 @@ from pathlib import Path
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 US = 1_000
 BEGAN_NS = 5_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.export.reading import Chosen, Opened, open_run
+from distdbg.export.reading import OpenedRun, RunSelection, open_run
 from distdbg.export.tables.columns import COLUMNS, to_json
 from distdbg.export.tables.csv import name_of, to_cell, to_time, write
 from distdbg.record.ends import RankEnd, write_end
@@ -19,17 +19,17 @@ from distdbg.record.forms import Listing
 from tests.unit.export.made_run import WALL_NS, MadeRun, every_kind
 
 
-def text_of(run: Opened) -> str:
+def text_of(run: OpenedRun) -> str:
     output = io.BytesIO()
     write(run, output)
     return output.getvalue().decode()
 
 
-def rows_of(run: Opened) -> list[dict[str, str]]:
+def rows_of(run: OpenedRun) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text_of(run), newline=""), strict=True))
 
 
-def ops_of(run: Opened) -> list[dict[str, str]]:
+def ops_of(run: OpenedRun) -> list[dict[str, str]]:
     return [row for row in rows_of(run) if row["type"] == "op"]
 
 
@@ -250,7 +250,7 @@ def test_starts_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_ranks_can_be_chosen(tmp_path: Path) -> None:
-    opened = every_kind().open(tmp_path, Chosen(ranks=frozenset({2})))
+    opened = every_kind().open(tmp_path, RunSelection(ranks=frozenset({2})))
     assert {row["rank"] for row in ops_of(opened)} == {"2"}
 
 

@@ -20,7 +20,7 @@ from distdbg.export.reading import open_run
 from distdbg.record.folders import record_name
 from distdbg.record.format import HEADER_NBYTES, OP, Section
 from distdbg.record.format import OP_NBYTES as ROW
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder
+from tests.support.torch_dump_builder import TorchDumpBuilder
 from tests.unit.export.made_run import every_kind
 
 NAMES = ("csv", "parquet", "torch-fr", "otlp")

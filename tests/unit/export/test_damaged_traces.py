@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import DistError
-from distdbg.export.reading import Chosen, open_run
+from distdbg.export.reading import RunSelection, open_run
 from distdbg.export.trace import chrome, perfetto
 from distdbg.record.format import OP, OP_NBYTES, checksum
 from tests.unit.export.small_job import WALL_NS, make_job
@@ -49,11 +49,11 @@ def test_any_damage_becomes_a_trace_or_an_error(tmp_path: Path, seed: int) -> No
     window = chance.choice((None, WALL_NS + 50_000))
     with suppress(DistError):
         output = io.BytesIO()
-        perfetto.write(open_run([tmp_path], Chosen(since_ns=window)), output)
+        perfetto.write(open_run([tmp_path], RunSelection(since_ns=window)), output)
         assert output.getvalue().startswith(b"\n")
     with suppress(DistError):
         output = io.BytesIO()
-        chrome.write(open_run([tmp_path], Chosen(since_ns=window)), output)
+        chrome.write(open_run([tmp_path], RunSelection(since_ns=window)), output)
         assert json.loads(output.getvalue())["traceEvents"]
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.export.http.gate import Gate, find_uids
+from distdbg.export.http.gate import AccessGate, find_uids
 from distdbg.export.http.pages import takes_gzip
 from distdbg.export.http.peers import find_uid, is_local
-from distdbg.export.http.sd import Target, join_address, write_targets
+from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
 
-GATE = Gate(own_uid=1000, uids=frozenset((1001,)), token=b"secret")
+GATE = AccessGate(own_uid=1000, uids=frozenset((1001,)), token=b"secret")
 
 
 def why_not(
-    gate: Gate = GATE,
+    gate: AccessGate = GATE,
     *,
     uid: int | None = None,
     is_local: bool = True,
@@ -50,7 +50,7 @@ def test_a_wrong_token_is_refused_also_to_the_own_user(words: str) -> None:
 
 
 def test_without_a_token_none_is_right() -> None:
-    assert why_not(Gate(own_uid=1000), uid=1000, authorization="Bearer ") != ""
+    assert why_not(AccessGate(own_uid=1000), uid=1000, authorization="Bearer ") != ""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9400", "[::1]:9400", "localhost", "LOCALHOST:1", None])
@@ -119,7 +119,9 @@ def test_what_is_compressed_is_what_may_be(words: str, is_it: bool) -> None:
 def test_targets_are_as_prometheus_reads_them() -> None:
     import json
 
-    told = json.loads(write_targets([Target("127.0.0.1:1", "b", "h"), Target("[::1]:2", "a", "h")]))
+    told = json.loads(
+        write_targets([MetricsTarget("127.0.0.1:1", "b", "h"), MetricsTarget("[::1]:2", "a", "h")])
+    )
     assert [one["targets"] for one in told] == [["[::1]:2"], ["127.0.0.1:1"]]
     assert all(label.startswith("__meta_") for one in told for label in one["labels"])
 

@@ -12,7 +12,7 @@ import pytest
 
 from distdbg.cli.export import main
 from distdbg.errors import UsageError
-from distdbg.export.reading import Opened
+from distdbg.export.reading import OpenedRun
 from distdbg.export.tables.columns import COLUMNS
 from distdbg.export.tables.parquet import write
 from distdbg.record.format import Status
@@ -23,13 +23,13 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 
-def file_of(run: Opened) -> Any:
+def file_of(run: OpenedRun) -> Any:
     output = io.BytesIO()
     write(run, output)
     return pq.ParquetFile(io.BytesIO(output.getvalue()))
 
 
-def columns_of(run: Opened, *names: str) -> list[tuple[Any, ...]]:
+def columns_of(run: OpenedRun, *names: str) -> list[tuple[Any, ...]]:
     """Times and lengths as their nanoseconds."""
     table = file_of(run).read()
     table = table.filter(pa.compute.equal(table["type"], "op"))

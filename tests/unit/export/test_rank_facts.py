@@ -8,9 +8,9 @@ from pathlib import Path
 
 from distdbg.export.metrics import families
 from distdbg.export.metrics.rank_facts import RankReader
-from distdbg.export.metrics.samples import RankFacts
+from distdbg.export.metrics.samples import RankSample
 from distdbg.follow.roster import Roster
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 HOST = "n01"
 
@@ -23,7 +23,7 @@ def builder() -> RecordBuilder:
 
 def read(
     folder: Path, record: RecordBuilder, suspicions: dict[int, int] | None = None
-) -> RankFacts:
+) -> RankSample:
     (folder / "rank00003.ddr").write_bytes(record.to_bytes())
     roster = Roster(folder, HOST, is_told=True)
     try:

@@ -8,13 +8,13 @@ import pytest
 
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.errors import RecordError, UsageError
-from distdbg.export.reading import Chosen, Opened, open_run
+from distdbg.export.reading import OpenedRun, RunSelection, open_run
 from distdbg.export.trace.moments import spans_of
 from distdbg.record.folders import record_name
 from tests.unit.export.small_job import BEGAN_NS, END_NS, US, WALL_NS, make_job
 
 
-def read(run: Opened) -> dict[int, list[int]]:
+def read(run: OpenedRun) -> dict[int, list[int]]:
     """The seqs of each rank."""
     return {log.rank: log.ops.seq.tolist() for start in run.starts for log in start.read()}
 
@@ -45,7 +45,7 @@ def test_it_says_when_the_job_began_and_gave_its_last_sign_of_life(tmp_path: Pat
 
 
 def test_only_the_chosen_ranks_are_read(tmp_path: Path) -> None:
-    run = open_run([make_job(tmp_path)], Chosen(ranks=frozenset({1, 9})))
+    run = open_run([make_job(tmp_path)], RunSelection(ranks=frozenset({1, 9})))
     assert list(read(run)) == [1]
     assert [log.rank for log in run.starts[0].read_all()] == [0, 1, 2]
     assert run.counted.ranks == 1
@@ -53,12 +53,12 @@ def test_only_the_chosen_ranks_are_read(tmp_path: Path) -> None:
 
 def test_ranks_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing of ranks 7"):
-        open_run([make_job(tmp_path)], Chosen(ranks=frozenset({7})))
+        open_run([make_job(tmp_path)], RunSelection(ranks=frozenset({7})))
 
 
 def test_a_window_keeps_what_was_in_flight_in_it(tmp_path: Path) -> None:
     make_job(tmp_path)
-    window = Chosen(since_ns=WALL_NS + 60 * US, until_ns=WALL_NS + 90 * US)
+    window = RunSelection(since_ns=WALL_NS + 60 * US, until_ns=WALL_NS + 90 * US)
     run = open_run([tmp_path], window)
     (start,) = run.starts
     logs = {log.rank: log for log in start.read()}
@@ -68,7 +68,9 @@ def test_a_window_keeps_what_was_in_flight_in_it(tmp_path: Path) -> None:
 
 def test_a_span_that_reaches_into_the_window_keeps_both_ends(tmp_path: Path) -> None:
     make_job(tmp_path)
-    window = Chosen(since_ns=WALL_NS + 60 * US, until_ns=WALL_NS + 70 * US, ranks=frozenset({0}))
+    window = RunSelection(
+        since_ns=WALL_NS + 60 * US, until_ns=WALL_NS + 70 * US, ranks=frozenset({0})
+    )
     (log,) = open_run([tmp_path], window).starts[0].read()
     (span,) = spans_of(log)
     assert (span.name, span.begin_ns, span.end_ns) == (
@@ -80,7 +82,7 @@ def test_a_span_that_reaches_into_the_window_keeps_both_ends(tmp_path: Path) -> 
 
 
 def test_the_last_while_counts_from_the_end_of_the_run(tmp_path: Path) -> None:
-    run = open_run([make_job(tmp_path)], Chosen(last_ns=1_000_000_000))
+    run = open_run([make_job(tmp_path)], RunSelection(last_ns=1_000_000_000))
     assert read(run) == {0: [4], 1: [4], 2: []}
 
 
@@ -90,10 +92,10 @@ def test_each_start_of_a_job_has_ranks_of_its_own(tmp_path: Path) -> None:
     run = open_run([tmp_path])
     assert [(start.number, start.ranks) for start in run.starts] == [(0, (0, 1, 2)), (1, (0, 1, 2))]
     assert [start.first_ns() for start in run.starts] == [WALL_NS, WALL_NS + 60_000_000_000]
-    (only,) = open_run([tmp_path], Chosen(attempt=1)).starts
+    (only,) = open_run([tmp_path], RunSelection(attempt=1)).starts
     assert only.number == 1
     with pytest.raises(UsageError, match="no start number 5"):
-        open_run([tmp_path], Chosen(attempt=5))
+        open_run([tmp_path], RunSelection(attempt=5))
 
 
 def test_a_record_that_is_gone_or_torn_is_said_and_the_others_are_read(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.export.exporter.pages import Exporter
+from distdbg.export.exporter.pages import MetricsExporter
 from distdbg.export.http.server import Server
-from distdbg.export.outlets.serving import Serving
-from distdbg.launch.exports import Exports
+from distdbg.export.outlets.serving import ServerOutlet
+from distdbg.launch.exports import ExportOptions
 from tests.unit.agent.test_exporting import make_agent
 
 
@@ -41,7 +41,7 @@ def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
 
 def serve_a_job(folder: Path) -> Callable[[], None]:
     agent = make_agent(folder)
-    serving = Serving(agent, Exports(listen=("127.0.0.1", 0)))
+    serving = ServerOutlet(agent, ExportOptions(listen=("127.0.0.1", 0)))
 
     def close() -> None:
         serving.close(0)
@@ -51,7 +51,7 @@ def serve_a_job(folder: Path) -> Callable[[], None]:
 
 
 def serve_runs(folder: Path) -> Callable[[], None]:
-    return Exporter([folder], Exports(listen=("127.0.0.1", 0))).close
+    return MetricsExporter([folder], ExportOptions(listen=("127.0.0.1", 0))).close
 
 
 @pytest.mark.parametrize("serve", [serve_a_job, serve_runs])

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError
-from distdbg.export.reading import Chosen, Opened, open_run
+from distdbg.export.reading import OpenedRun, RunSelection, open_run
 from distdbg.export.torch_fr.batches import write_pickle
 from distdbg.export.torch_fr.dumps import FILE_PREFIX, write
 from distdbg.export.torch_fr.spelling import to_call
@@ -29,12 +29,14 @@ from tests.unit.export.made_run import WALL_NS, MadeRun, every_kind
 Dump = dict[str, Any]
 
 
-def export(run: MadeRun, folder: Path, chosen: Chosen | None = None) -> tuple[list[Dump], Opened]:
+def export(
+    run: MadeRun, folder: Path, chosen: RunSelection | None = None
+) -> tuple[list[Dump], OpenedRun]:
     opened = run.open(folder / "run", chosen)
     return read(opened, folder / "dumps"), opened
 
 
-def read(opened: Opened, dumps: Path) -> list[Dump]:
+def read(opened: OpenedRun, dumps: Path) -> list[Dump]:
     dumps.mkdir()
     write(opened, dumps)
     files = sorted(dumps.iterdir(), key=lambda path: int(path.name.removeprefix(FILE_PREFIX)))
@@ -243,7 +245,7 @@ def test_messages_of_which_one_end_was_not_asked_for_are_left_out(tmp_path: Path
         run.message("send", 0, 1, tag=tag)
     for tag in (2, 1, 1):
         run.message("recv", 1, 0, tag=tag)
-    dumps, opened = export(run, tmp_path, Chosen(since_ns=WALL_NS + 35_000))
+    dumps, opened = export(run, tmp_path, RunSelection(since_ns=WALL_NS + 35_000))
     assert [dump["entries"] for dump in dumps] == [[], []]
     assert any("other side cannot be told" in lack for lack in opened.lacks())
 
@@ -252,7 +254,7 @@ def test_a_message_that_nobody_sent_is_there_also_when_the_beginning_is_not(tmp_
     run = MadeRun(2)
     run.all("barrier")
     run.message("recv", 1, 0, has_ended=False)
-    dumps, _ = export(run, tmp_path, Chosen(since_ns=WALL_NS + 25_000))
+    dumps, _ = export(run, tmp_path, RunSelection(since_ns=WALL_NS + 25_000))
     assert [[e["profiling_name"] for e in dump["entries"]] for dump in dumps] == [
         [],
         ["nccl:recv 1<-0"],
@@ -278,7 +280,7 @@ def test_a_rank_that_ended_before_it_had_a_record_has_an_empty_dump(tmp_path: Pa
 
 
 def test_ranks_that_were_not_asked_for_are_named(tmp_path: Path) -> None:
-    _, opened = export(MadeRun(4), tmp_path, Chosen(ranks=frozenset({0, 2})))
+    _, opened = export(MadeRun(4), tmp_path, RunSelection(ranks=frozenset({0, 2})))
     assert any("no dump of ranks 1,3" in lack for lack in opened.lacks())
 
 
@@ -351,7 +353,7 @@ def test_our_reader_finds_the_mismatch_that_torch_cannot_see(tmp_path: Path) -> 
     export(run, tmp_path)
     root = diagnose(session_of(tmp_path / "dumps")).root
     assert root is not None
-    assert (root.kind, root.ranks) == (Kind.MISMATCH, (1,))
+    assert (root.kind, root.ranks) == (FindingKind.MISMATCH, (1,))
 
 
 def test_our_reader_finds_the_deadlock_of_messages(tmp_path: Path) -> None:
@@ -362,7 +364,7 @@ def test_our_reader_finds_the_deadlock_of_messages(tmp_path: Path) -> None:
     export(run, tmp_path)
     root = diagnose(session_of(tmp_path / "dumps")).root
     assert root is not None
-    assert (root.kind, root.ranks, root.group) == (Kind.DEADLOCK, (1, 2), "world")
+    assert (root.kind, root.ranks, root.group) == (FindingKind.DEADLOCK, (1, 2), "world")
 
 
 def test_head_says_whose_dump_it_is(tmp_path: Path) -> None:

@@ -85,10 +85,10 @@ def test_a_value_has_room_for_its_varint(value: int) -> None:
 
 
 def make_log(rank: int, ops: Ops, *, issued: int = 0, **more: object) -> RankLog:
-    from distdbg.diagnose.session import Progress
+    from distdbg.diagnose.session import GroupProgress
 
     log = RankLog(rank=rank, ops=ops, clock_error_ns=0)
-    log.progress = {0: Progress(issued_seq=issued, ended_seq=issued)}
+    log.progress = {0: GroupProgress(issued_seq=issued, ended_seq=issued)}
     for name, value in more.items():
         setattr(log, name, value)
     return log

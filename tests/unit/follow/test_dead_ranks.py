@@ -12,7 +12,7 @@ from distdbg.follow.roster import Roster
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 HOST = "n14"
 PIDS = {rank: 2**22 + rank + 1 for rank in range(4)}  # no process has such a number

@@ -11,7 +11,7 @@ import pytest
 from distdbg.diagnose.find.stuck import advice_of_reason
 from distdbg.follow.processes import MainThread
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
-from distdbg.follow.stuck import Judgement, Look, judge
+from distdbg.follow.stuck import Look, StuckJudgement, judge
 from distdbg.record.observations import NO_OTHER_THREAD, UNREAD, threads_in
 from distdbg.record.rank_state import RankState
 
@@ -66,7 +66,7 @@ def look(
     return Look(int(at_s * S), letter, cpu_s, main, taken)
 
 
-def judged(first: Look, second: Look) -> Judgement:
+def judged(first: Look, second: Look) -> StuckJudgement:
     return judge(first, second, OWN)
 
 

@@ -10,11 +10,11 @@ import pytest
 from distdbg.errors import RecordError
 from distdbg.follow.findings import Findings
 from distdbg.follow.roster import Roster
-from distdbg.follow.tail import Tail
-from distdbg.follow.watched_rank import Seat, name_op, show_site
+from distdbg.follow.tail import RecordTail
+from distdbg.follow.watched_rank import WatchedRank, name_op, show_site
 from distdbg.record.folders import record_name
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 SITE = [("/home/ada/train.py", 88, "step")]
 
@@ -33,13 +33,13 @@ def put(folder: Path, builder: RecordBuilder, rank: int = 0) -> Path:
 
 
 @pytest.fixture
-def tail(tmp_path: Path) -> Iterator[Tail]:
-    found = Tail(tmp_path, "n14")
+def tail(tmp_path: Path) -> Iterator[RecordTail]:
+    found = RecordTail(tmp_path, "n14")
     yield found
     found.close()
 
 
-def test_records_of_this_host_are_found_and_no_others(tail: Tail, tmp_path: Path) -> None:
+def test_records_of_this_host_are_found_and_no_others(tail: RecordTail, tmp_path: Path) -> None:
     put(tmp_path, build(0), 0)
     put(tmp_path, build(1, host="n15"), 1)
     (tmp_path / "rank00002.ddr").write_bytes(b"half")
@@ -51,7 +51,9 @@ def test_records_of_this_host_are_found_and_no_others(tail: Tail, tmp_path: Path
     assert sorted(tail.records) == [0, 2]
 
 
-def test_a_record_that_is_replaced_or_removed_is_another_one(tail: Tail, tmp_path: Path) -> None:
+def test_a_record_that_is_replaced_or_removed_is_another_one(
+    tail: RecordTail, tmp_path: Path
+) -> None:
     path = put(tmp_path, build())
     tail.scan()
     draft = put(tmp_path, build(), 7)
@@ -61,10 +63,12 @@ def test_a_record_that_is_replaced_or_removed_is_another_one(tail: Tail, tmp_pat
     assert tail.scan() == [0]
     assert not tail.records
     tmp_path.joinpath("x").mkdir()
-    assert Tail(tmp_path / "nowhere", "n14").scan() == []
+    assert RecordTail(tmp_path / "nowhere", "n14").scan() == []
 
 
-def test_a_record_that_is_cut_short_says_so_and_kills_nobody(tail: Tail, tmp_path: Path) -> None:
+def test_a_record_that_is_cut_short_says_so_and_kills_nobody(
+    tail: RecordTail, tmp_path: Path
+) -> None:
     path = put(tmp_path, build())
     tail.scan()
     path.write_bytes(path.read_bytes()[:4100])
@@ -72,7 +76,7 @@ def test_a_record_that_is_cut_short_says_so_and_kills_nobody(tail: Tail, tmp_pat
         tail.records[0].pulse()
 
 
-def test_where_a_rank_stands_is_the_call_that_waits(tail: Tail, tmp_path: Path) -> None:
+def test_where_a_rank_stands_is_the_call_that_waits(tail: RecordTail, tmp_path: Path) -> None:
     builder = build()
     done = builder.issue("all_reduce", stack=SITE)
     builder.end(done, after_ns=10)
@@ -95,19 +99,19 @@ def test_where_a_rank_stands_is_the_call_that_waits(tail: Tail, tmp_path: Path) 
 
 
 def test_the_line_of_a_rank_has_the_name_that_the_program_gives_its_op(
-    tail: Tail, tmp_path: Path
+    tail: RecordTail, tmp_path: Path
 ) -> None:
     builder = build()
     builder.issue("all_reduce", stack=SITE, comm="backward of all_gather at train.py:31")
     put(tmp_path, builder)
     tail.scan()
-    seat = Seat(rank=0, host="n14", pid=1, standing=tail.records[0].standing())
+    seat = WatchedRank(rank=0, host="n14", pid=1, standing=tail.records[0].standing())
     op = "all_reduce #1 on group 'dp' (backward of all_gather at train.py:31)"
     assert seat.row(5).op == op
 
 
 def test_an_async_op_that_a_thread_waits_for_is_where_the_rank_is(
-    tail: Tail, tmp_path: Path
+    tail: RecordTail, tmp_path: Path
 ) -> None:
     builder = build()
     first = builder.issue("all_gather", stack=SITE, is_async=True)
@@ -128,7 +132,7 @@ def test_an_async_op_that_a_thread_waits_for_is_where_the_rank_is(
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_a_torn_record_gives_what_is_whole(tail: Tail, tmp_path: Path, share: float) -> None:
+def test_a_torn_record_gives_what_is_whole(tail: RecordTail, tmp_path: Path, share: float) -> None:
     builder = build()
     for _ in range(20):
         builder.end(builder.issue("all_reduce", stack=SITE), after_ns=10)

@@ -6,28 +6,30 @@ import pytest
 
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.follow.tail import Standing
-from distdbg.follow.watched_rank import Seat, name_op
-from distdbg.record.entries import KIND_LABELS, Frame, Group, Op, WorkWait
+from distdbg.follow.watched_rank import WatchedRank, name_op
+from distdbg.record.entries import KIND_LABELS, Group, OpEntry, RecordedFrame, WorkWaitEntry
 from distdbg.record.rank_state import RankState
 
 SECOND = 10**9
 
 
 def test_a_process_that_never_writes_a_record_is_said_to_have_none() -> None:
-    seat = Seat(rank=0, host="n01", pid=1, since_ns=0)
+    seat = WatchedRank(rank=0, host="n01", pid=1, since_ns=0)
     assert seat.row(2 * SECOND).why == ""
     row = seat.row(11 * SECOND)
     said = "it has not called distdbg's init_process_group"
     assert (row.state, row.why) == (RankState.STARTING, said)
 
 
-def stopped() -> Seat:
-    return Seat(rank=1, host="n01", pid=7, state=RankState.STOPPED, standing=after_an_op())
+def stopped() -> WatchedRank:
+    return WatchedRank(rank=1, host="n01", pid=7, state=RankState.STOPPED, standing=after_an_op())
 
 
 def after_an_op() -> Standing:
-    called = Frame("/home/me/train.py", 17, "<module>")
-    return Standing(None, False, (), wait=WorkWait(number=1, since_ns=2, thread=3, stack=(called,)))
+    called = RecordedFrame("/home/me/train.py", 17, "<module>")
+    return Standing(
+        None, False, (), wait=WorkWaitEntry(number=1, since_ns=2, thread=3, stack=(called,))
+    )
 
 
 def stacks(*frames: tuple[str, int, str]) -> RankStacks:
@@ -72,7 +74,7 @@ def test_a_message_is_named_with_its_peer_by_the_rank_of_the_job(
         number=1, created_ns=0, name="7", desc="pipe", ranks="2,4", backend="gloo", size=2, rank=0,
         timeout_ns=1, stack=(),
     )  # fmt: skip
-    op = Op(
+    op = OpEntry(
         number=1, issued_ns=1, thread=1, stack=(), group=pipe, group_number=1, seq=3,
         form=None, is_async=False, is_aside=False, level=2, fingerprint=0, comm="", started_ns=None,
         ended_ns=None, status=None, source=None, error=None,

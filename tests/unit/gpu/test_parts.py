@@ -11,7 +11,7 @@ import pytest
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.backends.gpu import chunks
-from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline
 from distdbg.runtime.backends.gpu.ipc_info import (
     NO_MEMORY,
     IpcInfo,
@@ -21,7 +21,7 @@ from distdbg.runtime.backends.gpu.ipc_info import (
     sizes_match,
     unpack,
 )
-from distdbg.runtime.backends.gpu.routes import FROM_NBYTES, Way, choose
+from distdbg.runtime.backends.gpu.routes import FROM_NBYTES, GpuRoute, choose
 
 MIB = 1 << 20
 
@@ -33,31 +33,39 @@ def array(nbytes: int) -> Any:
 def test_ranks_choose_by_what_they_have_alike() -> None:
     root = Call(Kind.SCATTER, [array(4 * MIB)] * 4, [array(4 * MIB)], root=0)
     other = Call(Kind.SCATTER, (), [array(4 * MIB)], root=0)
-    for best in Way:
+    for best in GpuRoute:
         assert choose(root, best, 4) is choose(other, best, 4) is best
     root = Call(Kind.GATHER, [array(1 << 10)], [array(1 << 10)] * 4, root=0)
     other = Call(Kind.GATHER, [array(1 << 10)], (), root=0)
-    assert choose(root, Way.IPC, 4) is choose(other, Way.IPC, 4) is Way.WHOLE
+    assert choose(root, GpuRoute.IPC, 4) is choose(other, GpuRoute.IPC, 4) is GpuRoute.WHOLE
     uneven = [array(MIB), array(200 * MIB)]
     for i in (0, 1):
         gather = Call(Kind.ALL_GATHER, [uneven[i]], uneven)
         scatter = Call(Kind.REDUCE_SCATTER, uneven, [uneven[i]])
-        assert choose(gather, Way.CHUNKS, 2) is choose(scatter, Way.CHUNKS, 2) is Way.CHUNKS
+        assert (
+            choose(gather, GpuRoute.CHUNKS, 2)
+            is choose(scatter, GpuRoute.CHUNKS, 2)
+            is GpuRoute.CHUNKS
+        )
 
 
 @pytest.mark.parametrize("kind", FROM_NBYTES)
 def test_small_arrays_go_whole(kind: Kind) -> None:
     few, many = 1 << 10, 64 * MIB
-    for nbytes, ways in ((few, [Way.WHOLE] * 3), (many, list(Way))):
+    for nbytes, ways in ((few, [GpuRoute.WHOLE] * 3), (many, list(GpuRoute))):
         call = Call(kind, [array(nbytes)], [array(nbytes)], root=0)
-        assert [choose(call, best, 2) for best in Way] == ways
+        assert [choose(call, best, 2) for best in GpuRoute] == ways
 
 
 def test_messages_and_barriers_go_whole_and_exchanges_never_in_chunks() -> None:
     for kind in (Kind.SEND, Kind.RECV, Kind.BARRIER):
-        assert choose(Call(kind, [array(MIB)], ()), Way.IPC, 2) is Way.WHOLE
+        assert choose(Call(kind, [array(MIB)], ()), GpuRoute.IPC, 2) is GpuRoute.WHOLE
     exchange = Call(Kind.ALL_TO_ALL, [array(1)], [array(64 * MIB)])
-    assert [choose(exchange, best, 2) for best in Way] == [Way.WHOLE, Way.WHOLE, Way.IPC]
+    assert [choose(exchange, best, 2) for best in GpuRoute] == [
+        GpuRoute.WHOLE,
+        GpuRoute.WHOLE,
+        GpuRoute.IPC,
+    ]
 
 
 def test_a_row_comes_over() -> None:
@@ -111,8 +119,8 @@ def test_chunks_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", 64 << 10)
     nbytes = 64 << 10
     driver: Any = _Recording()
-    job = Job(
-        Kind.ALL_REDUCE, Dtype.float32, [Block(0, 4 * nbytes)], [Block(0, 4 * nbytes)], True, None,
+    job = ChunkedOp(
+        Kind.ALL_REDUCE, Dtype.float32, [DeviceBlock(0, 4 * nbytes)], [DeviceBlock(0, 4 * nbytes)], True, None,
         True, True,
     )  # fmt: skip
     Pipeline(driver).run(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from distdbg.hosts.clock import DRIFT, HERE, Exchanges, Offset
 from distdbg.hosts.clock_words import write_offset
 from distdbg.record.reader import RecordFile
-from distdbg.testing.record_examples import build_short
+from tests.support.record_examples import build_short
 
 #: A machine may be busy.
 patient = settings(

@@ -15,7 +15,7 @@ from distdbg.hosts.columns import (
     SNAP_NS,
     UNIT_NS,
     BadBatch,
-    Column,
+    RowColumn,
     decode,
     encode,
     is_told,
@@ -26,7 +26,7 @@ patient = settings(
     max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
-SCHEMA = (Column.NUMBER, Column.TEXT, Column.TIME, Column.NUMBERS)
+SCHEMA = (RowColumn.NUMBER, RowColumn.TEXT, RowColumn.TIME, RowColumn.NUMBERS)
 NOW = 100 * 10**9
 
 ROWS = st.dictionaries(
@@ -149,9 +149,9 @@ def test_garbage_is_refused_or_read_but_never_anything_else(batch: object) -> No
 
 
 def test_every_sort_of_column_begins_with_a_value_of_its_own_type() -> None:
-    assert [(column, type(BLANK[column])) for column in Column] == [
-        (Column.NUMBER, int),
-        (Column.TEXT, str),
-        (Column.TIME, type(None)),
-        (Column.NUMBERS, tuple),
+    assert [(column, type(BLANK[column])) for column in RowColumn] == [
+        (RowColumn.NUMBER, int),
+        (RowColumn.TEXT, str),
+        (RowColumn.TIME, type(None)),
+        (RowColumn.NUMBERS, tuple),
     ]

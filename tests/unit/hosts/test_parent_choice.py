@@ -11,7 +11,7 @@ import pytest
 
 from distdbg.hosts import finding
 from distdbg.hosts.finding import Address, own_address, read_address, store_folder
-from distdbg.hosts.parent_choice import PATIENCE_NS, RETURN_NS, Ascent
+from distdbg.hosts.parent_choice import PATIENCE_NS, RETURN_NS, ParentChoice
 from distdbg.hosts.shape import FAN_IN, ancestors, children, parent
 from distdbg.runtime.store import names
 
@@ -35,7 +35,7 @@ def test_parents_and_children_agree() -> None:
 
 
 def test_a_parent_is_taken_as_soon_as_it_says_where_it_is() -> None:
-    ascent = Ascent(300, 0)
+    ascent = ParentChoice(300, 0)
     assert ascent.ancestors == (18, 1, 0)
     assert ascent.choose(0) is None
     ascent.take({0: SOMEWHERE, 1: SOMEWHERE})
@@ -45,7 +45,7 @@ def test_a_parent_is_taken_as_soon_as_it_says_where_it_is() -> None:
 
 
 def test_for_a_late_parent_the_grandparent_stands_in_and_it_is_returned_to() -> None:
-    ascent = Ascent(300, 0)
+    ascent = ParentChoice(300, 0)
     ascent.take({0: SOMEWHERE, 1: SOMEWHERE})
     assert ascent.choose(PATIENCE_NS) == 1
     ascent.on_attached(1, PATIENCE_NS)
@@ -59,7 +59,7 @@ def test_for_a_late_parent_the_grandparent_stands_in_and_it_is_returned_to() -> 
 
 
 def test_a_dead_parent_is_bypassed_at_once() -> None:
-    ascent = Ascent(300, 0)
+    ascent = ParentChoice(300, 0)
     ascent.take({0: SOMEWHERE, 1: SOMEWHERE, 18: SOMEWHERE})
     ascent.on_attached(18, 0)
     ascent.on_failed(18, S)
@@ -69,7 +69,7 @@ def test_a_dead_parent_is_bypassed_at_once() -> None:
 
 
 def test_with_nobody_left_all_are_tried_again_the_root_often() -> None:
-    ascent = Ascent(20, 0)
+    ascent = ParentChoice(20, 0)
     now_ns = 0
     tried: Counter[int] = Counter()
     while now_ns < 60 * S:
@@ -119,7 +119,7 @@ def test_a_resolver_that_does_not_answer_holds_up_an_agent_for_a_moment_only(
 
 
 def test_in_a_large_job_a_late_parent_is_waited_for_longer() -> None:
-    ascent = Ascent(300, 0, nodes=1000)
+    ascent = ParentChoice(300, 0, nodes=1000)
     ascent.take({0: SOMEWHERE, 1: SOMEWHERE})
     assert ascent.choose(10 * PATIENCE_NS) is None
     assert ascent.choose(20 * PATIENCE_NS) == 1

@@ -4,7 +4,7 @@ import pytest
 
 from distdbg.hosts.messages import BadMessage, pack_message
 from distdbg.hosts.node import Node
-from distdbg.hosts.tail_sampling import Keep
+from distdbg.hosts.tail_sampling import KeptOp
 
 _S = 1_000_000_000
 
@@ -40,7 +40,7 @@ class Chain:
 
 def test_what_one_host_keeps_all_others_hear_once_and_it_does_not_hear_it_again() -> None:
     chain = Chain(4)
-    one, other = Keep("dp", 7, "slow"), Keep("", 2**127, "failed")
+    one, other = KeptOp("dp", 7, "slow"), KeptOp("", 2**127, "failed")
     chain.nodes[2].keeps.keep([one, other])
     chain.run()
     assert [node.keeps.take_news() for node in chain.nodes] == [[one, other]] * 2 + [
@@ -56,7 +56,7 @@ def test_what_one_host_keeps_all_others_hear_once_and_it_does_not_hear_it_again(
 def test_what_two_hosts_find_at_once_goes_round_no_more_than_once() -> None:
     chain = Chain(3)
     for node in chain.nodes:
-        node.keeps.keep([Keep("dp", 7, "slow")])
+        node.keeps.keep([KeptOp("dp", 7, "slow")])
     chain.run()
     assert [node.keeps.take_news() for node in chain.nodes] == [[]] * 3
     assert chain.said == 4
@@ -65,7 +65,7 @@ def test_what_two_hosts_find_at_once_goes_round_no_more_than_once() -> None:
 def test_who_comes_later_is_told_the_last_ones() -> None:
     chain = Chain(2)
     chain.part(1)
-    chain.nodes[0].keeps.keep([Keep("dp", number, "slow") for number in range(500)])
+    chain.nodes[0].keeps.keep([KeptOp("dp", number, "slow") for number in range(500)])
     chain.run()
     chain.join(1)
     chain.run()
@@ -75,7 +75,7 @@ def test_who_comes_later_is_told_the_last_ones() -> None:
 def test_a_flood_is_bounded_and_the_newest_of_it_arrive() -> None:
     chain = Chain(2)
     for first in range(0, 20_000, 100):
-        chain.nodes[1].keeps.keep([Keep("dp", first + n, "slow") for n in range(100)])
+        chain.nodes[1].keeps.keep([KeptOp("dp", first + n, "slow") for n in range(100)])
     chain.run(5.0)
     assert [one.number for one in chain.nodes[0].keeps.take_news()] == list(range(19_744, 20_000))
 

@@ -14,15 +14,15 @@ from distdbg.hosts.pipes import (
     MOST_DATA_NBYTES,
     MOST_PIPES,
     WINDOW_NBYTES,
-    Accepted,
-    Arrived,
-    Ended,
-    Key,
     News,
     NoWay,
-    Opened,
+    PipeAccepted,
+    PipeData,
+    PipeEnded,
+    PipeKey,
+    PipeOpened,
     Pipes,
-    Target,
+    PipeTarget,
 )
 
 #: A root and two hosts below it; of each node, the link that leads to another.
@@ -43,7 +43,7 @@ class Net:
         ]
         self.news: list[list[News]] = [[], [], []]
 
-    def find(self, node: int, target: Target) -> int:
+    def find(self, node: int, target: PipeTarget) -> int:
         if target.host not in WAYS[node]:
             if node == 0:
                 raise NoWay(f"no agent of {target} is in touch")
@@ -62,20 +62,20 @@ class Net:
         self.news[node] += self.nodes[node].take_news()
         return bool(frames)
 
-    def pipe(self, begin: int, end: int) -> Key:
+    def pipe(self, begin: int, end: int) -> PipeKey:
         """One that has been accepted."""
-        key = self.nodes[begin].open(Target(HOSTS[end]))
+        key = self.nodes[begin].open(PipeTarget(HOSTS[end]))
         assert key is not None
         self.run()
-        assert self.news[end] == [Opened(key, HOSTS[begin])]
+        assert self.news[end] == [PipeOpened(key, HOSTS[begin])]
         self.nodes[end].accept(key)
         self.run()
-        assert self.news[begin] == [Accepted(key)]
+        assert self.news[begin] == [PipeAccepted(key)]
         self.news = [[], [], []]
         return key
 
     def arrived(self, node: int) -> bytes:
-        return b"".join(one.data for one in self.news[node] if isinstance(one, Arrived))
+        return b"".join(one.data for one in self.news[node] if isinstance(one, PipeData))
 
 
 @pytest.fixture
@@ -97,18 +97,18 @@ def test_bytes_go_both_ways_between_any_two_hosts(net: Net, begin: int, end: int
     net.nodes[end].end(key)
     net.run()
     assert net.arrived(begin) == b"and back, the last"
-    assert net.news[begin][-1] == Ended(key, "")
+    assert net.news[begin][-1] == PipeEnded(key, "")
     assert [len(node) for node in net.nodes] == [0, 0, 0]
 
 
 def test_a_pipe_to_the_own_host_is_none_and_one_to_nobody_is_refused(net: Net) -> None:
-    assert net.nodes[1].open(Target("b")) is None
-    key = net.nodes[1].open(Target("nowhere"))
+    assert net.nodes[1].open(PipeTarget("b")) is None
+    key = net.nodes[1].open(PipeTarget("nowhere"))
     assert key is not None
     net.run()
-    assert net.news[1] == [Ended(key, "no agent of host nowhere is in touch")]
+    assert net.news[1] == [PipeEnded(key, "no agent of host nowhere is in touch")]
     with pytest.raises(NoWay):
-        net.nodes[0].open(Target("nowhere"))
+        net.nodes[0].open(PipeTarget("nowhere"))
     assert [len(node) for node in net.nodes] == [0, 0, 0]
 
 
@@ -118,7 +118,9 @@ def test_an_end_sends_no_more_than_the_other_has_taken_and_a_window(net: Net) ->
     net.nodes[1].send(key, bytes(WINDOW_NBYTES))
     net.run()
     assert net.nodes[1].room(key) == 0
-    assert all(len(one.data) <= MOST_DATA_NBYTES for one in net.news[2] if isinstance(one, Arrived))
+    assert all(
+        len(one.data) <= MOST_DATA_NBYTES for one in net.news[2] if isinstance(one, PipeData)
+    )
     net.nodes[2].take(key, 1000)
     net.run()
     assert net.nodes[1].room(key) == 1000
@@ -130,15 +132,15 @@ def test_a_relay_ends_a_pipe_that_sends_more_than_it_may(net: Net) -> None:
     net.nodes[1].send(key, bytes(WINDOW_NBYTES + 1))
     net.run()
     assert len(net.arrived(2)) <= WINDOW_NBYTES
-    assert net.news[2][-1] == Ended(key, "its other end sends more than it may")
-    assert net.news[1] == [Ended(key, "its other end sends more than it may")]
+    assert net.news[2][-1] == PipeEnded(key, "its other end sends more than it may")
+    assert net.news[1] == [PipeEnded(key, "its other end sends more than it may")]
 
 
 def test_a_relay_ends_a_pipe_that_takes_what_was_not_sent(net: Net) -> None:
     key = net.pipe(1, 2)
     net.nodes[2].take(key, 10)
     net.run()
-    assert net.news[1] == [Ended(key, "its other end takes what was not sent")]
+    assert net.news[1] == [PipeEnded(key, "its other end takes what was not sent")]
 
 
 def test_a_broken_link_ends_its_pipes_with_a_word_and_no_other(net: Net) -> None:
@@ -146,8 +148,8 @@ def test_a_broken_link_ends_its_pipes_with_a_word_and_no_other(net: Net) -> None
     net.nodes[0].drop_link(2)
     net.nodes[2].drop_link(0)
     net.run()
-    assert net.news[1] == [Ended(broken, "a link of host a is broken")]
-    assert net.news[2] == [Ended(broken, "a link of host c is broken")]
+    assert net.news[1] == [PipeEnded(broken, "a link of host a is broken")]
+    assert net.news[2] == [PipeEnded(broken, "a link of host c is broken")]
     net.nodes[0].send(whole, b"still here")
     net.run()
     assert net.arrived(1) == b"still here"
@@ -155,15 +157,15 @@ def test_a_broken_link_ends_its_pipes_with_a_word_and_no_other(net: Net) -> None
 
 def test_no_node_has_more_than_so_many_pipes(net: Net) -> None:
     for _ in range(MOST_PIPES):
-        assert net.nodes[1].open(Target("c")) is not None
+        assert net.nodes[1].open(PipeTarget("c")) is not None
     with pytest.raises(NoWay, match="64 pipes already"):
-        net.nodes[1].open(Target("c"))
+        net.nodes[1].open(PipeTarget("c"))
     net.run()
     with pytest.raises(NoWay, match="64 pipes already"):  # all of them end there
-        net.nodes[2].open(Target("b"))
-    net.nodes[2].end(Key(1, 1))
+        net.nodes[2].open(PipeTarget("b"))
+    net.nodes[2].end(PipeKey(1, 1))
     net.run()
-    assert net.nodes[2].open(Target("a")) is not None  # there is room again
+    assert net.nodes[2].open(PipeTarget("a")) is not None  # there is room again
     net.run()
     assert [len(node) for node in net.nodes] == [MOST_PIPES, MOST_PIPES - 1, MOST_PIPES]
 

@@ -18,7 +18,7 @@ from benchmarks.agent_tree import (
     worst_case,
 )
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.job_view import View, make_view
+from distdbg.hosts.job_view import JobView, make_view
 from distdbg.hosts.messages import BadMessage, pack_message
 from distdbg.hosts.node import MOST_NBYTES_S
 from distdbg.hosts.orders import Order
@@ -46,7 +46,7 @@ def report_all(simulation: Simulation) -> None:
         report(simulation, node, statuses(node))
 
 
-def view(simulation: Simulation, node: int = 0) -> View:
+def view(simulation: Simulation, node: int = 0) -> JobView:
     rows = simulation.nodes[node].rows
     return make_view(rows.hosts, rows.ranks, simulation.local_ns(node))
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from distdbg.control.words import AGENT, AbortWords
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.record_facts import RecordFacts
-from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.report import JobOutcome, exit_code, report
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import ErrorFacts
 
@@ -50,13 +50,13 @@ def error(text: str, at_s: float = 0.9, **facts: Any) -> ErrorFacts:
     )
 
 
-def terminated(rank: int, at_s: float = 2.0, **facts: Any) -> Evidence:
-    return Evidence(end=ended(rank, at_s, signal=15, was_asked=True, **facts))
+def terminated(rank: int, at_s: float = 2.0, **facts: Any) -> LostRankEvidence:
+    return LostRankEvidence(end=ended(rank, at_s, signal=15, was_asked=True, **facts))
 
 
-def lost(rank: int, peer: int, at_s: float = 1.1, **facts: Any) -> Evidence:
+def lost(rank: int, peer: int, at_s: float = 1.1, **facts: Any) -> LostRankEvidence:
     text = f"PeerLost: rank {peer} died (signal 9, SIGKILL) while ranks 0,1,3 waited in barrier #3"
-    return Evidence(
+    return LostRankEvidence(
         end=ended(rank, at_s + 0.1, exit_code=1, **facts),
         error=error(text, at_s, because_of=(peer,)),
     )
@@ -67,9 +67,9 @@ def record(doing: str, rank: int = 2, **facts: Any) -> RecordFacts:
     return RecordFacts(path=path, doing=doing, **facts)
 
 
-def told(*evidence: Evidence, **facts: Any) -> str:
+def told(*evidence: LostRankEvidence, **facts: Any) -> str:
     """The report; the order in which ranks are known must not matter."""
-    outcome = Outcome(evidence=evidence, run_folder=FOLDER, **facts)
+    outcome = JobOutcome(evidence=evidence, run_folder=FOLDER, **facts)
     text = report(outcome)
     for seed in range(3):
         shuffled = list(evidence)
@@ -78,8 +78,8 @@ def told(*evidence: Evidence, **facts: Any) -> str:
     return text
 
 
-def code(*evidence: Evidence, **facts: Any) -> int:
-    return exit_code(Outcome(evidence=evidence, **facts))
+def code(*evidence: LostRankEvidence, **facts: Any) -> int:
+    return exit_code(JobOutcome(evidence=evidence, **facts))
 
 
 _WHEN = re.compile(r"  (?:died|failed) at 2026-11-2\dT\d\d:\d\d:\d\d")
@@ -103,9 +103,9 @@ KNOT = AbortWords(
 )
 
 
-def aborted(rank: int) -> Evidence:
+def aborted(rank: int) -> LostRankEvidence:
     text = f"JobAborted: the job was aborted by the agent: {KNOT.what}"
     because = tuple({0, 1} - {rank})
-    return Evidence(
+    return LostRankEvidence(
         end=ended(rank, exit_code=1), error=error(text, type="JobAborted", because_of=because)
     )

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distdbg.launch.decide import Action, Decision, Situation, decide
+from distdbg.launch.decide import Decision, LauncherAction, Situation, decide
 from distdbg.launch.rendezvous import state as agreement
-from distdbg.launch.rendezvous.notes import Note
+from distdbg.launch.rendezvous.notes import LauncherNote
 from distdbg.launch.rendezvous.round import Closing, NodeFacts
-from distdbg.launch.rendezvous.state import Member, State
+from distdbg.launch.rendezvous.state import LauncherMember, RendezvousState
 
 LAST_CALL_S = 30.0
 
 
-def member(name: str, place: int | None = None) -> Member:
-    return Member(facts=NodeFacts(name=name, addr="127.0.0.1", host=name, nproc=1), place=place)
+def member(name: str, place: int | None = None) -> LauncherMember:
+    return LauncherMember(
+        facts=NodeFacts(name=name, addr="127.0.0.1", host=name, nproc=1), place=place
+    )
 
 
 @dataclass
@@ -28,19 +30,19 @@ class Job:
 
     min_nodes: int = 1
     max_nodes: int = 4
-    state: State = field(init=False)
-    notes: dict[int, dict[str, Note]] = field(default_factory=dict)
+    state: RendezvousState = field(init=False)
+    notes: dict[int, dict[str, LauncherNote]] = field(default_factory=dict)
     now_s: float = 0.0
     completed: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Node names by round."""
 
     def __post_init__(self) -> None:
-        self.state = State(min_nodes=self.min_nodes, max_nodes=self.max_nodes)
+        self.state = RendezvousState(min_nodes=self.min_nodes, max_nodes=self.max_nodes)
 
-    def write(self, before: State, after: State) -> bool:
+    def write(self, before: RendezvousState, after: RendezvousState) -> bool:
         if self.state != before:
             return False
-        self.state = State.from_json(after.to_json())  # what a store keeps is text
+        self.state = RendezvousState.from_json(after.to_json())  # what a store keeps is text
         if after.is_complete and not (before.is_complete and before.number == after.number):
             assert after.number not in self.completed
             self.completed[after.number] = tuple(node.name for node in after.nodes)
@@ -63,7 +65,7 @@ class Launcher:
         self.is_dead = False
         self.end: Decision | None = None
         self.failed_rounds: list[int] = []
-        self._read: State | None = None
+        self._read: RendezvousState | None = None
         self._enough_since_s: float | None = None
         self._is_joining = True
 
@@ -96,14 +98,14 @@ class Launcher:
 
     def _join(self) -> None:
         if self.signal is not None:
-            self._leave(Decision(action=Action.LEAVE))
+            self._leave(Decision(action=LauncherAction.LEAVE))
             return
         if self._read is None:
             self._read = self.job.state
             return
         before, self._read = self._read, None
         if before.closing is not None:
-            self._leave(Decision(action=Action.END_FAILED, reason=before.closing.reason))
+            self._leave(Decision(action=LauncherAction.END_FAILED, reason=before.closing.reason))
             return
         if before.is_complete and before.number > self.number and self.name in before.joined:
             self.number = before.number
@@ -125,7 +127,7 @@ class Launcher:
         notes = self.job.notes.setdefault(self.number, {})
         if not self.is_running:
             kind = "finished" if self.failure is None else "failed"
-            notes.setdefault(self.name, Note(kind=kind, what=self.failure or ""))
+            notes.setdefault(self.name, LauncherNote(kind=kind, what=self.failure or ""))
         decision = decide(
             Situation(
                 name=self.name,
@@ -142,22 +144,22 @@ class Launcher:
             )
         )
         match decision.action:
-            case Action.GO_ON:
+            case LauncherAction.GO_ON:
                 return
-            case Action.RESTART:
+            case LauncherAction.RESTART:
                 if decision.uses_restart:
                     self.restarts_left -= 1
                     self.failed_rounds.append(self.number)
                 self.is_running = False
                 self._is_joining = True
                 self._enough_since_s = None
-            case Action.END_WELL | Action.END_FAILED:
+            case LauncherAction.END_WELL | LauncherAction.END_FAILED:
                 closing = Closing(
-                    reason=decision.reason, is_well=decision.action is Action.END_WELL
+                    reason=decision.reason, is_well=decision.action is LauncherAction.END_WELL
                 )
                 self.job.state = agreement.close(self.job.state, closing)
                 self._leave(decision)
-            case Action.LEAVE:
+            case LauncherAction.LEAVE:
                 self._leave(decision)
 
     def _leave(self, decision: Decision) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from distdbg.errors import RendezvousError
 from distdbg.launch.rendezvous import state as agreement
 from distdbg.launch.rendezvous.round import Closing
-from distdbg.launch.rendezvous.silence import Silence
-from distdbg.launch.rendezvous.state import State
+from distdbg.launch.rendezvous.silence import SilentHosts
+from distdbg.launch.rendezvous.state import RendezvousState
 
 _spec = importlib.util.spec_from_file_location(
     "simulated_launchers", Path(__file__).with_name("simulated_launchers.py")
@@ -35,22 +35,22 @@ Job, Launcher, bury, member, settle = (
 )
 
 
-def forming(*names: str, **facts: object) -> State:
-    state = State(**{"min_nodes": 2, "max_nodes": 3, **facts})  # type: ignore[arg-type]
+def forming(*names: str, **facts: object) -> RendezvousState:
+    state = RendezvousState(**{"min_nodes": 2, "max_nodes": 3, **facts})  # type: ignore[arg-type]
     for name in names:
         state = agreement.come(state, member(name), -1)
     return state
 
 
-def running(*names: str, **facts: object) -> State:
+def running(*names: str, **facts: object) -> RendezvousState:
     return agreement.complete(forming(*names, **facts))
 
 
-def names(state: State) -> list[str]:
+def names(state: RendezvousState) -> list[str]:
     return [node.name for node in state.nodes]
 
 
-def waiting(state: State) -> list[str]:
+def waiting(state: RendezvousState) -> list[str]:
     return [node.name for node in state.waiting]
 
 
@@ -62,7 +62,7 @@ def test_launchers_are_numbered_as_they_come() -> None:
 
 
 def test_launchers_with_places_are_numbered_by_them() -> None:
-    state = State(min_nodes=3, max_nodes=3)
+    state = RendezvousState(min_nodes=3, max_nodes=3)
     for name, place in (("b", 2), ("a", 0), ("c", 1)):
         state = agreement.come(state, member(name, place), -1)
     assert names(agreement.complete(state)) == ["a", "c", "b"]
@@ -71,7 +71,7 @@ def test_launchers_with_places_are_numbered_by_them() -> None:
 
 
 def test_a_place_is_free_again_when_its_launcher_is_gone() -> None:
-    state = agreement.come(State(min_nodes=1, max_nodes=1), member("a", 0), -1)
+    state = agreement.come(RendezvousState(min_nodes=1, max_nodes=1), member("a", 0), -1)
     state = agreement.go(agreement.complete(state), ["a"])
     assert agreement.taken_by(state, member("b", 0)) is None
 
@@ -214,7 +214,7 @@ def test_the_text_in_the_store_is_the_whole_agreement() -> None:
     state = agreement.close(
         agreement.go(state, ["a"]), Closing(reason="x", is_well=False, exit_code=7)
     )
-    assert State.from_json(state.to_json()) == state
+    assert RendezvousState.from_json(state.to_json()) == state
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_the_text_in_the_store_is_the_whole_agreement() -> None:
 )
 def test_what_is_no_agreement_is_said_to_be_none(text: str) -> None:
     with pytest.raises(RendezvousError, match="cannot be read"):
-        State.from_json(text)
+        RendezvousState.from_json(text)
 
 
 def test_another_version_asks_for_the_same_everywhere() -> None:
     text = json.dumps({**json.loads(forming("a").to_json()), "version": 9})
     with pytest.raises(RendezvousError, match="version 9, this distdbg knows 1"):
-        State.from_json(text)
+        RendezvousState.from_json(text)
 
 
 # ---------------------------------------------------------------------------------- keep-alive
@@ -249,7 +249,7 @@ def test_in_a_large_job_everybody_is_listened_to_by_some() -> None:
 
 
 def test_only_silence_longer_than_the_limit_is_death() -> None:
-    silence = Silence(limit_s=3.0, longest_look_s=1.0)
+    silence = SilentHosts(limit_s=3.0, longest_look_s=1.0)
     assert silence.look(0.0, {"a": 1, "b": 1}) == ()
     assert silence.look(1.0, {"a": 2, "b": 1}) == ()
     assert silence.look(2.0, {"a": 2, "b": 1}) == ()
@@ -258,7 +258,7 @@ def test_only_silence_longer_than_the_limit_is_death() -> None:
 
 
 def test_a_launcher_that_was_stopped_itself_does_not_take_the_others_for_dead() -> None:
-    silence = Silence(limit_s=3.0, longest_look_s=1.0)
+    silence = SilentHosts(limit_s=3.0, longest_look_s=1.0)
     silence.look(0.0, {"a": 1})
     assert silence.look(500.0, {"a": 1}) == ()
     assert silence.look(501.0, {"a": 2}) == ()

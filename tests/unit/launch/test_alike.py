@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdbg.launch.outputs.alike import FOLD_S, Alike, prefix_of
+from distdbg.launch.outputs.alike import FOLD_S, EqualLines, prefix_of
 
 LOST = b"PeerLost at train.py:80: rank 2 died (signal 9, SIGKILL)\n"
 WARNING = b"/job/a.py:4: RuntimeWarning: divide by zero\n  return x / 0\n"
@@ -16,7 +16,7 @@ def of(rank: int, text: bytes) -> bytes:
 
 
 def test_the_lines_of_victims_are_one_line_when_they_have_waited() -> None:
-    alike = Alike()
+    alike = EqualLines()
     for rank in (3, 0, 1):
         assert alike.put(rank, of(rank, LOST), 1.0) == b""
     assert alike.idle(1.0 + FOLD_S / 2) == b""
@@ -25,7 +25,7 @@ def test_the_lines_of_victims_are_one_line_when_they_have_waited() -> None:
 
 
 def test_equal_warnings_are_one_and_others_are_not() -> None:
-    alike = Alike()
+    alike = EqualLines()
     other = WARNING.replace(b":4:", b":5:")
     for rank, text in ((0, WARNING), (1, other), (2, WARNING)):
         assert alike.put(rank, of(rank, text), 0.0) == b""
@@ -41,7 +41,7 @@ LATENT = b"""/job/a.py:9: LatentWarning: rank %d: the Work of all_reduce was dro
 
 
 def test_latent_errors_of_one_line_are_one_block_without_the_ranks_of_each() -> None:
-    alike = Alike()
+    alike = EqualLines()
     for rank in (2, 0, 1):
         assert alike.put(rank, of(rank, LATENT % (rank, rank)), 0.0) == b""
     bare = (LATENT % (0, 0)).replace(b"rank 0: ", b"").replace(b"rank 0 ", b"")
@@ -70,7 +70,7 @@ def numbered(prefix: bytes, text: bytes) -> bytes:
 
 
 def test_equal_tracebacks_are_one_with_all_ranks_in_front_of_each_line() -> None:
-    alike = Alike()
+    alike = EqualLines()
     other = TRACEBACK.replace(b"line 4", b"line 5")
     for rank, text in ((2, TRACEBACK), (0, other), (1, TRACEBACK)):
         assert alike.put(rank, numbered(prefix_of(rank), text), 0.0) == b""
@@ -80,21 +80,21 @@ def test_equal_tracebacks_are_one_with_all_ranks_in_front_of_each_line() -> None
 
 
 def test_a_rank_keeps_its_order() -> None:
-    alike = Alike()
+    alike = EqualLines()
     assert alike.put(0, of(0, WARNING), 0.0) == b""
     assert alike.put(1, b"another rank\n", 0.0) == b"another rank\n"
     assert alike.put(0, b"and then\n", 0.0) == of(0, WARNING) + b"and then\n"
 
 
 def test_what_a_rank_prints_twice_is_there_twice() -> None:
-    alike = Alike()
+    alike = EqualLines()
     alike.put(0, of(0, LOST), 0.0)
     assert alike.put(0, of(0, LOST), 0.0) == of(0, LOST)
     assert alike.finish() == of(0, LOST)
 
 
 def test_what_is_kept_has_a_bound() -> None:
-    alike = Alike()
+    alike = EqualLines()
     out = b""
     for line in range(1000):
         out += alike.put(0, of(0, b"/job/a.py:%d: UserWarning: x\n" % line), 0.0)
@@ -113,7 +113,7 @@ def test_what_is_kept_has_a_bound() -> None:
 )
 def test_each_rank_has_all_that_it_printed_in_its_order(parts: list[tuple[int, bytes]]) -> None:
     """Judged by the texts behind the prefixes: plain lines go out as they are."""
-    alike, out = Alike(), b""
+    alike, out = EqualLines(), b""
     for at, (rank, text) in enumerate(parts):
         is_plain = text not in (LOST, WARNING, TRACEBACK)
         out += alike.put(rank, text if is_plain else numbered(prefix_of(rank), text), at / 7)

@@ -9,7 +9,7 @@ import pytest
 
 from distdbg.launch.rendezvous import board
 from distdbg.launch.rendezvous import state as agreement
-from distdbg.launch.rendezvous.board import Board
+from distdbg.launch.rendezvous.board import RendezvousBoard
 from distdbg.launch.rendezvous.round import NodeFacts
 from distdbg.runtime.store import HashStore
 
@@ -25,7 +25,7 @@ def nobody_loses_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_whoever_has_its_turn_takes_in_those_behind_it() -> None:
     store = HashStore()
-    boards = [Board(store, "job", "here:1") for _ in range(4)]
+    boards = [RendezvousBoard(store, "job", "here:1") for _ in range(4)]
     over: dict[int, bool] = {}
 
     def come(number: int) -> None:
@@ -48,7 +48,7 @@ def test_whoever_has_its_turn_takes_in_those_behind_it() -> None:
 
 def test_who_gives_up_in_the_line_asks_for_nothing_any_more() -> None:
     store = HashStore()
-    first, second = Board(store, "job", "here:1"), Board(store, "job", "here:1")
+    first, second = RendezvousBoard(store, "job", "here:1"), RendezvousBoard(store, "job", "here:1")
 
     def give_up() -> None:
         raise KeyboardInterrupt
@@ -60,11 +60,11 @@ def test_who_gives_up_in_the_line_asks_for_nothing_any_more() -> None:
 
 
 def test_what_somebody_asks_for_is_done_as_if_by_itself() -> None:
-    def member(name: str, place: int) -> agreement.Member:
+    def member(name: str, place: int) -> agreement.LauncherMember:
         facts = NodeFacts(name=name, addr="10.0.0.1", host=f"h-{name}", nproc=2)
-        return agreement.Member(facts=facts, place=place)
+        return agreement.LauncherMember(facts=facts, place=place)
 
-    state = agreement.come(agreement.State(min_nodes=3, max_nodes=3), member("a", 0), -1)
+    state = agreement.come(agreement.RendezvousState(min_nodes=3, max_nodes=3), member("a", 0), -1)
     asks = agreement.to_asks(member("b", 1), -1).encode()
     assert agreement.come_as_asked(state, asks) == agreement.come(state, member("b", 1), -1)
     same_place = agreement.to_asks(member("c", 0), -1).encode()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdbg.launch.decide import Action, Situation, decide
-from distdbg.launch.rendezvous.notes import Note
+from distdbg.launch.decide import LauncherAction, Situation, decide
+from distdbg.launch.rendezvous.notes import LauncherNote
 from distdbg.launch.rendezvous.round import Closing
 
 _spec = importlib.util.spec_from_file_location(
@@ -29,9 +29,9 @@ Job, Launcher, bury, settle = (
     simulated.settle,
 )
 
-DONE = Note(kind="finished")
-LEAVING = Note(kind="leaving", what="SIGTERM was received")
-FAILED = Note(kind="failed", what="rank 5 exited with code 3")
+DONE = LauncherNote(kind="finished")
+LEAVING = LauncherNote(kind="leaving", what="SIGTERM was received")
+FAILED = LauncherNote(kind="failed", what="rank 5 exited with code 3")
 BAD = Closing(reason="rank 7 was killed", is_well=False)
 GOOD = Closing(reason="all ranks succeeded", is_well=True)
 
@@ -43,99 +43,103 @@ def situation(**facts: Any) -> Situation:
 @pytest.mark.parametrize(
     ("facts", "action", "reason"),
     [
-        ({}, Action.GO_ON, ""),
-        ({"running": 0}, Action.GO_ON, ""),
-        ({"running": 0, "notes": {"b": DONE}}, Action.GO_ON, ""),
-        ({"notes": {"b": DONE, "c": DONE}}, Action.GO_ON, ""),
+        ({}, LauncherAction.GO_ON, ""),
+        ({"running": 0}, LauncherAction.GO_ON, ""),
+        ({"running": 0, "notes": {"b": DONE}}, LauncherAction.GO_ON, ""),
+        ({"notes": {"b": DONE, "c": DONE}}, LauncherAction.GO_ON, ""),
         (
             {"running": 0, "notes": {"b": DONE, "c": DONE}},
-            Action.END_WELL,
+            LauncherAction.END_WELL,
             "all ranks succeeded",
         ),
-        ({"running": 0, "nodes": ("a",)}, Action.END_WELL, "all ranks succeeded"),
+        ({"running": 0, "nodes": ("a",)}, LauncherAction.END_WELL, "all ranks succeeded"),
         (
             {"running": 0, "notes": {"b": DONE}, "has_waited_enough": True},
-            Action.LEAVE_WELL,
+            LauncherAction.LEAVE_WELL,
             "the ranks here succeeded; not waiting any longer for c",
         ),
-        ({"running": 1, "has_waited_enough": True}, Action.GO_ON, ""),
-        ({"running": 1, "failure": "rank 0 failed"}, Action.END_FAILED, "rank 0 failed"),
-        ({"running": 0, "failure": "rank 0 failed"}, Action.END_FAILED, "rank 0 failed"),
-        ({"failure": "rank 0 failed", "restarts_left": 1}, Action.RESTART, "rank 0 failed"),
+        ({"running": 1, "has_waited_enough": True}, LauncherAction.GO_ON, ""),
+        ({"running": 1, "failure": "rank 0 failed"}, LauncherAction.END_FAILED, "rank 0 failed"),
+        ({"running": 0, "failure": "rank 0 failed"}, LauncherAction.END_FAILED, "rank 0 failed"),
+        ({"failure": "rank 0 failed", "restarts_left": 1}, LauncherAction.RESTART, "rank 0 failed"),
         (
             {"failure": "rank 0 failed", "restarts_left": 1, "closing": BAD},
-            Action.END_FAILED,
+            LauncherAction.END_FAILED,
             "rank 0 failed",
         ),
-        ({"notes": {"c": FAILED}}, Action.END_FAILED, "rank 5 exited with code 3"),
+        ({"notes": {"c": FAILED}}, LauncherAction.END_FAILED, "rank 5 exited with code 3"),
         (
             {"notes": {"c": FAILED}, "restarts_left": 2},
-            Action.RESTART,
+            LauncherAction.RESTART,
             "rank 5 exited with code 3",
         ),
         (
             {"running": 0, "notes": {"b": DONE, "c": FAILED}, "restarts_left": 2},
-            Action.RESTART,
+            LauncherAction.RESTART,
             "rank 5 exited with code 3",
         ),
-        ({"notes": {"c": Note(kind="failed")}}, Action.END_FAILED, "a rank of launcher c failed"),
-        ({"closing": BAD}, Action.END_FAILED, "rank 7 was killed"),
-        ({"running": 0, "closing": BAD}, Action.END_FAILED, "rank 7 was killed"),
-        ({"closing": GOOD}, Action.GO_ON, ""),
-        ({"running": 0, "closing": GOOD}, Action.END_WELL, "all ranks succeeded"),
-        ({"waiting_count": 1}, Action.RESTART, "1 launcher waits to join"),
-        ({"waiting_count": 2}, Action.RESTART, "2 launchers wait to join"),
-        ({"waiting_count": 1, "notes": {"b": DONE}}, Action.GO_ON, ""),
-        ({"waiting_count": 1, "running": 0}, Action.GO_ON, ""),
+        (
+            {"notes": {"c": LauncherNote(kind="failed")}},
+            LauncherAction.END_FAILED,
+            "a rank of launcher c failed",
+        ),
+        ({"closing": BAD}, LauncherAction.END_FAILED, "rank 7 was killed"),
+        ({"running": 0, "closing": BAD}, LauncherAction.END_FAILED, "rank 7 was killed"),
+        ({"closing": GOOD}, LauncherAction.GO_ON, ""),
+        ({"running": 0, "closing": GOOD}, LauncherAction.END_WELL, "all ranks succeeded"),
+        ({"waiting_count": 1}, LauncherAction.RESTART, "1 launcher waits to join"),
+        ({"waiting_count": 2}, LauncherAction.RESTART, "2 launchers wait to join"),
+        ({"waiting_count": 1, "notes": {"b": DONE}}, LauncherAction.GO_ON, ""),
+        ({"waiting_count": 1, "running": 0}, LauncherAction.GO_ON, ""),
         (
             {"waiting_count": 1, "next_has_begun": True, "running": 0},
-            Action.RESTART,
+            LauncherAction.RESTART,
             "another launcher has begun the next round",
         ),
-        ({"lost": ("b",)}, Action.RESTART, "launcher b is gone"),
-        ({"lost": ("b", "c")}, Action.RESTART, "launchers b, c are gone"),
-        ({"lost": ("b",), "can_replace": False}, Action.END_FAILED, "launcher b is gone"),
+        ({"lost": ("b",)}, LauncherAction.RESTART, "launcher b is gone"),
+        ({"lost": ("b", "c")}, LauncherAction.RESTART, "launchers b, c are gone"),
+        ({"lost": ("b",), "can_replace": False}, LauncherAction.END_FAILED, "launcher b is gone"),
         (
             {"notes": {"b": LEAVING}},
-            Action.RESTART,
+            LauncherAction.RESTART,
             "launcher b is gone: SIGTERM was received",
         ),
         (
             {"notes": {"b": LEAVING}, "next_has_begun": True},
-            Action.RESTART,
+            LauncherAction.RESTART,
             "launcher b is gone: SIGTERM was received",
         ),
         (
             {"notes": {"b": LEAVING}, "can_replace": False},
-            Action.END_FAILED,
+            LauncherAction.END_FAILED,
             "launcher b is gone: SIGTERM was received",
         ),
         (
             {"notes": {"b": LEAVING}, "lost": ("c",)},
-            Action.RESTART,
+            LauncherAction.RESTART,
             "launchers b, c are gone",
         ),
         (
             {"running": 0, "lost": ("b",), "closing": GOOD, "next_has_begun": True},
-            Action.END_WELL,
+            LauncherAction.END_WELL,
             "all ranks succeeded",
         ),
-        ({"lost": ("b",), "closing": GOOD}, Action.GO_ON, ""),
-        ({"closing": GOOD, "failure": "rank 0 failed"}, Action.END_FAILED, "rank 0 failed"),
-        ({"lost": ("b",), "notes": {"b": DONE}}, Action.GO_ON, ""),
-        ({"lost": ("b",), "running": 0}, Action.RESTART, "launcher b is gone"),
-        ({"lost": ("a",)}, Action.RESTART, "the other launchers considered this one dead"),
+        ({"lost": ("b",), "closing": GOOD}, LauncherAction.GO_ON, ""),
+        ({"closing": GOOD, "failure": "rank 0 failed"}, LauncherAction.END_FAILED, "rank 0 failed"),
+        ({"lost": ("b",), "notes": {"b": DONE}}, LauncherAction.GO_ON, ""),
+        ({"lost": ("b",), "running": 0}, LauncherAction.RESTART, "launcher b is gone"),
+        ({"lost": ("a",)}, LauncherAction.RESTART, "the other launchers considered this one dead"),
         (
             {"lost": ("a", "b"), "running": 0, "notes": {"b": DONE, "c": DONE}},
-            Action.END_WELL,
+            LauncherAction.END_WELL,
             "all ranks succeeded",
         ),
-        ({"signal": "SIGTERM"}, Action.LEAVE, "SIGTERM was received"),
-        ({"signal": "SIGTERM", "failure": "x"}, Action.LEAVE, "SIGTERM was received"),
+        ({"signal": "SIGTERM"}, LauncherAction.LEAVE, "SIGTERM was received"),
+        ({"signal": "SIGTERM", "failure": "x"}, LauncherAction.LEAVE, "SIGTERM was received"),
     ],
 )
 def test_each_situation_has_its_decision(
-    facts: dict[str, Any], action: Action, reason: str
+    facts: dict[str, Any], action: LauncherAction, reason: str
 ) -> None:
     decision = decide(situation(**facts))
     assert (decision.action, decision.reason) == (action, reason)
@@ -155,7 +159,7 @@ def test_each_situation_has_its_decision(
 )
 def test_only_a_failure_uses_up_a_restart(facts: dict[str, Any], uses_restart: bool) -> None:
     decision = decide(situation(**facts))
-    assert decision.action is Action.RESTART
+    assert decision.action is LauncherAction.RESTART
     assert decision.uses_restart is uses_restart
 
 
@@ -184,7 +188,7 @@ def test_a_job_ends_well_when_all_ranks_did() -> None:
     settle(job, launchers)
     assert not any(one.is_over for one in launchers)  # it waits for the others
     end_all(job, launchers)
-    assert {one.end.action for one in launchers} == {Action.END_WELL}
+    assert {one.end.action for one in launchers} == {LauncherAction.END_WELL}
 
 
 def test_a_failure_restarts_all_once_and_ends_all_the_second_time() -> None:
@@ -197,7 +201,7 @@ def test_a_failure_restarts_all_once_and_ends_all_the_second_time() -> None:
     assert [one.restarts_left for one in launchers] == [0, 0, 0]
     launchers[1].end_rank("rank 1 failed")
     settle(job, launchers)
-    assert {one.end.action for one in launchers} == {Action.END_FAILED}
+    assert {one.end.action for one in launchers} == {LauncherAction.END_FAILED}
     assert {one.end.reason for one in launchers} == {"rank 1 failed"}
 
 
@@ -209,13 +213,13 @@ def test_launchers_that_come_and_go_use_up_no_restart() -> None:
     assert len(job.completed[1]) == 3
     launchers[0].signal = "SIGTERM"
     settle(job, launchers)
-    assert launchers[0].end.action is Action.LEAVE
+    assert launchers[0].end.action is LauncherAction.LEAVE
     assert len(job.completed[2]) == 2
     launchers[1].is_dead = True
     settle(job, launchers)
     assert job.completed[3] == ("late",)
     end_all(job, launchers)
-    assert launchers[2].end.action is Action.END_WELL
+    assert launchers[2].end.action is LauncherAction.END_WELL
 
 
 @settings(max_examples=200, deadline=None)
@@ -262,6 +266,6 @@ def test_every_job_ends_uses_no_restart_twice_and_never_well_with_a_failed_rank(
     for one in launchers:
         assert len(one.failed_rounds) <= max_restarts
         assert len(set(one.failed_rounds)) == len(one.failed_rounds)
-        if one.end is not None and one.end.action is Action.END_WELL:
+        if one.end is not None and one.end.action is LauncherAction.END_WELL:
             assert one.failure is None
             assert one.number not in failed_rounds

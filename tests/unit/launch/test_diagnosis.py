@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from distdbg.launch.diagnosis import Diagnosis, diagnose_run, read_diagnosis
-from distdbg.launch.evidence import Evidence
-from distdbg.launch.report import Outcome, report
+from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.report import JobOutcome, report
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import ErrorFacts
 
@@ -137,16 +137,16 @@ def test_the_report_is_headed_by_it() -> None:
 
     error = ErrorFacts(text="RankLeft: rank 0 left", wall_ns=1, type="RankLeft", because_of=(0,))
     evidence = (
-        Evidence(end=end(0, 0)),
-        Evidence(end=end(1, 1), error=error),
-        Evidence(end=end(2, 0)),
+        LostRankEvidence(end=end(0, 0)),
+        LostRankEvidence(end=end(1, 1), error=error),
+        LostRankEvidence(end=end(2, 0)),
     )
-    plain = report(Outcome(evidence=evidence))
+    plain = report(JobOutcome(evidence=evidence))
     assert plain.startswith("MISMATCH: rank 0 ended with exit code 0 while other ranks still")
     known = read_diagnosis(document(0, FINDING))
     assert known is not None
     known = replace(known, source=("at x.py:50 (fit): a()", "  noted"))
-    told = report(Outcome(evidence=evidence, diagnosis=known))
+    told = report(JobOutcome(evidence=evidence, diagnosis=known))
     assert told.splitlines() == [
         f"MISMATCH: {FINDING['what']}",
         "  ranks 0,2 made 5 barriers",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distdbg import config
-from distdbg.launch.environment import Start, find_place, rank_command, rank_environment
+from distdbg.launch.environment import RanksStart, find_place, rank_command, rank_environment
 from distdbg.launch.options import RunOptions, ScriptForm
 from distdbg.launch.rendezvous.round import NodeFacts
 
@@ -19,8 +19,8 @@ def node(name: str, nproc: int, role: str = "default") -> NodeFacts:
 NODES = (node("a", 2), node("b", 3, "server"), node("c", 1), node("d", 2, "server"))
 
 
-def start(node_rank: int = 0, nodes: tuple[NodeFacts, ...] = NODES) -> Start:
-    return Start(
+def start(node_rank: int = 0, nodes: tuple[NodeFacts, ...] = NODES) -> RanksStart:
+    return RanksStart(
         nodes=nodes,
         node_rank=node_rank,
         restarts=1,
@@ -38,7 +38,9 @@ def options(**changes) -> RunOptions:
     return RunOptions(**{"script": "s.py", "rdzv_id": "job", "max_restarts": 3, **changes})
 
 
-def environment(made: RunOptions, begun: Start, local_rank: int, **environ: str) -> dict[str, str]:
+def environment(
+    made: RunOptions, begun: RanksStart, local_rank: int, **environ: str
+) -> dict[str, str]:
     error_file = Path("/logs/1/error.json")
     return rank_environment(made, begun, local_rank, environ=environ, error_file=error_file)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import ConfigError, DistError, UsageError
-from distdbg.launch.exports import Exports, check_here, is_loopback, read_exports
-from distdbg.testing.rights import ordinary_rights
+from distdbg.launch.exports import ExportOptions, check_here, is_loopback, read_exports
+from tests.support.rights import ordinary_rights
 
 
 def test_nothing_is_asked_for_by_default() -> None:
@@ -124,7 +124,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o644)
-    exports = Exports(listen=("127.0.0.1", 0), token_file=token)
+    exports = ExportOptions(listen=("127.0.0.1", 0), token_file=token)
     with pytest.raises(ConfigError, match="can be read by others"):
         check_here(exports)
     token.chmod(0o600)
@@ -136,17 +136,17 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
-        check_here(Exports(folder=tmp_path / "nowhere"))
+        check_here(ExportOptions(folder=tmp_path / "nowhere"))
 
 
 def test_an_address_of_another_host_is_an_error() -> None:
     with pytest.raises(DistError, match=r"192\.0\.2\.1"):
-        check_here(Exports(listen=("192.0.2.1", 9400)))
+        check_here(ExportOptions(listen=("192.0.2.1", 9400)))
 
 
 def test_a_port_that_somebody_has_is_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        check_here(Exports(listen=("127.0.0.1", server.getsockname()[1])))
+        check_here(ExportOptions(listen=("127.0.0.1", server.getsockname()[1])))
 
 
 def test_a_port_for_root_is_an_error() -> None:
@@ -154,7 +154,7 @@ def test_a_port_for_root_is_an_error() -> None:
     for_root = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) > 80
     expected = pytest.raises(ConfigError, match="below 1024") if for_root else nullcontext()
     with ordinary_rights(), expected:
-        check_here(Exports(listen=("127.0.0.1", 80)))
+        check_here(ExportOptions(listen=("127.0.0.1", 80)))
 
 
 @pytest.mark.parametrize("name", ["DISTDBG_OTLP_SLOW_S", "DISTDBG_OTLP_SPANS_PER_S"])

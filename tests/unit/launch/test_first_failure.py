@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.first_failure import find_ended_well, hosts_of_others, name_failure
-from distdbg.launch.rendezvous.notes import Note
-from distdbg.launch.rendezvous.round import NodeFacts, Round
+from distdbg.launch.rendezvous.notes import LauncherNote
+from distdbg.launch.rendezvous.round import LauncherRound, NodeFacts
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import ErrorFacts
 from distdbg.runtime.store import HashStore
@@ -23,15 +23,15 @@ def end(rank: int, code: int, host: str = "n2") -> RankEnd:
     )
 
 
-def victim(rank: int, of: int) -> Evidence:
+def victim(rank: int, of: int) -> LostRankEvidence:
     error = ErrorFacts(text=f"PeerLost: rank {of} died", because_of=(of,))
-    return Evidence(end=end(rank, 1), error=error)
+    return LostRankEvidence(end=end(rank, 1), error=error)
 
 
-CAUSE = Evidence(end=end(2, 3))
+CAUSE = LostRankEvidence(end=end(2, 3))
 
 
-def name(evidence: list[Evidence], **facts: Any) -> str | None:
+def name(evidence: list[LostRankEvidence], **facts: Any) -> str | None:
     known: dict[str, Any] = {
         "since_s": 0.0,
         "has_running": True,
@@ -57,7 +57,7 @@ def name(evidence: list[Evidence], **facts: Any) -> str | None:
     ],
 )
 def test_a_failure_is_named_when_nobody_can_say_more(
-    evidence: list[Evidence], facts: dict[str, Any], limit_s: float
+    evidence: list[LostRankEvidence], facts: dict[str, Any], limit_s: float
 ) -> None:
     assert name(evidence, since_s=limit_s - 0.01, **facts) is None
     assert name(evidence, since_s=limit_s, **facts) is not None
@@ -75,7 +75,7 @@ def test_among_several_hosts_it_is_said_where_it_was() -> None:
 
 def test_who_ended_well_is_known_by_rank_and_by_host() -> None:
     nodes = tuple(NodeFacts(name=n, addr=n, host=n, nproc=2) for n in ("n1", "n2", "n3"))
-    round_ = Round(
+    round_ = LauncherRound(
         number=0,
         node_rank=1,
         nodes=nodes,
@@ -85,6 +85,6 @@ def test_who_ended_well_is_known_by_rank_and_by_host() -> None:
         prefix="x/0",
         serves=False,
     )
-    notes = {"n1": Note(kind="finished"), "n2": Note(kind="failed")}
+    notes = {"n1": LauncherNote(kind="finished"), "n2": LauncherNote(kind="failed")}
     assert find_ended_well(round_, notes, {4}) == {0, 1, 4}
     assert hosts_of_others(round_) == {0: "n1", 1: "n1", 4: "n3", 5: "n3"}

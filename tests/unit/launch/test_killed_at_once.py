@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.killed_at_once import struck_at_once
-from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.report import JobOutcome, exit_code, report
 from distdbg.record.ends import RankEnd
 from tests.unit.launch.report_facts import ended
 
@@ -56,9 +56,9 @@ def test_one_rank_alone_is_a_death() -> None:
 
 
 def test_the_report_says_what_the_job_hung_in_and_who_is_no_cause() -> None:
-    evidence = [Evidence(end=one) for one in killed(False, False, False)]
+    evidence = [LostRankEvidence(end=one) for one in killed(False, False, False)]
     known = Diagnosis(kind="stuck rank", what=HANG, ranks=(2,), advice="see why it sleeps")
-    outcome = Outcome(evidence=evidence, struck=9, hang=HANG, diagnosis=known)
+    outcome = JobOutcome(evidence=evidence, struck=9, hang=HANG, diagnosis=known)
     lines = report(outcome).splitlines()
     assert lines[:2] == [
         f"HUNG: {HANG}",
@@ -67,5 +67,5 @@ def test_the_report_says_what_the_job_hung_in_and_who_is_no_cause() -> None:
     assert "  hint: see why it sleeps" in lines
     assert not any(line.startswith(("RANK DIED", "  before,")) for line in lines)
     assert exit_code(outcome) == 137
-    stopped = report(Outcome(evidence=evidence, struck=9, waited="rank 0 had waited 2 s"))
+    stopped = report(JobOutcome(evidence=evidence, struck=9, waited="rank 0 had waited 2 s"))
     assert stopped.startswith("STOPPED: all 3 ranks were killed by SIGKILL at once")

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.launch.memory_limit import name_limit
-from distdbg.record.observations import Sighting
+from distdbg.record.observations import Observation
 from distdbg.record.rank_state import RankState
 
 
-def sighting(state: str, pid: int = 9) -> Sighting:
+def sighting(state: str, pid: int = 9) -> Observation:
     place = "slp.py:7 (load)"
-    return Sighting(rank=2, pid=pid, host="n1", state=RankState(state), since_ns=100, site=place)
+    return Observation(rank=2, pid=pid, host="n1", state=RankState(state), since_ns=100, site=place)
 
 
 def test_the_last_sighting_of_the_same_process_counts() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.launch import memory
-from distdbg.launch.ended import Ended
+from distdbg.launch.ended import EndedChild
 from distdbg.launch.memory import (
     OomWatch,
     choose_victims,
@@ -114,8 +114,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return host
 
 
-def ended(number: int, status: int = 9, used: int = 100) -> Ended:
-    return Ended(
+def ended(number: int, status: int = 9, used: int = 100) -> EndedChild:
+    return EndedChild(
         name=f"rank {number}",
         pid=number,
         status=status,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdbg.launch.output_streams import Std
-from distdbg.launch.outputs.merged import Folded, Line, Merger
+from distdbg.launch.output_streams import StdStreams
+from distdbg.launch.outputs.merged import Folded, Merger, OutputLine
 
 SECOND = 10**9
 
@@ -17,7 +17,7 @@ def merge(*texts: str | list[tuple[int, str]], window_ns: int = SECOND) -> list[
     for rank, text in enumerate(texts):
         pairs = list(enumerate(text.split())) if isinstance(text, str) else text
         for ms, word in pairs:
-            merger.put(rank, Line(ms * 10**6, rank, Std.OUT, word))
+            merger.put(rank, OutputLine(ms * 10**6, rank, StdStreams.OUT, word))
     found = []
     while (folded := merger.take()) is not None:
         found.append(folded)

@@ -10,13 +10,15 @@ import pytest
 from distdbg.errors import ConfigError, DistError, UsageError
 from distdbg.launch.flags import parse
 from distdbg.launch.numa import NumaBinding
-from distdbg.launch.options import Machine, RunOptions, ScriptForm, read_options
-from distdbg.launch.output_streams import Std
+from distdbg.launch.options import LaunchHost, RunOptions, ScriptForm, read_options
+from distdbg.launch.output_streams import StdStreams
 
-MACHINE = Machine(cpus=6, gpus=0)
+MACHINE = LaunchHost(cpus=6, gpus=0)
 
 
-def read(*argv: str, machine: Machine = MACHINE, old: bool = False, **environ: str) -> RunOptions:
+def read(
+    *argv: str, machine: LaunchHost = MACHINE, old: bool = False, **environ: str
+) -> RunOptions:
     return read_options(parse([*argv, "s.py", "a"], environ, is_old_form=old), environ, machine)
 
 
@@ -112,8 +114,8 @@ def test_settings_of_the_rendezvous_are_pairs() -> None:
 
 def test_streams_are_by_local_rank() -> None:
     options = read("--nproc-per-node=3", "-r3", "--tee=0:1,2:2,9:3", OMP_NUM_THREADS="4")
-    assert options.redirects == (Std.ALL,) * 3
-    assert options.tee == (Std.OUT, Std.NONE, Std.ERR)
+    assert options.redirects == (StdStreams.ALL,) * 3
+    assert options.tee == (StdStreams.OUT, StdStreams.NONE, StdStreams.ERR)
     assert options.notes == ()
 
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from distdbg.errors import ConfigError
 from distdbg.launch.options import RunOptions
-from distdbg.launch.output_streams import Std
-from distdbg.launch.outputs.choices import OutputChoices, Place
+from distdbg.launch.output_streams import StdStreams
+from distdbg.launch.outputs.choices import OutputChoices, StreamTarget
 from distdbg.launch.outputs.folders import make_logs_folder
-from distdbg.launch.outputs.lines import MOST_LINE_NBYTES, Lines
+from distdbg.launch.outputs.lines import MOST_LINE_NBYTES, LineCutter
 from distdbg.launch.outputs.outputs import Outputs
 
-ALL = (Std.ALL,) * 4
+ALL = (StdStreams.ALL,) * 4
 
 
 def soon(seconds: float = 120.0) -> int:
@@ -60,21 +60,21 @@ def write(fd: int | None, data: bytes) -> None:
 
 
 def test_each_line_begins_with_the_prefix() -> None:
-    lines = Lines(b"[default0]:")
+    lines = LineCutter(b"[default0]:")
     assert lines.feed(b"one\ntwo\n\nthr") == b"[default0]:one\n[default0]:two\n[default0]:\n"
     assert lines.feed(b"ee\n") == b"[default0]:three\n"
     assert lines.finish() == b""
 
 
 def test_a_last_line_without_end_gets_one() -> None:
-    lines = Lines(b">")
+    lines = LineCutter(b">")
     assert lines.feed(b"half") == b""
     assert lines.finish() == b">half\n"
     assert lines.finish() == b""
 
 
 def test_a_progress_bar_is_shown_as_it_moves() -> None:
-    lines = Lines(b">")
+    lines = LineCutter(b">")
     assert lines.feed(b"10%\r20%\r") == b">10%\r"
     assert lines.feed(b"30%\r\nend\n") == b">20%\r>30%\r\n>end\n"
     assert lines.feed(b"x\r") == b""
@@ -82,13 +82,13 @@ def test_a_progress_bar_is_shown_as_it_moves() -> None:
 
 
 def test_only_lines_with_one_of_the_needles_come_out() -> None:
-    lines = Lines(b">", [b"loss", b"\xff"])
+    lines = LineCutter(b">", [b"loss", b"\xff"])
     assert lines.feed(b"loss 1\nother\na \xff b\nlo") == b">loss 1\n>a \xff b\n"
     assert lines.finish() == b""
 
 
 def test_a_line_beyond_all_size_goes_out_in_pieces_with_one_prefix() -> None:
-    lines = Lines(b">")
+    lines = LineCutter(b">")
     text = b"x" * (MOST_LINE_NBYTES + 1)
     assert lines.feed(text) == b">" + text
     assert lines.feed(b"end\nnext\n") == b"end\n>next\n"
@@ -102,11 +102,11 @@ def test_any_bytes_come_out_the_same_however_they_are_cut(
     content: bytes, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(content)))
-    lines, whole = Lines(b""), Lines(b">")
+    lines, whole = LineCutter(b""), LineCutter(b">")
     came = lines.feed(content[:cut]) + lines.feed(content[cut:]) + lines.finish()
     assert came in (content, content + b"\n")
     at_once = whole.feed(content) + whole.finish()
-    pieces = Lines(b">")
+    pieces = LineCutter(b">")
     assert pieces.feed(content[:cut]) + pieces.feed(content[cut:]) + pieces.finish() == at_once
 
 
@@ -124,28 +124,32 @@ def test_the_command_line_decides() -> None:
     choices = OutputChoices.from_options(
         RunOptions(script="a.py", tee=ALL, local_ranks_filter=frozenset({2}), role="trainer")
     )
-    assert choices.is_teed(2, Std.OUT)
-    assert not choices.is_teed(1, Std.OUT)
+    assert choices.is_teed(2, StdStreams.OUT)
+    assert not choices.is_teed(1, StdStreams.OUT)
     assert choices.prefix(2, 2) == "[trainer2]:"
 
 
 def test_a_stream_that_is_neither_redirected_nor_teed_is_inherited() -> None:
-    choices = OutputChoices(redirects=(Std.OUT, Std.NONE), tee=(Std.NONE, Std.ERR))
-    assert choices.place(0, Std.OUT) is Place.FILE
-    assert choices.place(0, Std.ERR) is Place.INHERITED
-    assert choices.place(1, Std.ERR) is Place.FILE
-    assert choices.place(7, Std.ERR) is Place.INHERITED
-    assert choices.is_teed(1, Std.ERR)
-    assert not choices.is_teed(0, Std.OUT)
+    choices = OutputChoices(
+        redirects=(StdStreams.OUT, StdStreams.NONE), tee=(StdStreams.NONE, StdStreams.ERR)
+    )
+    assert choices.place(0, StdStreams.OUT) is StreamTarget.FILE
+    assert choices.place(0, StdStreams.ERR) is StreamTarget.INHERITED
+    assert choices.place(1, StdStreams.ERR) is StreamTarget.FILE
+    assert choices.place(7, StdStreams.ERR) is StreamTarget.INHERITED
+    assert choices.is_teed(1, StdStreams.ERR)
+    assert not choices.is_teed(0, StdStreams.OUT)
 
 
 def test_ranks_outside_the_filter_do_not_reach_the_console_but_their_errors_are_kept() -> None:
-    choices = OutputChoices(tee=(Std.ALL, Std.ALL, Std.NONE), local_ranks=frozenset({1}))
-    assert choices.is_teed(1, Std.OUT)
-    assert not choices.is_teed(0, Std.OUT)
-    assert choices.place(0, Std.OUT) is Place.FILE
-    assert choices.place(2, Std.OUT) is Place.NOWHERE
-    assert choices.place(2, Std.ERR) is Place.FILE
+    choices = OutputChoices(
+        tee=(StdStreams.ALL, StdStreams.ALL, StdStreams.NONE), local_ranks=frozenset({1})
+    )
+    assert choices.is_teed(1, StdStreams.OUT)
+    assert not choices.is_teed(0, StdStreams.OUT)
+    assert choices.place(0, StdStreams.OUT) is StreamTarget.FILE
+    assert choices.place(2, StdStreams.OUT) is StreamTarget.NOWHERE
+    assert choices.place(2, StdStreams.ERR) is StreamTarget.FILE
 
 
 # -------------------------------------------------------------------------------------- folders
@@ -186,7 +190,7 @@ def test_what_is_neither_kept_nor_filtered_goes_to_the_console(tmp_path: Path) -
         assert outputs.drain(soon())
         assert err.read_bytes() == b"a line\nand one without end\n"
         assert outputs.error_file(0, 0) == tmp_path / "logs/attempt_0/0/error.json"
-        assert outputs.log_file(0, 0, Std.ERR) is None
+        assert outputs.log_file(0, 0, StdStreams.ERR) is None
         assert (tmp_path / "logs/attempt_0/0").is_dir()
         assert outputs.drain(soon())
 
@@ -274,7 +278,7 @@ def test_lines_of_ranks_that_print_at_once_do_not_mix(tmp_path: Path) -> None:
     reader = threading.Thread(target=read_console)
     reader.start()
     outputs = Outputs(
-        OutputChoices(tee=(Std.OUT,) * 4), make_logs_folder(tmp_path), stdout_fd=writing
+        OutputChoices(tee=(StdStreams.OUT,) * 4), make_logs_folder(tmp_path), stdout_fd=writing
     )
     outputs.start()
     fds = [outputs.open(rank, rank, 0) for rank in range(4)]

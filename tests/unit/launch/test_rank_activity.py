@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.launch.rank_activity import Doing, fold, name_hang, name_waits, what_ranks_do
+from distdbg.launch.rank_activity import HostActivity, fold, name_hang, name_waits, what_ranks_do
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import limit_ns
 
@@ -22,7 +22,7 @@ def test_many_places_are_cut_and_counted() -> None:
 
 
 def test_ranks_without_a_record_say_nothing(tmp_path: Path) -> None:
-    assert what_ranks_do(tmp_path, {0: 1}) == Doing()
+    assert what_ranks_do(tmp_path, {0: 1}) == HostActivity()
 
 
 WORDS = {0: "in all_reduce #4", 1: "in all_reduce #4", 2: "last op all_reduce #3"}

@@ -11,11 +11,11 @@ import pytest
 
 from distdbg.errors import ConfigError, UsageError
 from distdbg.launch.rendezvous import registry
-from distdbg.launch.rendezvous.notes import Note, Notes
+from distdbg.launch.rendezvous.notes import LauncherNote, Notes
 from distdbg.launch.rendezvous.reach import is_here, is_name, own_address
 from distdbg.launch.rendezvous.registry import make_rendezvous, register_rendezvous_handler
-from distdbg.launch.rendezvous.round import NodeFacts, Round
-from distdbg.launch.rendezvous.settings import Settings
+from distdbg.launch.rendezvous.round import LauncherRound, NodeFacts
+from distdbg.launch.rendezvous.settings import RendezvousSettings
 from distdbg.launch.rendezvous.shared import SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 from distdbg.runtime.store import HashStore
@@ -146,7 +146,7 @@ def test_names_that_mean_something_else_are_refused(name: str) -> None:
 
 
 def test_the_defaults_are_those_of_torchrun() -> None:
-    found = Settings.read({})
+    found = RendezvousSettings.read({})
     assert (found.join_timeout_s, found.last_call_timeout_s, found.close_timeout_s) == (600, 30, 30)
     assert (found.keep_alive_interval_s, found.keep_alive_max_attempt) == (5, 3)
     assert (found.read_timeout_s, found.is_host) == (60, None)
@@ -154,7 +154,7 @@ def test_the_defaults_are_those_of_torchrun() -> None:
 
 
 def test_every_key_has_its_setting() -> None:
-    found = Settings.read(
+    found = RendezvousSettings.read(
         {
             "timeout": "1.5",
             "last_call_timeout": "2",
@@ -168,7 +168,7 @@ def test_every_key_has_its_setting() -> None:
             "rank": "0",
         }
     )
-    assert found == Settings(
+    assert found == RendezvousSettings(
         join_timeout_s=1.5,
         last_call_timeout_s=2,
         close_timeout_s=3,
@@ -193,7 +193,7 @@ def test_every_key_has_its_setting() -> None:
 )
 def test_a_wrong_key_or_value_is_named(key: str, value: str, what: str) -> None:
     with pytest.raises(UsageError) as raised:
-        Settings.read({key: value})
+        RendezvousSettings.read({key: value})
     assert what in raised.value.what
 
 
@@ -225,8 +225,8 @@ def test_names_are_told_from_addresses(host: str, is_one: bool) -> None:
 # ---------------------------------------------------------------------------------------- notes
 
 
-def round_of(store: HashStore, node_rank: int) -> Round:
-    return Round(
+def round_of(store: HashStore, node_rank: int) -> LauncherRound:
+    return LauncherRound(
         number=0,
         node_rank=node_rank,
         nodes=tuple(
@@ -249,11 +249,11 @@ def test_a_note_is_read_by_the_others() -> None:
     store = HashStore()
     mine, yours = Notes(round_of(store, 0)), Notes(round_of(store, 1))
     assert yours.read() == {}
-    note = Note(kind="failed", what="rank 1 exited with code 3")
+    note = LauncherNote(kind="failed", what="rank 1 exited with code 3")
     mine.write(note)
     assert yours.read() == {"a": note}
-    yours.write(Note(kind="finished"))
-    assert mine.read() == {"a": note, "b": Note(kind="finished")}
+    yours.write(LauncherNote(kind="finished"))
+    assert mine.read() == {"a": note, "b": LauncherNote(kind="finished")}
     assert mine.left == frozenset()
     yours.write_left([2])
     yours.write_left([3])
@@ -265,13 +265,13 @@ def test_a_note_that_is_just_being_written_is_read_later() -> None:
     store = HashStore()
     mine, yours = Notes(round_of(store, 0)), Notes(round_of(store, 1))
     number = store.add("notes", 1)
-    yours.write(Note(kind="finished"))
-    assert mine.read() == {"b": Note(kind="finished")}
+    yours.write(LauncherNote(kind="finished"))
+    assert mine.read() == {"b": LauncherNote(kind="finished")}
     store.set(f"note/{number}", '{"left": [0]}')
     mine.read()
     assert mine.left == {0}
     store.set(f"note/{store.add('notes', 1)}", "of another version")
-    assert mine.read() == {"b": Note(kind="finished")}
+    assert mine.read() == {"b": LauncherNote(kind="finished")}
 
 
 def test_a_store_that_is_gone_leaves_the_notes_as_they_were() -> None:
@@ -279,14 +279,14 @@ def test_a_store_that_is_gone_leaves_the_notes_as_they_were() -> None:
 
     store: Any = TCPStore("127.0.0.1", 0, is_master=True)
     notes = Notes(round_of(store, 0))
-    notes.write(Note(kind="finished"))
+    notes.write(LauncherNote(kind="finished"))
     assert list(notes.read()) == ["a"]
     store.close()
-    notes.write(Note(kind="failed"))
-    assert notes.read() == {"a": Note(kind="finished")}
+    notes.write(LauncherNote(kind="failed"))
+    assert notes.read() == {"a": LauncherNote(kind="finished")}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"kind": "else"}', "{}"])
 def test_what_is_no_note_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        Note.from_json(text)
+        LauncherNote.from_json(text)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.evidence import Evidence
-from distdbg.launch.report import Outcome, report
+from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.report import JobOutcome, report
 from distdbg.record.ends import BY_SYS_EXIT
 from distdbg.record.format import Exit
 from tests.unit.launch.report_facts import (
@@ -32,8 +32,8 @@ from tests.unit.launch.report_facts import (
 
 
 def test_a_job_that_ends_well_says_nothing() -> None:
-    assert told(Evidence(end=ended(0)), Evidence(end=ended(1))) == ""
-    assert code(Evidence(end=ended(0))) == 0
+    assert told(LostRankEvidence(end=ended(0)), LostRankEvidence(end=ended(1))) == ""
+    assert code(LostRankEvidence(end=ended(0))) == 0
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -41,20 +41,20 @@ def test_who_ran_out_of_batches_leads_also_where_no_diagnosis_is_at_hand(leaves:
     said = "rank 1 ran out of batches at step 312; ranks 0,2 went on"
     text = "RankLeft: rank 1 left" if leaves else "MismatchError: op #9 differs: x on ranks 0,2"
     failed = [
-        Evidence(
+        LostRankEvidence(
             end=ended(rank, exit_code=1),
             error=error(text, because_of=(1,), details=(said, "called at train.py:8 (step)")),
         )
         for rank in ((0, 2) if leaves else (0, 1, 2))
     ]
-    lines = told(*failed, *([Evidence(end=ended(1))] if leaves else [])).splitlines()
+    lines = told(*failed, *([LostRankEvidence(end=ended(1))] if leaves else [])).splitlines()
     assert lines[0].endswith("MISMATCH: rank 1 ran out of batches at step 312, ranks 0,2 went on")
     assert not [line for line in lines[1:] if "ran out" in line]
     assert "  called at train.py:8 (step)" in lines
 
 
 def test_an_exception_is_told_with_its_lines() -> None:
-    first = Evidence(
+    first = LostRankEvidence(
         end=ended(2, exit_code=1),
         error=error("ValueError: no data", traceback=TRACE),
         error_file=f"{FOLDER}/logs/attempt_0/2/error.json",
@@ -80,7 +80,7 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
         raised_wall_ns=BEGAN + S // 2,
     )
     golden(
-        told(Evidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
+        told(LostRankEvidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
             "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
@@ -92,13 +92,13 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
 
 def test_a_code_without_an_exception_is_of_sys_exit() -> None:
     facts = record("its program returned 0.1 s ago", how=Exit.RETURNED)
-    text = told(Evidence(end=ended(2, exit_code=3), record=facts), terminated(0))
+    text = told(LostRankEvidence(end=ended(2, exit_code=3), record=facts), terminated(0))
     assert f"  hint: {BY_SYS_EXIT}\n" in text
-    assert "@distdbg.record" in told(Evidence(end=ended(2, exit_code=3)), terminated(0))
+    assert "@distdbg.record" in told(LostRankEvidence(end=ended(2, exit_code=3)), terminated(0))
 
 
 def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
-    first = Evidence(
+    first = LostRankEvidence(
         end=ended(2, exit_code=1), stderr_file="/logs/2/stderr.log", stderr_tail=("a", "Error: b")
     )
     golden(
@@ -117,7 +117,7 @@ def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
 
 
 def test_an_exit_code_is_told_and_passed_on() -> None:
-    evidence = [Evidence(end=ended(1, exit_code=3)), terminated(0), terminated(2)]
+    evidence = [LostRankEvidence(end=ended(1, exit_code=3)), terminated(0), terminated(2)]
     golden(
         told(*evidence, max_restarts=3, attempt=3),
         [
@@ -132,7 +132,7 @@ def test_an_exit_code_is_told_and_passed_on() -> None:
 
 
 def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
-    first = Evidence(
+    first = LostRankEvidence(
         end=ended(2, signal=9), record=record("in all_reduce #12 on group 'dp' for 0.1 s")
     )
     evidence = [first, lost(0, 2), lost(1, 2), lost(3, 2)]
@@ -152,7 +152,7 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
 
 
 def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> None:
-    grown = Evidence(end=ended(1, signal=9, max_rss_nbytes=335 << 20))
+    grown = LostRankEvidence(end=ended(1, signal=9, max_rss_nbytes=335 << 20))
     usual = [
         replace(lost(r, 1), end=ended(r, exit_code=1, max_rss_nbytes=49 << 20)) for r in (0, 2)
     ]
@@ -165,7 +165,7 @@ def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> N
 
 
 def test_who_got_no_more_memory_and_used_far_more_than_the_others_is_told_so() -> None:
-    grown = Evidence(
+    grown = LostRankEvidence(
         end=ended(1, exit_code=1, max_rss_nbytes=595 << 20), error=error("MemoryError: 3.4 MiB")
     )
     usual = [
@@ -181,26 +181,26 @@ def test_who_got_no_more_memory_and_used_far_more_than_the_others_is_told_so() -
 
 def test_a_kill_is_told_with_its_time_and_what_is_known_of_memory() -> None:
     end = ended(2, signal=9, max_rss_nbytes=3 << 30)
-    lines = told(Evidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()
+    lines = told(LostRankEvidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end.wall_ns // 10**9))
     assert lines[1] == (
         "  memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup), no rise of the oom_kill counter"
     )
     assert lines[-2:] == [f"  died at {when}", f"  run folder: {FOLDER}"]
-    by_agent = told(Evidence(end=replace(end, by="agent")))
+    by_agent = told(LostRankEvidence(end=replace(end, by="agent")))
     assert "  memory: 3.0 GiB used at most\n" in by_agent
-    assert "memory:" not in told(Evidence(end=replace(end, signal=11)))
+    assert "memory:" not in told(LostRankEvidence(end=replace(end, signal=11)))
 
 
 def test_an_age_at_the_end_is_counted_from_that_end() -> None:
     known = record("last op barrier #3 on group 'dp' ended 4.0 s ago, called at a.py:9 (main)")
-    text = told(Evidence(end=ended(2, signal=9), record=known))
+    text = told(LostRankEvidence(end=ended(2, signal=9), record=known))
     assert "at its end: last op barrier #3 on group 'dp' ended 4.0 s before, called at" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
 def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
-    first = Evidence(end=ended(2, signal=number, core_dumped=True))
+    first = LostRankEvidence(end=ended(2, signal=number, core_dumped=True))
     golden(
         told(first, terminated(0), terminated(1), terminated(3)),
         [
@@ -215,7 +215,9 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
 
 
 def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
-    first = Evidence(end=ended(2, cause="oom", signal=9, exit_code=None, max_rss_nbytes=412 << 20))
+    first = LostRankEvidence(
+        end=ended(2, cause="oom", signal=9, exit_code=None, max_rss_nbytes=412 << 20)
+    )
     golden(
         told(first, terminated(0), memory_limit="512 MiB (cgroup)"),
         [
@@ -231,12 +233,12 @@ def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
 
 
 def test_a_limit_of_memory_gets_the_same_hint() -> None:
-    text = told(Evidence(end=ended(0, exit_code=1), error=error("MemoryError: 8.0 GiB")))
+    text = told(LostRankEvidence(end=ended(0, exit_code=1), error=error("MemoryError: 8.0 GiB")))
     assert "hint: smaller batches" in text
 
 
 def test_a_termination_from_outside_is_no_fault_of_the_program() -> None:
-    text = told(Evidence(end=ended(0, signal=15)), terminated(1))
+    text = told(LostRankEvidence(end=ended(0, signal=15)), terminated(1))
     assert "rank 0 was killed by SIGTERM" in text
     assert "hint: SIGTERM came from outside" in text
 
@@ -248,7 +250,7 @@ def test_a_mismatch_on_all_ranks_is_told_once() -> None:
     )
     details = ("rank 3 called it at train.py:88 (step)", "no data was exchanged")
     evidence = [
-        Evidence(
+        LostRankEvidence(
             end=ended(rank, exit_code=1),
             error=error(
                 f"{text}\n  {details[0]}",
@@ -278,7 +280,7 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
     )
     hung = replace(terminated(2), record=record("last op barrier #76 ended 31.0 s ago"))
     golden(
-        told(Evidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
+        told(LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
         [
             "HUNG: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
             "  the others arrived within 0.2 s",
@@ -289,7 +291,9 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
         ],
     )
     seen = {1: "in step() at slp.py:12", 2: "asleep in load() at slp.py:7"}
-    text = told(Evidence(end=ended(0, exit_code=1), error=late), hung, terminated(1), seen=seen)
+    text = told(
+        LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, terminated(1), seen=seen
+    )
     assert text.splitlines()[:2] == [
         "HUNG: rank 2 was asleep in load() at slp.py:7",
         "  rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
@@ -300,7 +304,7 @@ def test_ranks_that_gave_up_in_a_deadlock_are_told_by_the_records() -> None:
     errors = [
         error(f"OpTimeout: recv waited 8 s for rank {1 - r}", waits_for=(1 - r,)) for r in (0, 1)
     ]
-    gave_up = [Evidence(end=ended(r, exit_code=1), error=errors[r]) for r in (0, 1)]
+    gave_up = [LostRankEvidence(end=ended(r, exit_code=1), error=errors[r]) for r in (0, 1)]
     said = "raised OpTimeout: recv waited 8 s for rank 0"
     gave_up[1] = replace(gave_up[1], record=record(f"{said} 3.2 s ago, a.py:9 (main)"))
     shown = Diagnosis(
@@ -323,7 +327,7 @@ def test_ranks_that_gave_up_in_a_deadlock_are_told_by_the_records() -> None:
 
 def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
     late = error("OpTimeout: op #8 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit")
-    gave_up = (Evidence(end=ended(0, exit_code=1), error=late), terminated(2))
+    gave_up = (LostRankEvidence(end=ended(0, exit_code=1), error=late), terminated(2))
     call = "rank 2: one call that does not return (sre_match)"
     known = Diagnosis(
         kind="stuck rank",
@@ -351,7 +355,7 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
 
 def test_a_rank_that_no_agent_saw_and_that_did_not_come_is_told_first() -> None:
     late = error("OpTimeout: op #8 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit")
-    gave_up = (Evidence(end=ended(0, exit_code=1), error=late), terminated(2))
+    gave_up = (LostRankEvidence(end=ended(0, exit_code=1), error=late), terminated(2))
     known = Diagnosis(
         kind="missing rank",
         what="rank 2 never called all_reduce #8, in which rank 0 waited for 8 s",
@@ -368,10 +372,10 @@ def test_a_rank_that_no_agent_saw_and_that_did_not_come_is_told_first() -> None:
 
 def test_a_rank_that_lost_another_before_it_was_terminated_has_failed_because_of_it() -> None:
     late = replace(terminated(3), error=lost(3, 2).error)
-    text = told(Evidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)
+    text = told(LostRankEvidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)
     assert "  ranks 0-1,3 failed because of it: PeerLost" in text
     assert "terminated because of it" not in text
-    assert "rank 3 was terminated" in told(Evidence(end=ended(2, signal=9)), terminated(3))
+    assert "rank 3 was terminated" in told(LostRankEvidence(end=ended(2, signal=9)), terminated(3))
 
 
 def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
@@ -391,7 +395,7 @@ def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
         evidence=("rank 2 gave no gradient to head.weight, head.bias in step 1", "rank 2 raised"),
         advice="use all parameters on every rank",
     )
-    first = Evidence(end=ended(2, exit_code=1), error=raised)
+    first = LostRankEvidence(end=ended(2, exit_code=1), error=raised)
     lines = told(first, terminated(0), diagnosis=known).splitlines()
     assert lines[0] == f"FAILED: {known.what}"
     assert f"  {known.evidence[0]}" in lines
@@ -403,7 +407,7 @@ def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
 def test_the_last_op_of_a_late_rank_is_told_once() -> None:
     said = "rank 2 last called op #76 on this group; last op barrier #76 ended 30.0 s ago"
     late = error("OpTimeout: all_gather #77 waited 30.0 s", waits_for=(2,), details=(said,))
-    gave_up = Evidence(end=ended(0, exit_code=1), error=late)
+    gave_up = LostRankEvidence(end=ended(0, exit_code=1), error=late)
     hung = replace(terminated(2), record=record("last op barrier #76 ended 31.0 s ago"))
     text = told(gave_up, hung, terminated(1))
     assert text.count("barrier #76") == 1
@@ -411,10 +415,12 @@ def test_the_last_op_of_a_late_rank_is_told_once() -> None:
     none = "rank 2 has called no collective on this group; has called no op yet"
     late = error("OpTimeout: barrier #1 waited 15.0 s", waits_for=(2,), details=(none,))
     idle = replace(terminated(2), record=record("has called no op yet"))
-    assert told(Evidence(end=ended(0, exit_code=1), error=late), idle).count("no op yet") == 1
+    assert (
+        told(LostRankEvidence(end=ended(0, exit_code=1), error=late), idle).count("no op yet") == 1
+    )
     other = replace(terminated(1), record=record("last op barrier #76 ended 31.0 s ago"))
     named = error("OpTimeout: all_gather #77", waits_for=(1, 2), details=(said,))
-    text = told(Evidence(end=ended(0, exit_code=1), error=named), hung, other)
+    text = told(LostRankEvidence(end=ended(0, exit_code=1), error=named), hung, other)
     assert "rank 1: last op barrier #76 ended 31.0 s ago; terminated by the launcher" in text
 
 
@@ -450,13 +456,13 @@ def test_a_signal_that_ends_a_hung_job_is_not_the_cause() -> None:
 
 
 def test_what_failed_before_an_interruption_is_told_too() -> None:
-    text = told(Evidence(end=ended(1, 0.5, exit_code=3)), terminated(0), interrupted=2)
+    text = told(LostRankEvidence(end=ended(1, 0.5, exit_code=3)), terminated(0), interrupted=2)
     assert text.splitlines()[1] == "  before, rank 1 exited with code 3"
 
 
 def test_a_signal_that_comes_after_a_proven_failure_is_not_the_headline() -> None:
     mismatch = error("MismatchError: all_reduce #7 on group 'dp' differs between ranks: shapes")
-    differing = [Evidence(end=ended(rank, exit_code=1), error=mismatch) for rank in (0, 1)]
+    differing = [LostRankEvidence(end=ended(rank, exit_code=1), error=mismatch) for rank in (0, 1)]
     text = told(*differing, terminated(2), interrupted=15)
     assert (
         text.splitlines()[0]
@@ -464,7 +470,7 @@ def test_a_signal_that_comes_after_a_proven_failure_is_not_the_headline() -> Non
     )
     assert "\n  interrupted by SIGTERM; 1 rank was terminated\n" in text
     assert code(*differing, terminated(2), interrupted=15) == 143
-    outcome = Outcome(
+    outcome = JobOutcome(
         evidence=[aborted(0), aborted(1)], verdict=KNOT, interrupted=2, hang="ranks 0-1 waited 9 s"
     )
     assert report(outcome).startswith("DEADLOCK: ")
@@ -478,7 +484,7 @@ def test_a_reason_of_the_launcher_is_told_when_no_rank_failed() -> None:
 
 def test_64_ranks_fit_into_a_few_lines() -> None:
     evidence = [lost(rank, 17) for rank in range(64) if rank != 17]
-    evidence.append(Evidence(end=ended(17, signal=11)))
+    evidence.append(LostRankEvidence(end=ended(17, signal=11)))
     text = told(*evidence)
     assert text.splitlines()[0] == ("RANK DIED: rank 17 was killed by SIGSEGV (host n14, pid 8827)")
     assert "ranks 0-16,18-63 failed because of it" in text
@@ -487,7 +493,7 @@ def test_64_ranks_fit_into_a_few_lines() -> None:
 
 def test_64_ranks_that_fail_in_64_ways_are_cut() -> None:
     evidence = [
-        Evidence(end=ended(r, exit_code=1), error=error(f"ValueError: {r}", r / 100))
+        LostRankEvidence(end=ended(r, exit_code=1), error=error(f"ValueError: {r}", r / 100))
         for r in range(64)
     ]
     text = told(*evidence)
@@ -497,13 +503,17 @@ def test_64_ranks_that_fail_in_64_ways_are_cut() -> None:
 
 
 def test_nothing_of_a_rank_reaches_the_terminal_but_printable_text() -> None:
-    text = told(Evidence(end=ended(0, exit_code=1), error=error("ValueError: \x1b[2J\r gone")))
+    text = told(
+        LostRankEvidence(end=ended(0, exit_code=1), error=error("ValueError: \x1b[2J\r gone"))
+    )
     assert text.isascii()
     assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_a_long_reason_pushes_the_rest_below_and_is_cut() -> None:
-    text = told(Evidence(end=ended(0, exit_code=1), error=error("ValueError: " + "x" * 999)))
+    text = told(
+        LostRankEvidence(end=ended(0, exit_code=1), error=error("ValueError: " + "x" * 999))
+    )
     lines = text.splitlines()
     assert len(lines[0]) < 300
     assert lines[1] == "  host n14, pid 8810"
@@ -511,5 +521,5 @@ def test_a_long_reason_pushes_the_rest_below_and_is_cut() -> None:
 
 def test_a_hint_is_given_once() -> None:
     text = "UsageError: wrong thing\n  hint: do the right one"
-    one = Evidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
+    one = LostRankEvidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
     assert told(one).count("hint: do the right one") == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.evidence import Evidence
-from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.report import JobOutcome, exit_code, report
 from tests.unit.launch.report_facts import (
     FOLDER,
     KNOT,
@@ -20,7 +20,7 @@ from tests.unit.launch.report_facts import (
 
 
 def test_the_agents_verdict_is_the_report() -> None:
-    outcome = Outcome(
+    outcome = JobOutcome(
         evidence=[aborted(0), aborted(1), aborted(2), terminated(3)],
         run_folder=FOLDER,
         verdict=KNOT,
@@ -36,7 +36,7 @@ def test_the_agents_verdict_is_the_report() -> None:
 
 
 def test_the_launcher_of_another_host_reports_the_same_verdict() -> None:
-    outcome = Outcome(evidence=[aborted(0), aborted(1)], verdict=KNOT, is_elsewhere=True)
+    outcome = JobOutcome(evidence=[aborted(0), aborted(1)], verdict=KNOT, is_elsewhere=True)
     assert report(outcome) == (
         f"DEADLOCK: {KNOT.what}\n"
         "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
@@ -47,14 +47,14 @@ def test_the_launcher_of_another_host_reports_the_same_verdict() -> None:
 
 def test_of_a_rank_that_died_the_launcher_knows_more_than_the_verdict() -> None:
     verdict = replace(KNOT, what="rank 2 was killed by SIGKILL", type="dead rank", ranks=(2,))
-    dead = Evidence(end=ended(2, signal=9))
-    told = report(Outcome(evidence=[dead, aborted(0)], verdict=verdict))
+    dead = LostRankEvidence(end=ended(2, signal=9))
+    told = report(JobOutcome(evidence=[dead, aborted(0)], verdict=verdict))
     assert told.startswith("RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)")
 
 
 def test_a_job_that_a_person_ends_was_stopped() -> None:
     text = "JobAborted: the job was aborted by ada: the learning rate was wrong"
-    stopped = [Evidence(end=ended(r, exit_code=1), error=error(text)) for r in range(2)]
+    stopped = [LostRankEvidence(end=ended(r, exit_code=1), error=error(text)) for r in range(2)]
     assert told(*stopped).startswith(f"STOPPED: ranks 0-1 raised {text}\n")
 
 
@@ -63,9 +63,11 @@ def test_a_rank_that_has_lost_a_thread_is_told_with_it() -> None:
     broken = record(
         "last op barrier #3 ended 31 s ago", thread_error="thread 'loader' raised OSError: x"
     )
-    hung = Evidence(end=ended(2, signal=15, was_asked=True), record=broken)
+    hung = LostRankEvidence(end=ended(2, signal=15, was_asked=True), record=broken)
     seen = {2: "asleep in get() at queue.py:3"}
-    lines = told(Evidence(end=ended(0, exit_code=1), error=late), hung, seen=seen).splitlines()
+    lines = told(
+        LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, seen=seen
+    ).splitlines()
     assert lines[:2] == [
         "HUNG: rank 2 was asleep in get() at queue.py:3",
         "  its thread 'loader' raised OSError: x",
@@ -78,8 +80,8 @@ def test_a_rank_that_was_stopped_is_to_be_continued() -> None:
         "OpTimeout: barrier #3 waited 8 s for rank 2", waits_for=(2,), hint="raise the limit"
     )
     text = told(
-        Evidence(end=ended(0, exit_code=1), error=late),
-        Evidence(end=ended(2, signal=15, was_asked=True)),
+        LostRankEvidence(end=ended(0, exit_code=1), error=late),
+        LostRankEvidence(end=ended(2, signal=15, was_asked=True)),
         seen={2: "stopped at a.py:9"},
     )
     assert "hint: send its process SIGCONT; find out who sent it SIGSTOP" in text
@@ -95,7 +97,7 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
         advice="see why rank 1 did not make that call",
     )
     differs = [
-        Evidence(end=ended(rank, exit_code=1), error=error(f"MismatchError: {said}"))
+        LostRankEvidence(end=ended(rank, exit_code=1), error=error(f"MismatchError: {said}"))
         for rank in range(2)
     ]
     lines = told(*differs, diagnosis=shown).splitlines()
@@ -108,7 +110,9 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
 def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
     text = "RendezvousError: 3 of 4 ranks joined 'x' within 8.0 s; missing rank 3 (this is rank {})"
     gave_up = [
-        Evidence(end=ended(rank, exit_code=1), error=error(text.format(rank), waits_for=(3,)))
+        LostRankEvidence(
+            end=ended(rank, exit_code=1), error=error(text.format(rank), waits_for=(3,))
+        )
         for rank in range(3)
     ]
     lines = told(*gave_up, terminated(3)).splitlines()

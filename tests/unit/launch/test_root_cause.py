@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdbg.launch.evidence import Evidence
+from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.record_facts import RecordFacts
-from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.root_cause import Part, divide, find_root_cause
+from distdbg.launch.report import JobOutcome, exit_code, report
+from distdbg.launch.root_cause import LossRole, divide, find_root_cause
 from distdbg.record.ends import Cause, RankEnd
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
@@ -28,7 +28,7 @@ WORDS = st.sampled_from(
 
 
 @st.composite
-def evidences(draw: st.DrawFn) -> list[Evidence]:
+def evidences(draw: st.DrawFn) -> list[LostRankEvidence]:
     return [
         draw(one(rank))
         for rank in draw(st.lists(st.integers(0, RANKS), unique=True, max_size=RANKS))
@@ -36,7 +36,7 @@ def evidences(draw: st.DrawFn) -> list[Evidence]:
 
 
 @st.composite
-def one(draw: st.DrawFn, rank: int) -> Evidence:
+def one(draw: st.DrawFn, rank: int) -> LostRankEvidence:
     causes: list[Cause] = ["exited", "signal", "oom", "unknown"]
     cause = draw(st.sampled_from(causes))
     times = st.integers(0, 3 * 10**9)
@@ -72,12 +72,12 @@ def one(draw: st.DrawFn, rank: int) -> Evidence:
             error_type=draw(st.sampled_from(["PeerLost", "OpTimeout", ""])),
             error_ranks=draw(NAMES),
         )
-    return Evidence(end=end, error=error, record=record)
+    return LostRankEvidence(end=end, error=error, record=record)
 
 
 @settings(deadline=None)  # a machine may be busy
 @given(evidences())
-def test_a_failure_has_a_first_and_each_rank_has_one_part(evidence: list[Evidence]) -> None:
+def test_a_failure_has_a_first_and_each_rank_has_one_part(evidence: list[LostRankEvidence]) -> None:
     found = find_root_cause(evidence)
     failed = {one.rank for one in evidence if one.end.is_failure}
     if found is None:
@@ -91,18 +91,18 @@ def test_a_failure_has_a_first_and_each_rank_has_one_part(evidence: list[Evidenc
     assert sorted(one.rank for several in parts.values() for one in several) == sorted(
         one.rank for one in evidence
     )
-    if parts[Part.CAUSE]:
-        assert found.part in (Part.CAUSE, Part.LEAVER)
-    if found.part is Part.ENDED:
+    if parts[LossRole.CAUSE]:
+        assert found.part in (LossRole.CAUSE, LossRole.LEAVER)
+    if found.part is LossRole.ENDED:
         assert all(one.end.was_asked for one in evidence if one.end.is_failure)
 
 
 @settings(deadline=None)  # a machine may be busy
 @given(evidences(), st.sampled_from([None, 2]), st.sampled_from(["", "host n4 is gone"]))
 def test_a_report_is_made_of_printable_lines_and_its_code_fits(
-    evidence: list[Evidence], interrupted: int | None, because: str
+    evidence: list[LostRankEvidence], interrupted: int | None, because: str
 ) -> None:
-    outcome = Outcome(
+    outcome = JobOutcome(
         evidence=evidence, interrupted=interrupted, because=because, run_folder="/run"
     )
     text, code = report(outcome), exit_code(outcome)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.launch import spawn_stop
-from distdbg.launch.rank_activity import Doing
+from distdbg.launch.rank_activity import HostActivity
 
 if TYPE_CHECKING:
     import pytest
@@ -19,7 +19,9 @@ ENDS = ("run folder: /runs/a", "next: distdbg analyze a")
 def test_a_hang_comes_before_the_signal_that_ended_it() -> None:
     hang = "rank 0 waited 43 s for rank 1, asleep in load() at slp.py:7"
 
-    word, lines = spawn_stop._say("SIGTERM", Doing(lines=("rank 0: in barrier",), hang=hang), ENDS)
+    word, lines = spawn_stop._say(
+        "SIGTERM", HostActivity(lines=("rank 0: in barrier",), hang=hang), ENDS
+    )
 
     assert word == "HUNG"
     assert lines == [
@@ -31,7 +33,7 @@ def test_a_hang_comes_before_the_signal_that_ended_it() -> None:
 
 
 def test_without_a_hang_it_is_what_the_ranks_did() -> None:
-    word, lines = spawn_stop._say("SIGHUP", Doing(lines=("ranks 0-1: in barrier",)), ENDS)
+    word, lines = spawn_stop._say("SIGHUP", HostActivity(lines=("ranks 0-1: in barrier",)), ENDS)
 
     assert word == "STOPPED"
     assert lines[:2] == ["interrupted by SIGHUP", "ranks 0-1: in barrier"]

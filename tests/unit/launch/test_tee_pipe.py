@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distdbg.launch.outputs.lines import Lines
-from distdbg.launch.outputs.losses import Loss, say_losses
-from distdbg.launch.outputs.tail import Tail
+from distdbg.launch.outputs.lines import LineCutter
+from distdbg.launch.outputs.losses import OutputLoss, say_losses
+from distdbg.launch.outputs.tail import LogTail
 from distdbg.launch.outputs.tee_pipe import TeePipe
 
 
@@ -38,12 +38,14 @@ class Rank:
         self.consoles = Shown(), Shown()
         reading, self.fd = os.pipe()
         os.set_blocking(reading, False)
-        self.tails: list[Tail] = []
+        self.tails: list[LogTail] = []
         self.tee = TeePipe(
             reading, path, self.tails, lambda p, e, n: self.lost.append((p, e.strerror, n))
         )
         for console, needles in zip(self.consoles, ((), (b"5",)), strict=True):
-            self.tails.append(Tail(os.open(path, os.O_RDONLY), Lines(b">", needles), console))
+            self.tails.append(
+                LogTail(os.open(path, os.O_RDONLY), LineCutter(b">", needles), console)
+            )
 
     def prints(self, text: bytes) -> None:
         os.write(self.fd, text)
@@ -114,8 +116,12 @@ def test_a_rank_that_closes_its_stream_is_over(tmp_path: Path) -> None:
 
 
 def test_losses_are_one_line() -> None:
-    one = Loss(path=Path("/logs/0/stdout.log"), why="No space left on device", since_wall_ns=10**18)
-    other = Loss(path=Path("/logs/1/stderr.log"), why="x", since_wall_ns=2 * 10**18, nbytes=2048)
+    one = OutputLoss(
+        path=Path("/logs/0/stdout.log"), why="No space left on device", since_wall_ns=10**18
+    )
+    other = OutputLoss(
+        path=Path("/logs/1/stderr.log"), why="x", since_wall_ns=2 * 10**18, nbytes=2048
+    )
     assert say_losses([]) == ""
     alone, both = say_losses([one]), say_losses([other, one])
     assert alone.startswith("not written since ")

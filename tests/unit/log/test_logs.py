@@ -20,7 +20,7 @@ from distdbg.log import logs
 from distdbg.log.log_levels import DebugLevel, LogLevel
 from distdbg.runtime.backends.tracing import TracingEngine
 from distdbg.runtime.process.world import World, use
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 VARIABLES = ("DISTDBG_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL", "DISTDBG_DEBUG", "TORCH_DISTRIBUTED_DEBUG")
 

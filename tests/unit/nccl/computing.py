@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 from tests.unit.nccl.stand_in import VERSION, Machine
 
 LIMIT_S = 60
@@ -51,7 +51,7 @@ class ComputingMachine(Machine):
         with self._lock:
             return self._cliques.setdefault(key, Clique(size))
 
-    def library(self, version: int = VERSION) -> Library:
+    def library(self, version: int = VERSION) -> NcclLibrary:
         made = super().library(version)
         made.nccl.get_unique_id = lambda: next(self._ids).to_bytes(128, "little")
         made.nccl.groupStart = self._start
@@ -62,7 +62,7 @@ class ComputingMachine(Machine):
         made.cupy.cuda.runtime.memcpyAsync = lambda target, source, nbytes, *_: ctypes.memmove(
             target, source, nbytes
         )
-        return Library(made.cupy, made.nccl, PremulSums(self))
+        return NcclLibrary(made.cupy, made.nccl, PremulSums(self))
 
     def call(self, function: Callable[[], None], *, is_send: bool = False) -> bool:
         """Carry it out now, or at the end of the group of calls, where what is sent waits for nobody.

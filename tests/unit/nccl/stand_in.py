@@ -18,7 +18,7 @@ import distdbg as dist
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.backends.nccl import library
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 
 VERSION = 22703
 
@@ -128,7 +128,7 @@ class Machine:
     def methods(self, rank: int) -> list[str]:
         return [method for method, _ in self.of(rank)]
 
-    def library(self, version: int = VERSION) -> Library:
+    def library(self, version: int = VERSION) -> NcclLibrary:
         nccl = SimpleNamespace(
             NcclError=NcclError,
             NcclConfig=object,
@@ -142,7 +142,7 @@ class Machine:
             ),
         )
         cupy = SimpleNamespace(cuda=StandInCuda(self), zeros=_zeros, empty=_zeros)
-        return Library(cupy, nccl, StandInExtra(self))
+        return NcclLibrary(cupy, nccl, StandInExtra(self))
 
     def _loose(self, method: str) -> None:
         self.calls.append((getattr(self.here, "rank", -1), method, ()))

@@ -12,7 +12,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import DistBackendError, MismatchError, OpTimeout, UsageError
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.nccl import library
 from distdbg.runtime.backends.nccl.splitting import nccl_engine_of
@@ -245,7 +245,7 @@ def test_the_record_has_an_op_until_the_device_has_done_it(
     monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path))
     path = tmp_path / "rank00000.ddr"
 
-    def find() -> Op:
+    def find() -> OpEntry:
         return next(op for op in read_record(path).ops if op.name == "broadcast")
 
     def program() -> None:

@@ -15,12 +15,14 @@ from distdbg.runtime.net import address
 from distdbg.runtime.net.address import own_address
 from distdbg.runtime.net.hosts import find_hosts, host_of_rank, is_one_machine
 from distdbg.runtime.net.interfaces import Interface, choose_interface, list_interfaces
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.store import names
 
 
-def process(boot: str = "a", pids: int = 1, net: int = 1, host: str = "n") -> Process:
-    return Process(host=host, boot_id=boot, pid_namespace=pids, pid=7, started=1, net_namespace=net)
+def process(boot: str = "a", pids: int = 1, net: int = 1, host: str = "n") -> ProcessIdentity:
+    return ProcessIdentity(
+        host=host, boot_id=boot, pid_namespace=pids, pid=7, started=1, net_namespace=net
+    )
 
 
 def test_ranks_of_one_kernel_and_pid_namespace_are_on_one_host() -> None:
@@ -46,7 +48,7 @@ def test_each_rank_alone() -> None:
         (process(boot="b"), False),
     ],
 )
-def test_one_machine_has_one_loopback_interface(other: Process, expected: bool) -> None:
+def test_one_machine_has_one_loopback_interface(other: ProcessIdentity, expected: bool) -> None:
     assert is_one_machine([process(), other]) is expected
 
 

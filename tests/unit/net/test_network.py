@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from distdbg.testing.network import change_data
+from tests.support.network import change_data
 
 
 def checksum(packet: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distdbg.runtime.net.hosts import Hosts
 from distdbg.runtime.net.run_links import RunLinks, slowest
 from distdbg.runtime.plan.link import parse_link
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.store import HashStore, PrefixStore, Store
 
 LONG_NBYTES = 1 << 18
@@ -13,9 +13,9 @@ QUICK = (12_000, 250_000)
 SLOW = (3_000_000, 90_000_000)
 
 
-def on_hosts(*boots: str) -> list[Process]:
+def on_hosts(*boots: str) -> list[ProcessIdentity]:
     return [
-        Process(host="n", boot_id=boot, pid_namespace=1, pid=pid, started=1)
+        ProcessIdentity(host="n", boot_id=boot, pid_namespace=1, pid=pid, started=1)
         for pid, boot in enumerate(boots)
     ]
 

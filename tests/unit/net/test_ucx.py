@@ -9,7 +9,7 @@ import pytest
 
 from distdbg.errors import ConfigError
 from distdbg.runtime.net import ucx
-from distdbg.runtime.net.hub import Reach
+from distdbg.runtime.net.hub import PeerAddress
 
 
 def make_port(folder: Path, device: str, port: int, state: str) -> None:
@@ -76,10 +76,10 @@ def test_an_error_names_each_library_that_was_tried(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "reach",
     [
-        Reach("10.0.0.1:80"),
-        Reach("[fe80::1%2]:80", bytes(range(256))),
-        Reach("10.0.0.1:80", refusal="libucp cannot be opened: no such file"),
+        PeerAddress("10.0.0.1:80"),
+        PeerAddress("[fe80::1%2]:80", bytes(range(256))),
+        PeerAddress("10.0.0.1:80", refusal="libucp cannot be opened: no such file"),
     ],
 )
-def test_ranks_understand_each_other(reach: Reach) -> None:
-    assert Reach.from_bytes(reach.to_bytes()) == reach
+def test_ranks_understand_each_other(reach: PeerAddress) -> None:
+    assert PeerAddress.from_bytes(reach.to_bytes()) == reach

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distdbg.errors import UsageError
 from distdbg.runtime.parallel.reducer.buckets import Capacity, assign
-from distdbg.runtime.parallel.reducer.measures import Measures, Moments
+from distdbg.runtime.parallel.reducer.measures import Measures, PassTimes
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.tree import leaves, rebuild
 
@@ -69,14 +69,14 @@ def test_each_parameter_is_in_one_bucket_of_its_dtype(
 
 
 def test_moments_that_are_not_known_have_no_length() -> None:
-    whole = Moments(10, 30, 70, 40, 90)
+    whole = PassTimes(10, 30, 70, 40, 90)
     assert (whole.forward_ns, whole.backward_ns, whole.comm_ns, whole.overlap_ns) == (
         20,
         40,
         50,
         30,
     )
-    assert Moments(comm_begin_ns=5).comm_ns == 0
+    assert PassTimes(comm_begin_ns=5).comm_ns == 0
     measures = Measures()
     assert measures.facts() == {}
     for _ in range(10):

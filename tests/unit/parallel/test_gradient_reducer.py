@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 import distdbg as dist
-from distdbg.record.entries import Mark, Op, SpanBegin
+from distdbg.record.entries import MarkEntry, OpEntry, SpanBegin
 from distdbg.record.reader import read_record
 from distdbg.runtime.handles.future import Future
 from distdbg.runtime.parallel.hooks import Later, allreduce_hook
@@ -679,8 +679,10 @@ def test_buckets_are_spans_and_names_of_ops_and_times_are_logged_at_level_detail
     events = read_record(tmp_path / "rank00000.ddr").events
     spans = [event.name for event in events if isinstance(event, SpanBegin)]
     assert spans == ["DDP bucket 0 of fc"] * 10
-    ops = [event.comm for event in events if isinstance(event, Op)]
+    ops = [event.comm for event in events if isinstance(event, OpEntry)]
     assert ops.count("DDP bucket 0 of fc") == 10
     assert ops.count("DDP order of buckets") == 1
-    marks = [event.value for event in events if isinstance(event, Mark) and event.name == "step"]
+    marks = [
+        event.value for event in events if isinstance(event, MarkEntry) and event.name == "step"
+    ]
     assert marks == list(range(1, 11))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distdbg.runtime.plan.contents import Content, Memory, Value, folded, moved
+from distdbg.runtime.plan.contents import Content, SymbolicMemory, Value, folded, moved
 
 NBYTES = 24
 VALUES = [Value(((rank, 0, 0),), 0) for rank in range(3)]
@@ -27,7 +27,7 @@ writes = st.lists(
 def test_memory_equals_an_array(
     steps: list[tuple[int, int, Content]], begin: int, end: int
 ) -> None:
-    memory = Memory(NBYTES, (VALUES[0], 0))
+    memory = SymbolicMemory(NBYTES, (VALUES[0], 0))
     array: list[Content] = [(VALUES[0], 0)] * NBYTES
     for at, length, content in steps:
         until = min(at + length, NBYTES)
@@ -41,7 +41,7 @@ def test_memory_equals_an_array(
 
 
 def test_clear_forgets_everything() -> None:
-    memory = Memory(8, (VALUES[0], 0))
+    memory = SymbolicMemory(8, (VALUES[0], 0))
     memory.write(2, 4, (VALUES[1], 0))
     memory.clear()
     assert memory.read(0, 8) == [(0, 8, None)]

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.plan.link import Link, measured_link, parse_link
+from distdbg.runtime.plan.link import NetworkLink, measured_link, parse_link
 
 
 def test_what_the_variable_says() -> None:
     link = parse_link("5us,40Gb")
     assert (link.latency_s, link.byte_s) == pytest.approx((5e-6, 8 / 40e9))
     assert parse_link(" 0.5us , 2.5Gb ").words == "0.5us,2.5Gb"
-    assert parse_link(Link().words).words == Link().words
+    assert parse_link(NetworkLink().words).words == NetworkLink().words
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_measured_links_are_rounded() -> None:
 
 def test_impossible_times_give_a_link_all_the_same() -> None:
     link = measured_link(0.0, 0.0, 262144)
-    assert link.latency_s == Link.LEAST_LATENCY_S
+    assert link.latency_s == NetworkLink.LEAST_LATENCY_S
     assert link.byte_s > 0

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.errors import ConfigError
 from distdbg.ops.call import Kind
-from distdbg.runtime.plan.layout import Layout, make_hosts
+from distdbg.runtime.plan.layout import HostLayout, make_hosts
 from distdbg.runtime.plan.overrides import (
     Override,
     choose_override,
@@ -62,7 +62,7 @@ def test_hosts_differ_by_one_rank_at_most() -> None:
 
 
 def test_a_layout_says_where_a_rank_is() -> None:
-    layout = Layout(((0, 3, 4), (1, 2)))
+    layout = HostLayout(((0, 3, 4), (1, 2)))
     assert [layout.host_of(rank) for rank in range(5)] == [0, 1, 1, 0, 0]
     assert [layout.place_of(rank) for rank in range(5)] == [0, 0, 1, 1, 2]
     assert (layout.lanes, layout.largest, layout.size) == (2, 3, 5)

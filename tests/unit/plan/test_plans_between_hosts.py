@@ -15,7 +15,7 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology, make_plan
 from distdbg.runtime.plan.between.all_to_all import short_nbytes
 from distdbg.runtime.plan.between.choose import choose, names_for, plan_by_name
-from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.link import parse_link
 from distdbg.runtime.plan.names import NAMES
@@ -271,10 +271,10 @@ def test_a_round_more_costs_more_than_copies_within_the_cache() -> None:
     for kind, nbytes in ((Kind.ALL_GATHER, 32 << 10), (Kind.BROADCAST, 64 << 10)):
         assert choose(uniform_problem(kind, 0, 2, nbytes), topology) == "slots"
     problem = uniform_problem(Kind.ALL_TO_ALL, 0, 2, 32 << 10)
-    assert short_nbytes(Seat(problem, topology)) >= 32 << 10
+    assert short_nbytes(LanePosition(problem, topology)) >= 32 << 10
     # However slow the link is: what is longer does not stay in the cache.
     slow = replace(topology, link=parse_link("10000us,1Gb"))
-    assert short_nbytes(Seat(problem, slow)) == 256 << 10
+    assert short_nbytes(LanePosition(problem, slow)) == 256 << 10
 
 
 def test_two_ranks_swap_the_blocks_of_a_short_reduce_scatter_with_the_gate() -> None:
@@ -338,7 +338,7 @@ def test_leaders_are_no_choice_where_a_host_has_one_rank() -> None:
 def test_short_blocks_of_all_to_all_go_with_the_gate() -> None:
     topology = Topology(single_copy=True, slot_nbytes=1 << 16, hosts=make_hosts(3, 3))
     problem = uniform_problem(Kind.ALL_TO_ALL, 0, 3, 8)
-    short = short_nbytes(Seat(problem, topology))
+    short = short_nbytes(LanePosition(problem, topology))
     assert short > 1024
     table = [[8, short, short + 1], [short + 1, 8, 0], [1, short - 1, short * 2]]
     problems = uneven_problems(Kind.ALL_TO_ALL, table, 1)
@@ -346,6 +346,6 @@ def test_short_blocks_of_all_to_all_go_with_the_gate() -> None:
     assert not simulate(problems, plans, topology)
     long = [[step.nbytes for step in plan.steps if step.kind is StepKind.SEND] for plan in plans]
     assert long == [[short + 1], [short + 1], []]
-    assert short_nbytes(Seat(problem, replace(topology, hosts=make_hosts(3, 2)))) == 0
+    assert short_nbytes(LanePosition(problem, replace(topology, hosts=make_hosts(3, 2)))) == 0
     many = uniform_problem(Kind.ALL_TO_ALL, 0, 64, 8)
-    assert short_nbytes(Seat(many, replace(topology, hosts=make_hosts(64, 64)))) == 0
+    assert short_nbytes(LanePosition(many, replace(topology, hosts=make_hosts(64, 64)))) == 0

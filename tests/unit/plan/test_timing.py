@@ -9,18 +9,18 @@ from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.between.choose import choose, fastest, names_for
 from distdbg.runtime.plan.between.estimate import estimate_s
 from distdbg.runtime.plan.bounds import blocks_of, bound_s, bytes_bound_s, latency_bound_s
-from distdbg.runtime.plan.compare import Question, compare, is_too_much, time_of
+from distdbg.runtime.plan.compare import ComparedProblem, compare, is_too_much, time_of
 from distdbg.runtime.plan.draw_passages import MOST_RANKS, draw_passages
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.names import NAMES
-from distdbg.runtime.plan.timing import Troubles
+from distdbg.runtime.plan.timing import SimulatedFaults
 
 
 def question(
     kind: Kind = Kind.ALL_REDUCE, nbytes: int = 1 << 20, size: int = 16, hosts: int = 4
-) -> Question:
+) -> ComparedProblem:
     topology = Topology(single_copy=True, slot_nbytes=1 << 20, hosts=make_hosts(size, hosts))
-    return Question(kind=kind, nbytes=nbytes, topology=topology)
+    return ComparedProblem(kind=kind, nbytes=nbytes, topology=topology)
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -82,14 +82,14 @@ def test_latency_decides_for_little_data_and_bytes_for_much() -> None:
 
 def test_a_late_rank_makes_all_late_and_a_slow_host_too() -> None:
     well_s = time_of(question()).total_s
-    late_s = time_of(question(), troubles=Troubles(late_s={5: 0.01})).total_s
+    late_s = time_of(question(), troubles=SimulatedFaults(late_s={5: 0.01})).total_s
     assert late_s == pytest.approx(well_s + 0.01, rel=0.05)
-    slow_s = time_of(question(), troubles=Troubles(slow_hosts={1: 10.0})).total_s
+    slow_s = time_of(question(), troubles=SimulatedFaults(slow_hosts={1: 10.0})).total_s
     assert slow_s > 3 * well_s
 
 
 def test_all_wait_for_a_rank_that_died_before_the_gate() -> None:
-    timing = time_of(question(), troubles=Troubles(dead_s={5: 0.0}))
+    timing = time_of(question(), troubles=SimulatedFaults(dead_s={5: 0.0}))
     assert timing.ends_s == {}
     assert [wait.rank for wait in timing.waits] == [rank for rank in range(16) if rank != 5]
     assert all(wait.on == (5,) for wait in timing.waits)
@@ -97,7 +97,9 @@ def test_all_wait_for_a_rank_that_died_before_the_gate() -> None:
 
 def test_who_waits_for_a_rank_that_died_on_the_way_leads_to_it() -> None:
     well_s = time_of(question(size=8, hosts=8), "ring").total_s
-    timing = time_of(question(size=8, hosts=8), "ring", troubles=Troubles(dead_s={3: well_s / 2}))
+    timing = time_of(
+        question(size=8, hosts=8), "ring", troubles=SimulatedFaults(dead_s={3: well_s / 2})
+    )
     waits = {wait.rank: wait.on for wait in timing.waits}
     assert waits[4] == (3,)
     assert all(0 < wait.since_s < 2 * well_s for wait in timing.waits)

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.runtime.plan.between.halving import Pairs
 from distdbg.runtime.plan.between.tree_shapes import (
-    Node,
+    TreeMember,
     binary_node,
     binary_root,
     binomial_children,
@@ -18,7 +18,7 @@ from distdbg.runtime.plan.between.tree_shapes import (
 COUNTS = range(1, 40)
 
 
-def below(nodes: list[Node], v: int) -> list[int]:
+def below(nodes: list[TreeMember], v: int) -> list[int]:
     """A member and those below it, from left to right."""
     left = [one for child in nodes[v].left for one in below(nodes, child)]
     right = [one for child in nodes[v].right for one in below(nodes, child)]

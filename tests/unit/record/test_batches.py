@@ -11,7 +11,7 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
-from distdbg.record.loop_marks import Said, Track
+from distdbg.record.loop_marks import LoopMark, LoopTrack
 
 #: What a rank did, in order: a mark's name with its value, or a call.
 Did = list[tuple[str, int] | str]
@@ -27,15 +27,15 @@ def loop(count: int, *, is_out: bool = True, calls: int = 1) -> Did:
 
 def track(
     did: Did, *, first_seq: int = 1, loop: str = "train.py:8", then: Did | None = None
-) -> Track:
+) -> LoopTrack:
     """`then`: what it did in a second loop, at another line."""
     marks, issued = [], []
     for at, what in enumerate([*did, *(then or [])], 1):
         if isinstance(what, str):
             issued.append(at)
         else:
-            marks.append(Said(what[0], what[1], at, loop if at <= len(did) else "valid.py:3"))
-    return Track(marks, list(range(first_seq, first_seq + len(issued))), issued)
+            marks.append(LoopMark(what[0], what[1], at, loop if at <= len(did) else "valid.py:3"))
+    return LoopTrack(marks, list(range(first_seq, first_seq + len(issued))), issued)
 
 
 def told(*dids: Did) -> RanOut | None:
@@ -135,8 +135,8 @@ def test_of_two_loops_in_each_epoch_the_uneven_one_is_found() -> None:
                     if isinstance(each, str):
                         issued.append(at)
                     else:
-                        marks.append(Said(each[0], each[1], at, where))
-        tracks[rank] = Track(marks, list(range(1, len(issued) + 1)), issued)
+                        marks.append(LoopMark(each[0], each[1], at, where))
+        tracks[rank] = LoopTrack(marks, list(range(1, len(issued) + 1)), issued)
     found = find_ran_out(tracks)
     assert found is not None
     assert found.head == "rank 1 ran out of batches at step 3 of an earlier epoch"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from distdbg.errors import RecordError
 from distdbg.record.columns import UNSET, Columns
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.format import CHECK_MODULUS, OP, EventType, Flag, Section, Status
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import STEP, build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import STEP, build_short, build_wrapped
 
 Build = Callable[[], RecordBuilder]
 both = pytest.mark.parametrize("build", [build_short, build_wrapped])
@@ -26,7 +26,7 @@ def read_columns(data: bytes) -> Columns:
         return record.columns()
 
 
-def to_ops(columns: Columns) -> list[Op]:
+def to_ops(columns: Columns) -> list[OpEntry]:
     """The columns as the objects that they stand for."""
     ops = columns.ops
     found = []
@@ -36,7 +36,7 @@ def to_ops(columns: Columns) -> list[Op]:
         source = (outcome >> 8) - 1 if outcome >= 0 else -1
         flags = ops.flags[at]
         found.append(
-            Op(
+            OpEntry(
                 number=number,
                 issued_ns=ops.issued_ns[at],
                 thread=ops.thread[at],
@@ -73,7 +73,7 @@ def assert_same(data: bytes, about: object = None) -> None:
         return
     columns = read_columns(data)
     assert to_ops(columns) == list(record.ops), about
-    others = [event for event in record.events if not isinstance(event, Op)]
+    others = [event for event in record.events if not isinstance(event, OpEntry)]
     assert list(columns.events) == others, about
     assert columns.groups == record.groups, about
     assert columns.progress == record.progress, about

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Event, Op, Record
+from distdbg.record.entries import Event, OpEntry, Record
 from distdbg.record.format import (
     FORM,
     HEADER,
@@ -30,8 +30,8 @@ from distdbg.record.format import (
 from distdbg.record.forms import Form
 from distdbg.record.header import LEAST_ENTRY_NBYTES
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 Build = Callable[[], RecordBuilder]
 both = pytest.mark.parametrize("build", [build_short, build_wrapped])
@@ -249,7 +249,7 @@ def test_any_run_comes_back_whole(ring_count: int, steps: list[tuple[str, int]])
     last = max(written, default=0)
     assert {n for n, is_ended in written.items() if not is_ended or n > last - ring_count} <= found
     for event in record.events:
-        if isinstance(event, Op):
+        if isinstance(event, OpEntry):
             assert (event.ended_ns is not None) == written[event.number]
             assert event.form is not None
             assert event.kind_label == "all_reduce"
@@ -366,7 +366,7 @@ def test_a_form_that_is_no_json_is_damage_and_salvage_goes_on_without_it() -> No
     assert "cannot be parsed" in record.gaps[-1].why
     salvaged = read_record(builder.to_bytes(), salvage=True)
     assert [event.number for event in salvaged.events[-2:]] == [8, 9]
-    assert isinstance(salvaged.events[-2], Op)
+    assert isinstance(salvaged.events[-2], OpEntry)
     assert salvaged.events[-2].form is None
 
 

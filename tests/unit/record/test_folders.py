@@ -12,7 +12,7 @@ import pytest
 from distdbg.errors import ConfigError
 from distdbg.record import folders
 from distdbg.record.folders import new_run_name, place_record, prune_runs, record_name
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 SECOND = 10**9
 NOON = 1_795_262_400 * SECOND

@@ -6,13 +6,20 @@ import dataclasses
 
 import pytest
 
-from distdbg.record.entries import Context, Finding, Mark, Op, SpanBegin, SpanEnd
+from distdbg.record.entries import (
+    ContextEntry,
+    FindingEntry,
+    MarkEntry,
+    OpEntry,
+    SpanBegin,
+    SpanEnd,
+)
 from distdbg.record.format import OP, Section
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.record_json import to_plain
 from distdbg.record.text import render
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 TRACE = 0x4BF92F3577B34DA6A3CE929D0E0E4736
 SPAN = 0xF0F067AA0BA902B7
@@ -35,7 +42,7 @@ def build(**more: int) -> RecordBuilder:
 
 def test_a_context_has_the_ids_as_they_are_written_elsewhere() -> None:
     record = read_record(build().to_bytes())
-    first, last = (event for event in record.events if isinstance(event, Context))
+    first, last = (event for event in record.events if isinstance(event, ContextEntry))
     assert first.trace_id == "4bf92f3577b34da6a3ce929d0e0e4736"
     assert first.span_id == "f0f067aa0ba902b7"
     assert (first.is_sampled, first.thread, first.issued_ns, first.stack) == (True, 7, 5, ())
@@ -48,7 +55,7 @@ def test_ids_of_any_size_come_back(trace: int, span: int) -> None:
     builder = RecordBuilder()
     builder.context(trace, span, is_sampled=False)
     (event,) = read_record(builder.to_bytes()).events
-    assert isinstance(event, Context)
+    assert isinstance(event, ContextEntry)
     assert (int(event.trace_id, 16), int(event.span_id, 16)) == (trace, span)
     assert (len(event.trace_id), len(event.span_id), event.is_sampled) == (32, 16, False)
 
@@ -56,8 +63,8 @@ def test_ids_of_any_size_come_back(trace: int, span: int) -> None:
 def test_columns_have_the_contexts_among_the_events() -> None:
     with RecordFile(build().to_bytes()) as file:
         columns, events = file.columns(), file.read().events
-    assert columns.events == tuple(event for event in events if not isinstance(event, Op))
-    assert [type(event) for event in columns.events].count(Context) == 2
+    assert columns.events == tuple(event for event in events if not isinstance(event, OpEntry))
+    assert [type(event) for event in columns.events].count(ContextEntry) == 2
 
 
 def test_words_and_plain_values_tell_of_contexts() -> None:
@@ -72,9 +79,9 @@ def test_words_and_plain_values_tell_of_contexts() -> None:
 
 def test_the_newest_notes_are_told_in_order_without_the_ops() -> None:
     with RecordFile(build().to_bytes()) as file:
-        events = [event for event in file.read().events if not isinstance(event, Op)]
+        events = [event for event in file.read().events if not isinstance(event, OpEntry)]
         assert file.notes(0, 100) == events
-        kinds = [Context, SpanBegin, Mark, Finding, SpanEnd, Context]
+        kinds = [ContextEntry, SpanBegin, MarkEntry, FindingEntry, SpanEnd, ContextEntry]
         assert [type(event) for event in events] == kinds
         assert [event.number for event in file.notes(0, 2)] == [7, 8]
         assert [event.number for event in file.notes(4, 100)] == [6, 7, 8]
@@ -88,7 +95,7 @@ def test_a_ring_that_went_round_tells_the_notes_that_it_still_has(count: int) ->
         builder.mark("step", float(at))
     with RecordFile(builder.to_bytes()) as file:
         notes = file.notes(0, 100)
-        assert notes == [event for event in file.read().events if not isinstance(event, Op)]
+        assert notes == [event for event in file.read().events if not isinstance(event, OpEntry)]
         assert file.notes(0, 3) == notes[-3:]
 
 
@@ -119,6 +126,6 @@ def test_a_note_whose_words_are_damaged_is_told_without_them() -> None:
     data[data.index(b'{"name":"step"}')] ^= 1
     with RecordFile(bytes(data)) as file:
         (mark,) = file.notes(0, 9)
-    assert isinstance(mark, Mark)
+    assert isinstance(mark, MarkEntry)
     assert (mark.name, mark.value) == (None, 3.0)
     assert dataclasses.replace(mark, name="step") == read_record(builder.to_bytes()).events[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from distdbg.record.crash_file import crash_name, read_crash, write_crash
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.printed_stack import own_frame, read_stack
 from distdbg.record.traceback_text import PACKAGE
 
@@ -62,7 +62,7 @@ def test_the_programs_own_frame_comes_before_those_of_libraries() -> None:
         "/v/lib/python3.11/site-packages/n.py",
         "/job/a.py",
     ]
-    stack = [Frame(file, 1, "f") for file in files]
+    stack = [RecordedFrame(file, 1, "f") for file in files]
     assert own_frame(stack) == stack[2]
     assert own_frame(stack[:2]) == stack[0]
     assert own_frame([]) is None

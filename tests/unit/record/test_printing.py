@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.record.__main__ import main
-from distdbg.record.entries import Op
+from distdbg.record.entries import OpEntry
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.record.format import COUNTER, Aside, Section, Status
 from distdbg.record.printable import printable
@@ -18,8 +18,8 @@ from distdbg.record.rank_words import Clock
 from distdbg.record.reader import read_record
 from distdbg.record.record_json import to_plain
 from distdbg.record.text import format_duration, format_nbytes, quantile_ns, render
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 SHORT = """\
 rank 12 of 16 on n14, pid 4711, began 2025-11-24 16:00:00 UTC
@@ -143,11 +143,11 @@ def test_json_holds_the_same() -> None:
     assert plain["state"]["exit"] == "raised"
     assert plain["groups"][0]["progress"]["issued_seq"] == 2
     assert plain["counters"][0]["kind"] == "all_reduce"
-    assert [event["type"] for event in plain["events"]] == ["Op", "Finding", "Op"]
+    assert [event["type"] for event in plain["events"]] == ["OpEntry", "Finding", "Op"]
     barrier = plain["in_flight"][0]
     assert (barrier["name"], barrier["status"], barrier["group"]) == ("barrier", "in flight", 1)
     assert barrier["stack"][0] == {"file": "train.py", "line": 91, "function": "save"}
-    assert isinstance(record.events[-1], Op)
+    assert isinstance(record.events[-1], OpEntry)
 
 
 def test_a_folder_is_printed_rank_by_rank_and_what_is_no_record_is_named(

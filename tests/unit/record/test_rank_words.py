@@ -10,7 +10,7 @@ import pytest
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_words import Clock, call_site_of, describe, read_boot_id, where_is
 from distdbg.record.reader import RecordFile
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 SECOND = 10**9
 STEP = [("/home/me/train.py", 80, "step"), ("/home/me/train.py", 120, "main")]

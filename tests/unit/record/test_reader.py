@@ -14,17 +14,24 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Finding, Frame, Mark, Op, SpanBegin, SpanEnd
+from distdbg.record.entries import (
+    FindingEntry,
+    MarkEntry,
+    OpEntry,
+    RecordedFrame,
+    SpanBegin,
+    SpanEnd,
+)
 from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Flag, Section, Status, checksum
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.text import render
-from distdbg.testing.record_builder import RecordBuilder
-from distdbg.testing.record_examples import build_short, build_wrapped
+from tests.support.record_builder import RecordBuilder
+from tests.support.record_examples import build_short, build_wrapped
 
 GOLDEN = Path(__file__).parent / "golden" / "short-v1.ddr"
 LAYOUT = Path(__file__).parents[3] / "docs" / "reference" / "record-layout.md"
-STACK = (Frame("train.py", 80, "step"), Frame("train.py", 120, "main"))
+STACK = (RecordedFrame("train.py", 80, "step"), RecordedFrame("train.py", 120, "main"))
 
 
 def test_the_golden_bytes_are_what_the_layout_says() -> None:
@@ -81,12 +88,12 @@ def test_a_golden_record_is_read_in_full() -> None:
     assert begin.name == "forward"
     assert isinstance(end, SpanEnd)
     assert end.begin == begin.number == 1
-    assert isinstance(mark, Mark)
+    assert isinstance(mark, MarkEntry)
     assert (mark.name, mark.value, mark.issued_ns) == ("step", 12.0, 1_400)
-    assert isinstance(finding, Finding)
+    assert isinstance(finding, FindingEntry)
     assert finding.text == '{"what": "order"}'
     assert finding.group == group
-    assert isinstance(reduced, Op)
+    assert isinstance(reduced, OpEntry)
     assert (reduced.name, reduced.seq, reduced.status_label) == ("all_reduce", 1, "ok")
     assert (reduced.started_ns, reduced.ended_ns) == (1_100, 1_250)
     assert reduced.stack == STACK
@@ -95,11 +102,11 @@ def test_a_golden_record_is_read_in_full() -> None:
     assert (reduced.comm, reduced.fingerprint, reduced.peer) == ("layer 3", 0xFEED, None)
     assert reduced.form is not None
     assert (reduced.form.op, reduced.form.inputs.items) == ("sum", ((1024,),))
-    assert isinstance(received, Op)
+    assert isinstance(received, OpEntry)
     assert (received.status, received.source, received.tag) == (Status.PEER_LOST, 3, 7)
     assert (received.is_async, received.is_message) == (True, True)
     assert received.error == '{"what": "PeerLost"}'
-    assert isinstance(barrier, Op)
+    assert isinstance(barrier, OpEntry)
     assert (barrier.status, barrier.status_label, barrier.ended_ns) == (None, "in flight", None)
 
 
@@ -140,7 +147,7 @@ def test_what_a_ring_has_overwritten_is_none() -> None:
         assert op.group is None
         assert op.group_number == first
         assert op.name == "all_reduce"
-    texts = [event.text for event in record.events if isinstance(event, Finding)]
+    texts = [event.text for event in record.events if isinstance(event, FindingEntry)]
     assert texts[0] is None
     assert texts[-1] == "3"
 

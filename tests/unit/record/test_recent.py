@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.record.format import Flag, Section
 from distdbg.record.reader import RecordFile
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 
 def build(count: int, **more: int) -> RecordBuilder:

@@ -10,8 +10,8 @@ from distdbg.errors import UsageError
 from distdbg.record.folders import attempt_folder, record_name
 from distdbg.record.header import read_opening
 from distdbg.record.run_summary import summarize_run, summarize_runs
-from distdbg.record.source import Source
-from distdbg.testing.record_builder import RecordBuilder
+from distdbg.record.source import ByteSource
+from tests.support.record_builder import RecordBuilder
 
 
 def save(folder: Path, *, ranks: int = 2, world_size: int = 2) -> Path:
@@ -25,7 +25,7 @@ def save(folder: Path, *, ranks: int = 2, world_size: int = 2) -> Path:
 
 def test_a_run_is_its_script_its_ranks_and_its_age(tmp_path: Path) -> None:
     run = save(tmp_path / "20260101-a")
-    with Source(attempt_folder(run, 0) / record_name(0)) as source:
+    with ByteSource(attempt_folder(run, 0) / record_name(0)) as source:
         began_ns = read_opening(source).header.wall_ns
     text = summarize_run(run, now_ns=began_ns + 200 * 10**9)
     assert text == "20260101-a  train.py, 2 ranks, 3 min 20 s ago"

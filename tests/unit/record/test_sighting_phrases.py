@@ -8,7 +8,7 @@ import pytest
 
 from distdbg.record.observations import (
     FILE_LOCK,
-    Sighting,
+    Observation,
     lock_holder_in,
     phrase_of,
     phrase_of_rank,
@@ -17,9 +17,9 @@ from distdbg.record.observations import (
 from distdbg.record.rank_state import RankState
 
 
-def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: int) -> Sighting:
+def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: int) -> Observation:
     known = {"rank": 2, "pid": 9, "since_ns": 100} | facts
-    return Sighting(host="n1", state=RankState(state), site=site, why=why, **known)
+    return Observation(host="n1", state=RankState(state), site=site, why=why, **known)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
         (sighting("running", site=""), ""),
     ],
 )
-def test_state_and_place_are_one_phrase(seen: Sighting, phrase: str) -> None:
+def test_state_and_place_are_one_phrase(seen: Observation, phrase: str) -> None:
     assert phrase_of(seen) == phrase
 
 

@@ -10,13 +10,13 @@ import pytest
 from distdbg.errors import ConfigError
 from distdbg.launch.outputs.folders import make_logs_folder, make_rank_folder
 from distdbg.record.folders import make_run_folder, place_record
-from distdbg.record.trusted_path import Part, why_not
+from distdbg.record.trusted_path import PathFolder, why_not
 
 ME, OTHER, OURS, THEIRS = 1000, 1001, 100, 200
 
 
-def part(path: str, uid: int, mode: int, gid: int = THEIRS) -> Part:
-    return Part(path, uid, gid, 0o040000 | mode)
+def part(path: str, uid: int, mode: int, gid: int = THEIRS) -> PathFolder:
+    return PathFolder(path, uid, gid, 0o040000 | mode)
 
 
 ROOT, TMP = part("/", 0, 0o755, 0), part("/tmp", 0, 0o1777, 0)
@@ -32,7 +32,7 @@ ROOT, TMP = part("/", 0, 0o755, 0), part("/tmp", 0, 0o1777, 0)
         [ROOT, part("/mnt", 0, 0o775, 0), part("/mnt/run", ME, 0o700)],
     ],
 )  # fmt: skip
-def test_a_folder_of_ones_own_on_a_way_of_ones_own(parts: list[Part]) -> None:
+def test_a_folder_of_ones_own_on_a_way_of_ones_own(parts: list[PathFolder]) -> None:
     assert why_not(parts, ME, {OURS}) is None
 
 
@@ -50,7 +50,7 @@ def test_a_folder_of_ones_own_on_a_way_of_ones_own(parts: list[Part]) -> None:
         ([ROOT, TMP], "/tmp", "all users"),
     ],
 )  # fmt: skip
-def test_where_others_can_put_something(parts: list[Part], path: str, why: str) -> None:
+def test_where_others_can_put_something(parts: list[PathFolder], path: str, why: str) -> None:
     found = why_not(parts, ME, {OURS})
     assert found is not None
     assert found[0] == path

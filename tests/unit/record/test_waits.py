@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import HEADER_NBYTES, STATE, WAIT_COUNT, WAIT_NBYTES
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.record.text import render
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 SITE = [("/home/ada/train.py", 80, "step")]
 SECOND = 10**9
@@ -43,7 +43,7 @@ def test_waits_are_read_the_longest_first() -> None:
         (number, 8 * SECOND, 8),
         (number, 9 * SECOND, 7),
     ]
-    assert state.work_waits[0].site == Frame("/home/ada/train.py", 80, "step")
+    assert state.work_waits[0].site == RecordedFrame("/home/ada/train.py", 80, "step")
     assert state.work_waits[1].site is None
 
 

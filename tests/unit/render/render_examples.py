@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Exit
 from distdbg.record.rank_state import RankState
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 STEP = "/job/src/train.py:80 (step) < /job/src/train.py:120 (main)"
 
@@ -44,7 +44,7 @@ def missing_rank(world_size: int = 4, late: int = 3) -> tuple[Session, Verdict]:
     others = tuple(rank for rank in range(world_size) if rank != late)
     waiter = others[0]
     finding = Finding(
-        kind=Kind.MISSING_RANK,
+        kind=FindingKind.MISSING_RANK,
         severity=Severity.ERROR,
         what=f"rank {late} never called all_reduce #4 on group 'world'; {len(others)} others wait",
         ranks=(late,),
@@ -74,7 +74,7 @@ def missing_rank(world_size: int = 4, late: int = 3) -> tuple[Session, Verdict]:
     )
     roles = dict.fromkeys(others, Role.VICTIM) | {late: Role.ROOT}
     note = Finding(
-        kind=Kind.LEAKED_GROUP, severity=Severity.NOTE, what="group 'tp' was never destroyed"
+        kind=FindingKind.LEAKED_GROUP, severity=Severity.NOTE, what="group 'tp' was never destroyed"
     )
     return build.session, Verdict(
         what=finding.what, root=finding, findings=(finding, note), roles=roles
@@ -100,13 +100,13 @@ def deadlock() -> tuple[Session, Verdict]:
     for rank in (2, 3):
         build.op(rank, "barrier", at_s=5.0, site="swap.py:20 (main)")
     timeout = Finding(
-        kind=Kind.FAILED_OP,
+        kind=FindingKind.FAILED_OP,
         severity=Severity.ERROR,
         ranks=(2, 3),
         what="ranks 2,3 timed out in barrier #1",
     )
     finding = Finding(
-        kind=Kind.DEADLOCK,
+        kind=FindingKind.DEADLOCK,
         severity=Severity.ERROR,
         what="deadlock of ranks 0,1: each waits for the other, and nothing can end it",
         ranks=(0, 1),
@@ -147,7 +147,7 @@ def told_by_a_program(words: str) -> tuple[Session, Verdict]:
     build.exit(0, Exit.RAISED, at_s=3, what=words, where=words)
     op = build.op(0, "barrier", group=words, at_s=4, site=site)
     finding = Finding(
-        kind=Kind.DEAD_RANK,
+        kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
         what=words,
         ranks=(0,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 SECOND = 10**9
 

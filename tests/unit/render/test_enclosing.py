@@ -8,11 +8,11 @@ import warnings
 import pytest
 from rich.console import Console
 
-from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.record.format import Status
 from distdbg.render.enclosing import (
-    Parameter,
-    Source,
+    CallParameter,
+    ParsedSource,
     argument_origin,
     cached,
     enclosing,
@@ -24,7 +24,7 @@ from distdbg.render.html import to_html
 from distdbg.render.loop_exits import loop_exits
 from distdbg.render.notes import MEETING
 from distdbg.render.text import print_verdict
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PROGRAM = """\
 def clip(gradient, group=None):
@@ -59,13 +59,13 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def source() -> Source:
+def source() -> ParsedSource:
     found = parse(PROGRAM.split("\n"))
     assert found is not None
     return found
 
 
-def test_conditions_and_loops_are_told_the_innermost_first(source: Source) -> None:
+def test_conditions_and_loops_are_told_the_innermost_first(source: ParsedSource) -> None:
     condition, loop = "`if norm(part) > CLIP` (line 3)", "in `for part in gradient` (line 2)"
     assert enclosing(source, 6) == [f"under {condition}", loop]
     assert enclosing(source, 8) == [f"under `else` of {condition}", loop]
@@ -125,16 +125,16 @@ def test_a_lock_that_is_held_around_a_line_is_told_and_no_other_with() -> None:
     assert enclosing(source, 2) == []
 
 
-def test_the_last_assignment_before_the_call_is_the_origin(source: Source) -> None:
+def test_the_last_assignment_before_the_call_is_the_origin(source: ParsedSource) -> None:
     assert argument_origin(source, 6) == "largest = np.array(['<b>']) (line 5)"
 
 
-def test_a_parameter_is_looked_up_in_the_call_of_the_caller(source: Source) -> None:
+def test_a_parameter_is_looked_up_in_the_call_of_the_caller(source: ParsedSource) -> None:
     group = argument_origin(source, 6, MEETING)
-    assert group == Parameter("clip", "group", 1)
+    assert group == CallParameter("clip", "group", 1)
     assert argument_origin(source, 19, (), group) == "group = rows if odd else cols (line 16)"
     tag = argument_origin(source, 13, MEETING)
-    assert tag == Parameter("hand_on", "tag", 1)
+    assert tag == CallParameter("hand_on", "tag", 1)
     assert argument_origin(source, 24, (), tag) == "mark = of(step) (line 23)"
     assert argument_origin(source, 25, (), tag) is None  # no name: the line itself shows it
 
@@ -172,7 +172,7 @@ def test_what_a_loop_goes_over_and_what_sets_an_attribute_are_origins() -> None:
 
 
 @pytest.mark.parametrize("line", [-1, 0, 10, 999])
-def test_a_line_without_a_call_has_nothing(source: Source, line: int) -> None:
+def test_a_line_without_a_call_has_nothing(source: ParsedSource, line: int) -> None:
     assert (enclosing(source, line), argument_origin(source, line)) == ([], None)
 
 
@@ -410,7 +410,7 @@ def test_both_forms_show_it_of_the_cause_and_escaped(tmp_path) -> None:
         line = 6 if rank == 1 else 8
         build.op(rank, "all_reduce", at_s=2e9, ended_s=2e9 + 1, status=Status.MISMATCH,
                  site=f"{file}:{line} (clip) < {file}:19 (main)")  # fmt: skip
-    root = Finding(kind=Kind.MISMATCH, severity=Severity.ERROR, what="they differ", ranks=(1,),
+    root = Finding(kind=FindingKind.MISMATCH, severity=Severity.ERROR, what="they differ", ranks=(1,),
                    victims=(0, 2))  # fmt: skip
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={})
     out = io.StringIO()

@@ -14,7 +14,7 @@ from distdbg.render.schema import faults
 from distdbg.render.short import MOST_LINES, short_lines
 from distdbg.render.text import print_verdict
 from distdbg.render.verdict_json import to_plain
-from distdbg.testing.planted import FAULTS, plant
+from tests.support.planted import FAULTS, plant
 
 
 @pytest.mark.parametrize("fault", FAULTS)

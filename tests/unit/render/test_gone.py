@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.stacks import fold_stacks
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def after_two_ops() -> SessionBuilder:
@@ -24,7 +24,7 @@ def test_a_rank_that_was_killed_died_between_two_ops_and_its_line_is_its_last_kn
     build.end(0, at_s=3, cause="signal", signal=9)
     [stack] = fold_stacks(build.session, [0])
     assert stack.what == "died after all_reduce #2 on group 'world', before #3; last known line:"
-    assert stack.frames == (Frame("/job/a.py", 5, "evaluate"),)
+    assert stack.frames == (RecordedFrame("/job/a.py", 5, "evaluate"),)
 
 
 def test_a_rank_that_raised_is_where_it_raised() -> None:
@@ -33,7 +33,7 @@ def test_a_rank_that_raised_is_where_it_raised() -> None:
     build.end(0, at_s=3.1, cause="exited", exit_code=1)
     [stack] = fold_stacks(build.session, [0])
     assert stack.what == "raised ZeroDivisionError, after all_reduce #2 on group 'world'"
-    assert stack.frames == (Frame("/job/a.py", 4, "norm"),)
+    assert stack.frames == (RecordedFrame("/job/a.py", 4, "norm"),)
 
 
 def test_a_rank_that_raised_what_its_op_failed_with_is_in_that_op() -> None:
@@ -79,7 +79,7 @@ def test_a_rank_that_waited_when_it_was_ended_is_in_its_op() -> None:
 
 def test_where_an_agent_saw_a_rank_before_it_was_killed_is_where_it_was() -> None:
     build = after_two_ops()
-    stack = (Frame("/job/data.py", 12, "load"),)
+    stack = (RecordedFrame("/job/data.py", 12, "load"),)
     build.seen(0, RankState.ASLEEP, since_s=2, stack=stack)
     build.end(0, at_s=3, cause="signal", signal=15)
     assert [(s.what, s.frames) for s in fold_stacks(build.session, [0])] == [("asleep", stack)]
@@ -100,4 +100,4 @@ def test_what_names_no_place_is_none(text: str) -> None:
 
 
 def test_a_place_in_words_is_a_frame() -> None:
-    assert read_site("C:/a b.py:3 (<module>)") == Frame("C:/a b.py", 3, "<module>")
+    assert read_site("C:/a b.py:3 (<module>)") == RecordedFrame("C:/a b.py", 3, "<module>")

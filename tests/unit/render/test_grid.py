@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import render_examples as examples
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
-from distdbg.diagnose.session import Progress
-from distdbg.render.grid import Cell, make_grid, place_of_finding
-from distdbg.testing.session_builder import SessionBuilder
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.session import GroupProgress
+from distdbg.render.grid import GridCell, make_grid, place_of_finding
+from tests.support.session_builder import SessionBuilder
 
-DONE, IN, NOT_COME, DIFFERS = Cell.DONE, Cell.IN, Cell.NOT_COME, Cell.DIFFERS
+DONE, IN, NOT_COME, DIFFERS = GridCell.DONE, GridCell.IN, GridCell.NOT_COME, GridCell.DIFFERS
 
 
 def test_ranks_that_did_the_same_are_one_row_with_those_to_blame_first() -> None:
@@ -62,14 +62,14 @@ def test_fingerprints_tell_more_than_forms() -> None:
 def test_what_a_live_session_has_not_as_ops_is_told_by_how_far_ranks_came() -> None:
     build = SessionBuilder(world_size=4)
     for rank, (issued, ended) in enumerate([(7, 7), (7, 6), (6, 6)]):
-        build.session.ranks[rank].progress[0] = Progress(issued_seq=issued, ended_seq=ended)
+        build.session.ranks[rank].progress[0] = GroupProgress(issued_seq=issued, ended_seq=ended)
     build.lose(3)
     grid = make_grid(build.session, 0, 7, columns=2)
     assert [(row.ranks, row.cells) for row in grid.rows] == [
         ((0,), (DONE, DONE)),
         ((1,), (DONE, IN)),
         ((2,), (DONE, NOT_COME)),
-        ((3,), (Cell.UNKNOWN, Cell.UNKNOWN)),
+        ((3,), (GridCell.UNKNOWN, GridCell.UNKNOWN)),
     ]
 
 
@@ -78,7 +78,12 @@ def test_of_groups_with_one_label_that_of_the_ranks_is_shown() -> None:
     build.group("tp", [0, 1])
     build.session.groups.append(replace(build.session.groups[1], name="tp~2", ranks=(2, 3)))
     finding = Finding(
-        kind=Kind.MISSING_RANK, severity=Severity.ERROR, what="", ranks=(3,), group="tp", seq=2
+        kind=FindingKind.MISSING_RANK,
+        severity=Severity.ERROR,
+        what="",
+        ranks=(3,),
+        group="tp",
+        seq=2,
     )
     assert place_of_finding(build.session, finding) == (2, 2)
     assert place_of_finding(build.session, replace(finding, group="gone")) is None
@@ -95,7 +100,7 @@ def test_a_rank_that_died_between_ops_is_shown_where_others_wait_for_it() -> Non
     for rank in (1, 2):
         build.op(rank, "barrier", at_s=2)
     finding = Finding(
-        kind=Kind.DEAD_RANK,
+        kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
         what="",
         ranks=(0,),
@@ -128,7 +133,7 @@ def test_messages_and_calls_beside_the_ops_have_no_table() -> None:
     aside = build.op(0, "new_group", at_s=3, seq=1)
     for op in (waiting, aside):
         finding = Finding(
-            kind=Kind.DEADLOCK,
+            kind=FindingKind.DEADLOCK,
             severity=Severity.ERROR,
             what="they wait",
             ranks=(1,),

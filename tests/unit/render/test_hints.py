@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.late_ranks import hint_of_signal
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def hint(folder: Path, build: SessionBuilder) -> str:
@@ -173,7 +173,7 @@ def test_a_round_that_a_rank_skipped_is_the_hint_of_another_array_at_one_line(
     session = build.session
     verdict = diagnose(session)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.root.kind is FindingKind.MISMATCH
     assert verdict.root.advice.startswith("another array on")
     assert hint(tmp_path, build) == (
         "see whether rank 2 skipped a round by the `continue` under `if p.grad is None` (line 3 of job.py)"
@@ -281,7 +281,7 @@ def test_a_file_that_is_made_behind_the_op_in_which_its_maker_waits(
         since_ns=2 * 10**9,
         why="in a loop of short sleeps",
         site="tokens.py:3 (wait_for)",
-        stack=(Frame(str(path), 3, "wait_for"), Frame(str(path), 10, "prepare")),
+        stack=(RecordedFrame(str(path), 3, "wait_for"), RecordedFrame(str(path), 10, "prepare")),
     )
     told = hint(tmp_path, build)
     if made == "log(path)":

@@ -13,7 +13,7 @@ import render_examples as examples
 
 from distdbg.diagnose.session import LogLine
 from distdbg.render.html import to_html
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 ALL = [examples.missing_rank, examples.deadlock, examples.healthy]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import parse
 from distdbg.render.left_values import names_around, say_left_values
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PROGRAM = """\
 def outer(batches):
@@ -61,7 +61,7 @@ def test_ranks_that_differ_are_told_apart(values: list[dict[str, str]], text: st
     build = SessionBuilder(4)
     for rank, known in enumerate(values):
         build.session.ranks[rank].left_values = {("/job/a.py", 4): known}
-    frame = Frame("/job/a.py", 4, "outer")
+    frame = RecordedFrame("/job/a.py", 4, "outer")
     assert say_left_values(build.session, range(4), frame, SOURCE, of_line=False) == text
-    elsewhere = Frame("/job/a.py", 5, "outer")
+    elsewhere = RecordedFrame("/job/a.py", 5, "outer")
     assert say_left_values(build.session, range(4), elsewhere, SOURCE, of_line=False) == ""

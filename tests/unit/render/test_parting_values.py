@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.render.parting_values import parting_values, sides_of
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
-FRAME = Frame("/job/a.py", 9, "main")
+FRAME = RecordedFrame("/job/a.py", 9, "main")
 
 
-def session_of(values: Sequence[Mapping[str, str]], frame: Frame = FRAME) -> SessionBuilder:
+def session_of(values: Sequence[Mapping[str, str]], frame: RecordedFrame = FRAME) -> SessionBuilder:
     build = SessionBuilder(len(values))
     for rank, known in enumerate(values):
         build.session.ranks[rank].left_values = {(frame.file, frame.line): known}
@@ -78,7 +78,7 @@ def test_only_what_each_side_agrees_on_is_told(
     assert parting_values(session, (), FRAME, ()) == []
 
 
-def finding(ranks: tuple[int, ...], victims: tuple[int, ...], kind: Kind) -> Finding:
+def finding(ranks: tuple[int, ...], victims: tuple[int, ...], kind: FindingKind) -> Finding:
     return Finding(kind=kind, severity=Severity.ERROR, what="x", ranks=ranks, victims=victims)
 
 
@@ -87,10 +87,12 @@ def test_sides_are_those_of_the_finding_or_those_of_the_calls() -> None:
     for rank in range(4):
         build.op(rank, "all_reduce", at_s=1, dtype="float32", inputs=[(4 if rank < 2 else 6,)])
     session = build.session
-    assert sides_of(session, finding((3,), (0, 1, 2), Kind.MISMATCH)) == ((3,), (0, 1, 2))
-    assert sides_of(session, finding((), (0, 1, 2, 3), Kind.MISMATCH)) == ((0, 1), (2, 3))
-    assert sides_of(session, finding((), (0, 2), Kind.MISMATCH)) == ()  # nobody agrees with anybody
-    assert sides_of(session, finding((3,), (0, 1, 2), Kind.DEADLOCK)) == ()
+    assert sides_of(session, finding((3,), (0, 1, 2), FindingKind.MISMATCH)) == ((3,), (0, 1, 2))
+    assert sides_of(session, finding((), (0, 1, 2, 3), FindingKind.MISMATCH)) == ((0, 1), (2, 3))
+    assert (
+        sides_of(session, finding((), (0, 2), FindingKind.MISMATCH)) == ()
+    )  # nobody agrees with anybody
+    assert sides_of(session, finding((3,), (0, 1, 2), FindingKind.DEADLOCK)) == ()
 
 
 def differing(folder: Path, program: str, *, hint: str, values: Sequence[Mapping[str, str]]) -> str:

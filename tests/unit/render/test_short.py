@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import render_examples as examples
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.record.format import Exit
 from distdbg.render.short import MOST_LINES, short_lines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def test_a_missing_rank_is_told_with_who_waits_and_one_hint() -> None:
@@ -52,11 +52,11 @@ def test_there_are_never_more_than_twelve_lines(count: int) -> None:
         build.op(rank, "recv", peer=(rank + 1) % count, site=f"a.py:{rank} (f)")
     facts = tuple(Evidence(text=f"fact {r}", rank=r) for r in range(0, count, 2))
     follows = tuple(
-        Finding(kind=Kind.FAILED_OP, severity=Severity.ERROR, what=f"rank {r} failed")
+        Finding(kind=FindingKind.FAILED_OP, severity=Severity.ERROR, what=f"rank {r} failed")
         for r in range(count)
     )
     root = Finding(
-        kind=Kind.MISMATCH,
+        kind=FindingKind.MISMATCH,
         severity=Severity.ERROR,
         what="they differ",
         ranks=tuple(range(0, count, 2)),
@@ -81,7 +81,7 @@ def test_nothing_of_a_program_reaches_the_terminal_as_a_command() -> None:
     for rank in (0, 1):
         build.op(rank, "barrier", group="\x1b[2Jdp\n", site="a\x07.py:3 (f)")
     root = Finding(
-        kind=Kind.DEAD_RANK,
+        kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
         what="rank 0 \x1b]0;x\x07 died\nreally",
         ranks=(0,),
@@ -99,7 +99,11 @@ def test_a_rank_of_which_nothing_is_known_is_passed_over() -> None:
     build.exit(1, Exit.LEFT, at_s=3)
     build.lose(0)
     root = Finding(
-        kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="dead", ranks=(0, 1), victims=(2, 3)
+        kind=FindingKind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what="dead",
+        ranks=(0, 1),
+        victims=(2, 3),
     )
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={})
     assert short_lines(build.session, verdict) == ["dead"]
@@ -111,7 +115,7 @@ def test_a_rank_in_a_wait_is_told_by_the_op_that_it_waits_for() -> None:
     second = build.op(0, "all_gather", is_async=True, at_s=2, site="a.py:2 (f)")
     build.wait(second, since_s=4, site="a.py:7 (f)")
     root = Finding(
-        kind=Kind.MISSING_RANK, severity=Severity.ERROR, what="x", ranks=(1,), victims=(0,)
+        kind=FindingKind.MISSING_RANK, severity=Severity.ERROR, what="x", ranks=(1,), victims=(0,)
     )
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={})
     assert short_lines(build.session, verdict)[1] == (

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.late_ranks import hint_of_signal
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK
 from distdbg.record.rank_state import RankState
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 PROGRAM = """\
 def fit():
@@ -137,7 +137,7 @@ def test_a_while_that_a_busy_rank_is_in_is_the_hint(tmp_path: Path) -> None:
     path.write_text(ENDLESS)
     build = SessionBuilder(2)
     build.op(1, "all_reduce", at_s=1, site=f"{path}:4 (search)")
-    frames = (Frame(str(path), 3, "search"),)
+    frames = (RecordedFrame(str(path), 3, "search"),)
     build.session.ranks[0].activity = Activity(
         state=RankState.BUSY, since_ns=2 * 10**9, site="search.py:3 (search)", stack=frames
     )
@@ -237,7 +237,7 @@ def test_a_loop_until_a_file_is_there_is_the_hint_of_a_rank_that_sleeps(tmp_path
         since_ns=2 * 10**9,
         why="in a loop of short sleeps",
         site="parts.py:3 (wait_done)",
-        stack=(Frame(str(path), 3, "wait_done"), Frame(str(path), 5, "main")),
+        stack=(RecordedFrame(str(path), 3, "wait_done"), RecordedFrame(str(path), 5, "main")),
     )
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
     told = with_source_hint(build.session, diagnose(build.session), source)
@@ -314,7 +314,7 @@ def test_a_rank_that_locks_itself_out_is_told_where_it_holds_the_lock(
         since_ns=2 * 10**9,
         why=IN_LOCK,
         site="tiles.py:5 (trim)",
-        stack=(Frame(str(path), 5, "Tiles.trim"), Frame(str(path), 3, outer)),
+        stack=(RecordedFrame(str(path), 5, "Tiles.trim"), RecordedFrame(str(path), 3, outer)),
     )
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
     told = with_source_hint(build.session, diagnose(build.session), source)
@@ -354,7 +354,7 @@ def test_a_retry_that_only_the_odd_rank_is_in_is_the_hint(tmp_path: Path, leaves
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
     told = with_source_hint(build.session, diagnose(build.session), source)
     assert told.root is not None
-    assert told.root.kind is Kind.MISMATCH
+    assert told.root.kind is FindingKind.MISMATCH
     is_retry = told.root.advice.startswith(
         "see whether rank 1 repeats its calls by the retry `for attempt in range(3)` (line 4 of retry.py)"
     )
@@ -391,7 +391,7 @@ def test_where_a_module_of_the_program_sets_the_timer_is_the_hint(tmp_path: Path
     session = build.session
     verdict = diagnose(session)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.DEAD_RANK
+    assert verdict.root.kind is FindingKind.DEAD_RANK
     told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
     assert told.root is not None
     assert (

@@ -10,9 +10,9 @@ import pytest
 import render_examples as examples
 from rich.console import Console
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity, Verdict
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.render.html import to_html
 from distdbg.render.source_line import SourceLines, with_whole_name
 from distdbg.render.text import print_verdict
@@ -21,7 +21,7 @@ LATER_NS = time.time_ns() + 10**15
 
 
 def text(folder, file, line=1, most=60, newest_ns=LATER_NS) -> str:
-    return SourceLines(str(folder), newest_ns).text_of(Frame(str(file), line, "f"), most)
+    return SourceLines(str(folder), newest_ns).text_of(RecordedFrame(str(file), line, "f"), most)
 
 
 @pytest.fixture
@@ -88,14 +88,17 @@ def test_many_files_are_not_all_read(tmp_path) -> None:
     lines = SourceLines(str(tmp_path), LATER_NS)
     for at in range(100):
         (tmp_path / f"{at}.py").write_text("x\n")
-    shown = [lines.text_of(Frame(f"{tmp_path}/{at}.py", 1, "f"), 9) for at in range(100)]
+    shown = [lines.text_of(RecordedFrame(f"{tmp_path}/{at}.py", 1, "f"), 9) for at in range(100)]
     assert shown.count("x") == 64
 
 
 def test_a_short_name_is_made_whole_where_one_file_has_it() -> None:
-    short, known = Frame("a.py", 4, "f"), [Frame("/job/a.py", 9, "g"), Frame("/job/b.py", 1, "h")]
-    assert with_whole_name(short, known) == Frame("/job/a.py", 4, "f")
-    assert with_whole_name(short, [*known, Frame("/lib/a.py", 1, "x")]) == short
+    short, known = (
+        RecordedFrame("a.py", 4, "f"),
+        [RecordedFrame("/job/a.py", 9, "g"), RecordedFrame("/job/b.py", 1, "h")],
+    )
+    assert with_whole_name(short, known) == RecordedFrame("/job/a.py", 4, "f")
+    assert with_whole_name(short, [*known, RecordedFrame("/lib/a.py", 1, "x")]) == short
 
 
 def test_it_stands_below_its_place_in_the_text_and_on_the_page(program) -> None:
@@ -115,11 +118,17 @@ def test_it_stands_below_its_place_in_the_text_and_on_the_page(program) -> None:
 
 def test_a_finding_without_stacks_shows_the_lines_that_it_names(program) -> None:
     session = Session(source="x", now_ns=LATER_NS)
-    session.stacks.append((Frame(str(program), 2, "step"), Frame("/lib/b.py", 3, "other")))
+    session.stacks.append(
+        (RecordedFrame(str(program), 2, "step"), RecordedFrame("/lib/b.py", 3, "other"))
+    )
     sites = ("a.py:2 (step)", "a.py:2 (step)", "b.py:3 (other)", "c.py:1 (nobody)")
     evidence = tuple(Evidence(text="rank 0 comes late", site=site) for site in sites)
     root = Finding(
-        kind=Kind.STRAGGLER, severity=Severity.WARNING, what="x", ranks=(0,), evidence=evidence
+        kind=FindingKind.STRAGGLER,
+        severity=Severity.WARNING,
+        what="x",
+        ranks=(0,),
+        evidence=evidence,
     )
     verdict = Verdict(what="x", root=root, findings=(root,), roles={}, lacks=())
     out = io.StringIO()
@@ -130,5 +139,7 @@ def test_a_finding_without_stacks_shows_the_lines_that_it_names(program) -> None
     page = to_html(session, verdict, folder=folder)
     assert "<h2>The lines</h2>" in page
     assert "dist.recv(x, 1)" in page
-    session.stacks.append((Frame("/elsewhere/a.py", 2, "step"),))  # which of the two is not known
+    session.stacks.append(
+        (RecordedFrame("/elsewhere/a.py", 2, "step"),)
+    )  # which of the two is not known
     assert "dist.recv" not in to_html(session, verdict, folder=folder)

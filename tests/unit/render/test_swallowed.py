@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.render.enclosing import Source, parse
+from distdbg.render.enclosing import ParsedSource, parse
 from distdbg.render.swallowed import swallowers
 
 TIMING = """\
@@ -42,7 +42,7 @@ def told(folder: Path, program: str) -> list[str]:
     file.write_text(program)
     line = 1 + program[: program.index("all_reduce")].count("\n")
 
-    def parsed(path: str) -> Source | None:
+    def parsed(path: str) -> ParsedSource | None:
         read = Path(path)
         return parse(read.read_text().splitlines()) if read.exists() else None
 

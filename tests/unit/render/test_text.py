@@ -10,7 +10,7 @@ import pytest
 import render_examples as examples
 from rich.console import Console
 
-from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.render.text import attempt_lines, print_verdict, session_line
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,7 +62,8 @@ def test_much_evidence_is_cut_and_verbose_shows_it() -> None:
     session, verdict = examples.missing_rank()
     facts = tuple(Evidence(text=f"fact {i}") for i in range(50))
     notes = tuple(
-        Finding(kind=Kind.SUSPICION, severity=Severity.NOTE, what=f"note {i}") for i in range(50)
+        Finding(kind=FindingKind.SUSPICION, severity=Severity.NOTE, what=f"note {i}")
+        for i in range(50)
     )
     root = replace(verdict.root, evidence=facts)
     verdict = replace(verdict, root=root, findings=(root, *notes), lacks=("a", "b"))

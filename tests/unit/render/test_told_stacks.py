@@ -7,13 +7,13 @@ import io
 from rich.console import Console
 
 from distdbg.diagnose.verdict import diagnose
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.source_line import SourceLines
 from distdbg.render.text import print_verdict
 from distdbg.render.told_stacks import tell_stacks
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
 
@@ -21,12 +21,12 @@ def test_a_line_that_calls_itself_or_a_comprehension_is_shown_once() -> None:
     build = SessionBuilder(2)
     build.op(0, "barrier", at_s=1, ended_s=2)
     build.op(1, "barrier", at_s=1, ended_s=2)
-    inner = Frame("/job/a.py", 3, "count")
+    inner = RecordedFrame("/job/a.py", 3, "count")
     frames = (
         inner,
-        *[Frame("/job/a.py", 4, "count")] * 3,
-        Frame("/job/a.py", 9, "main.<locals>.<listcomp>"),
-        Frame("/job/a.py", 9, "main"),
+        *[RecordedFrame("/job/a.py", 4, "count")] * 3,
+        RecordedFrame("/job/a.py", 9, "main.<locals>.<listcomp>"),
+        RecordedFrame("/job/a.py", 9, "main"),
     )
     build.session.ranks[0].left_stack = frames
     build.exit(0, Exit.RAISED, at_s=3, what="RecursionError: too deep", where="/job/a.py:3 (count)")
@@ -75,7 +75,7 @@ def test_the_threads_that_may_hold_the_lock_which_the_cause_waits_for_are_shown(
     why = (
         "blocked on a lock; its thread 'saver' is at a.py:2 (save); its thread 'b' is at c.py:9 (f)"
     )
-    frames = (Frame(str(program), 5, "main"),)
+    frames = (RecordedFrame(str(program), 5, "main"),)
     build.seen(1, RankState.ASLEEP, since_s=3, site=f"{program}:5 (main)", why=why, stack=frames)
     verdict = diagnose(build.session)
     assert verdict.root is not None

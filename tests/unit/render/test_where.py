@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import render_examples as examples
 
-from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Activity
-from distdbg.record.entries import Frame
+from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.stacks import fold_stacks, own_frames
@@ -20,7 +20,7 @@ from distdbg.render.svg import draw_wait_graph
 from distdbg.render.waitgraph import MOST_NODES, make_wait_graph
 from distdbg.render.where import place_of, where_text
 from distdbg.render.words import fold_facts, iso_text, safe, seconds_text
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def test_a_rank_is_in_the_call_that_blocks_before_what_only_runs() -> None:
@@ -43,10 +43,10 @@ def test_equal_stacks_are_told_once_without_what_started_the_program() -> None:
     session, _ = examples.missing_rank(4096, 77)
     [many, one] = fold_stacks(session, session.ranks)
     assert (len(many.ranks), one.ranks) == (4095, (77,))
-    outer = Frame("/usr/lib/python3.11/multiprocessing/process.py", 108, "run")
-    inner = Frame("/usr/lib/python3.11/site-packages/lib/a.py", 1, "f")
-    mine = Frame("/job/train.py", 3, "main")
-    frames = (inner, outer, mine, outer, Frame("<string>", 1, "<module>"))
+    outer = RecordedFrame("/usr/lib/python3.11/multiprocessing/process.py", 108, "run")
+    inner = RecordedFrame("/usr/lib/python3.11/site-packages/lib/a.py", 1, "f")
+    mine = RecordedFrame("/job/train.py", 3, "main")
+    frames = (inner, outer, mine, outer, RecordedFrame("<string>", 1, "<module>"))
     assert own_frames(frames) == (mine,)  # nor the libraries that it has called
     assert own_frames((inner, outer)) == (inner,)
     assert own_frames((outer,)) == (outer,)
@@ -55,7 +55,7 @@ def test_equal_stacks_are_told_once_without_what_started_the_program() -> None:
 def test_what_an_agent_saw_comes_before_what_the_record_says() -> None:
     build = SessionBuilder(world_size=1)
     build.op(0, "barrier", ended_s=1, site="a.py:2 (f)")
-    stack = (Frame("/job/data.py", 12, "load"),)
+    stack = (RecordedFrame("/job/data.py", 12, "load"),)
     build.session.ranks[0].activity = Activity(state=RankState.ASLEEP, since_ns=0, stack=stack)
     assert [(s.what, s.frames) for s in fold_stacks(build.session, [0])] == [("asleep", stack)]
 
@@ -159,7 +159,9 @@ def test_no_box_of_a_circle_lies_on_another(count: int) -> None:
         build.op(rank, "recv", peer=(rank + 1) % count)
     build.op(count, "barrier")
     _, verdict = examples.healthy()
-    root = Finding(kind=Kind.DEADLOCK, severity=Severity.ERROR, what="", ranks=tuple(range(count)))
+    root = Finding(
+        kind=FindingKind.DEADLOCK, severity=Severity.ERROR, what="", ranks=tuple(range(count))
+    )
     drawn = draw_wait_graph(make_wait_graph(build.session, replace(verdict, root=root)))
     boxes = [
         (float(x), float(y))

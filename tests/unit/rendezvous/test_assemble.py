@@ -12,34 +12,34 @@ from functools import partial
 import pytest
 
 from distdbg.errors import RendezvousError
-from distdbg.runtime.rendezvous.assemble import Assembled, Round, assemble, leave
-from distdbg.runtime.rendezvous.process import Process, identify_self
-from distdbg.runtime.rendezvous.verdict import Member, member_to_json
+from distdbg.runtime.rendezvous.assemble import AssembledRound, JoinRound, assemble, leave
+from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
+from distdbg.runtime.rendezvous.verdict import JoinedRank, member_to_json
 from distdbg.runtime.store import HashStore
 
 HERE = identify_self()
 #: No process has this pid and start time.
 GONE = replace(HERE, started=1)
 #: Another host, so nobody here can tell whether it lives.
-ELSEWHERE = Process(host="n04", boot_id="", pid_namespace=4, pid=77, started=5)
+ELSEWHERE = ProcessIdentity(host="n04", boot_id="", pid_namespace=4, pid=77, started=5)
 
 
-def make_member(rank: int, world_size: int, process: Process = HERE) -> Member:
-    return Member(
+def make_member(rank: int, world_size: int, process: ProcessIdentity = HERE) -> JoinedRank:
+    return JoinedRank(
         rank=rank, world_size=world_size, local_rank=None, local_world_size=None, process=process
     )
 
 
 def meet(
     store: HashStore,
-    members: Sequence[Member],
+    members: Sequence[JoinedRank],
     *,
     timeout_s: float = 60.0,
     is_exclusive: bool = False,
     hosts: Sequence[str] = (),
-    dead: Member | None = None,
-) -> list[Assembled | RendezvousError]:
-    def one(member: Member) -> Assembled | RendezvousError:
+    dead: JoinedRank | None = None,
+) -> list[AssembledRound | RendezvousError]:
+    def one(member: JoinedRank) -> AssembledRound | RendezvousError:
         try:
             return assemble(
                 store,
@@ -58,7 +58,7 @@ def meet(
         return list(pool.map(one, members))
 
 
-def only_errors(results: Sequence[Assembled | RendezvousError]) -> list[RendezvousError]:
+def only_errors(results: Sequence[AssembledRound | RendezvousError]) -> list[RendezvousError]:
     assert all(isinstance(result, RendezvousError) for result in results), results
     return [result for result in results if isinstance(result, RendezvousError)]
 
@@ -67,7 +67,7 @@ def only_errors(results: Sequence[Assembled | RendezvousError]) -> list[Rendezvo
 def test_all_ranks_get_all_members_by_rank(world_size: int) -> None:
     results = meet(HashStore(), [make_member(r, world_size) for r in range(world_size)])
     for result in results:
-        assert isinstance(result, Assembled)
+        assert isinstance(result, AssembledRound)
         assert [member.rank for member in result.members] == list(range(world_size))
 
 
@@ -130,7 +130,7 @@ def test_who_serves_the_store_and_announces_itself_after_the_others_failed_fails
 def test_different_world_sizes_are_told_apart_by_rank() -> None:
     members = [make_member(0, 4), make_member(1, 4), make_member(2, 8)]
     store = HashStore()
-    results: list[Assembled | RendezvousError] = []
+    results: list[AssembledRound | RendezvousError] = []
     # One after the other, so that who disagrees with whom does not depend on the scheduler.
     with ThreadPoolExecutor(3) as pool:
         waiting = []
@@ -147,7 +147,7 @@ def test_a_store_can_be_met_at_again() -> None:
     store = HashStore()
     for number in range(3):
         for result in meet(store, [make_member(rank, 3) for rank in range(3)]):
-            assert isinstance(result, Assembled)
+            assert isinstance(result, AssembledRound)
             assert result.round == number
 
 
@@ -155,7 +155,7 @@ def test_a_failed_round_can_be_repeated() -> None:
     store = HashStore()
     only_errors(meet(store, [make_member(0, 2)], timeout_s=0.05))
     results = meet(store, [make_member(rank, 2) for rank in range(2)])
-    assert all(isinstance(result, Assembled) for result in results)
+    assert all(isinstance(result, AssembledRound) for result in results)
 
 
 def test_a_round_left_unfinished_by_killed_ranks_is_ended() -> None:
@@ -163,14 +163,14 @@ def test_a_round_left_unfinished_by_killed_ranks_is_ended() -> None:
     announce_only(store, make_member(0, 3, GONE))
     announce_only(store, make_member(2, 3, GONE))
     results = meet(store, [make_member(rank, 2) for rank in range(2)], is_exclusive=True)
-    assert all(isinstance(result, Assembled) for result in results)
+    assert all(isinstance(result, AssembledRound) for result in results)
 
 
 def test_after_a_run_that_is_gone_another_may_use_the_store() -> None:
     store = HashStore()
     meet(store, [make_member(rank, 2, GONE) for rank in range(2)])
     results = meet(store, [make_member(rank, 2) for rank in range(2)], is_exclusive=True)
-    assert all(isinstance(result, Assembled) for result in results)
+    assert all(isinstance(result, AssembledRound) for result in results)
 
 
 def test_a_store_in_use_by_living_ranks_is_refused() -> None:
@@ -191,7 +191,7 @@ def test_a_store_of_ranks_out_of_sight_is_refused_until_they_left() -> None:
     leave(store, 0, 0)
     leave(store, 0, 1)
     (result,) = meet(store, [make_member(0, 1)], is_exclusive=True)
-    assert isinstance(result, Assembled)
+    assert isinstance(result, AssembledRound)
 
 
 def test_a_rank_that_died_while_others_wait_is_named() -> None:
@@ -226,7 +226,7 @@ def test_a_rank_that_died_before_it_wrote_the_verdict_is_named_and_the_round_is_
     (error,) = only_errors(meet(store, [make_member(0, 2)]))
     assert error.what.startswith("rank 1 died while the ranks were meeting")
     for result in meet(store, [make_member(rank, 2) for rank in range(2)]):
-        assert isinstance(result, Assembled)
+        assert isinstance(result, AssembledRound)
         assert result.round == 1
 
 
@@ -254,9 +254,9 @@ def test_the_host_of_the_store_leaves_last() -> None:
         late.result(timeout=60)
 
 
-def announce_only(store: HashStore, member: Member) -> None:
+def announce_only(store: HashStore, member: JoinedRank) -> None:
     # What a rank leaves behind that is killed while it waits for the others.
-    arena = Round(store, 0, member, ())
+    arena = JoinRound(store, 0, member, ())
     arena.announce()
     arena.claim()
 

@@ -9,7 +9,7 @@ from distdbg.runtime.rendezvous.resolve import (
     AtAddress,
     AtFile,
     AtSpot,
-    Meeting,
+    JoinPlan,
     derive_port,
     plan_meeting,
 )
@@ -39,7 +39,7 @@ SLURM = {
 
 def plan(
     environ: dict[str, str], url: str = "env://", rank: int = -1, world_size: int = -1
-) -> Meeting:
+) -> JoinPlan:
     return plan_meeting(url, rank, world_size, environ, "4711.99")
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from distdbg.runtime.rendezvous.assemble import leave
 from distdbg.runtime.rendezvous.join import Membership
-from distdbg.runtime.rendezvous.process import Process, identify_self, read_start
-from distdbg.runtime.rendezvous.verdict import Member
+from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self, read_start
+from distdbg.runtime.rendezvous.verdict import JoinedRank
 from distdbg.runtime.store import TCPStore
 
 HERE = identify_self()
@@ -20,11 +20,13 @@ PARENT = replace(HERE, pid=os.getppid(), started=read_start(os.getppid()) or 0)
 GONE = replace(HERE, started=1)
 
 
-def member_of(rank: int, process: Process) -> Member:
-    return Member(rank=rank, world_size=2, local_rank=None, local_world_size=None, process=process)
+def member_of(rank: int, process: ProcessIdentity) -> JoinedRank:
+    return JoinedRank(
+        rank=rank, world_size=2, local_rank=None, local_world_size=None, process=process
+    )
 
 
-def membership(store: TCPStore, rank: int, *processes: Process) -> Membership:
+def membership(store: TCPStore, rank: int, *processes: ProcessIdentity) -> Membership:
     return Membership(
         store=store,
         base_store=store,

@@ -12,7 +12,7 @@ import pytest
 from distdbg.runtime.rendezvous import presence
 from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import identify_self
-from distdbg.runtime.rendezvous.verdict import Member
+from distdbg.runtime.rendezvous.verdict import JoinedRank
 
 HERE = identify_self()
 #: No process has this pid and start time; a rank of this test is as old as the test.
@@ -21,7 +21,7 @@ WHERE = "tcp://n01:29500"
 
 
 def presence_of(rank: int, folder: Path, where: str = WHERE, **process: int) -> Presence:
-    me = Member(
+    me = JoinedRank(
         rank=rank,
         world_size=3,
         local_rank=None,

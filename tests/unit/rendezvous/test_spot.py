@@ -17,8 +17,8 @@ from distdbg.runtime.rendezvous.process import identify_self
 ME = identify_self()
 
 
-def make_published(port: int = 4711) -> spot.Published:
-    return spot.Published(host="127.0.0.1", port=port, nonce=spot.new_nonce(), writer=ME)
+def make_published(port: int = 4711) -> spot.PublishedStore:
+    return spot.PublishedStore(host="127.0.0.1", port=port, nonce=spot.new_nonce(), writer=ME)
 
 
 def test_what_is_published_is_read(tmp_path: Path) -> None:

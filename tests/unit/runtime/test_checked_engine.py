@@ -24,7 +24,7 @@ from distdbg.errors import (
     PeerLost,
 )
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, INFO, OFF, CheckedEngine
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 # Test folders are no packages: the file is imported by its path.
 _spec = importlib.util.spec_from_file_location(

@@ -21,7 +21,7 @@ from distdbg.native import Message
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.checked.checked_engine import OFF, CheckedEngine
 from distdbg.runtime.backends.checked.messages import Messages
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 # Test folders are no packages: the file is imported by its path.
 _spec = importlib.util.spec_from_file_location(

@@ -29,7 +29,7 @@ from distdbg.ops.call import Call, Kind
 from distdbg.record.host import host_name
 from distdbg.runtime.backends.checked.control import DIFFERS, ControlGroup
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 # Test folders are no packages: the file is imported by its path.
 _spec = importlib.util.spec_from_file_location(

@@ -14,7 +14,7 @@ import pytest
 
 import distdbg as dist
 from distdbg import functional as F
-from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
+from tests.support.store_ranks import REFERENCE, run_store_ranks
 
 RunRanks = Callable[..., list[Any]]
 Floats = npt.NDArray[np.float32]

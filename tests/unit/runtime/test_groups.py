@@ -12,7 +12,7 @@ import distdbg as dist
 from distdbg.errors import ConfigError, RendezvousError, UsageError
 from distdbg.runtime.process.world import World, current, use
 from distdbg.runtime.store import HashStore
-from distdbg.testing.store_ranks import REFERENCE, register_reference, run_store_ranks
+from tests.support.store_ranks import REFERENCE, register_reference, run_store_ranks
 
 
 def total(group: dist.ProcessGroup | None, rank: int) -> int:

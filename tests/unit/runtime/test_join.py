@@ -13,10 +13,10 @@ import pytest
 
 import distdbg as dist
 from distdbg.algorithms import join as torchs_path
-from distdbg.record.entries import Finding, Mark
+from distdbg.record.entries import FindingEntry, MarkEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 
 class Averaging(dist.Joinable):
@@ -116,7 +116,9 @@ def test_an_early_end_is_an_error_on_all_ranks_that_names_who_and_when() -> None
         recorder = current().recorder
         assert recorder is not None
         recorded = read_record(os.fsdecode(recorder.path or "")).events
-        assert any(caught.value.what in (e.text or "") for e in recorded if isinstance(e, Finding))
+        assert any(
+            caught.value.what in (e.text or "") for e in recorded if isinstance(e, FindingEntry)
+        )
         dist.barrier()
         return caught.value.what
 
@@ -260,7 +262,7 @@ def test_the_batches_of_a_loop_and_its_end_are_marked() -> None:
         marks = [
             each
             for each in read_record(os.fsdecode(recorder.path)).events
-            if isinstance(each, Mark)
+            if isinstance(each, MarkEntry)
         ]
         return [(each.name, each.value, str(each.site).partition(":")[0]) for each in marks]
 

@@ -14,8 +14,8 @@ from distdbg.ops.engine import Engine
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.process.world import World, current, use
 from distdbg.runtime.store import Store
-from distdbg.testing.store_engine import StoreEngine
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_engine import StoreEngine
+from tests.support.store_ranks import run_store_ranks
 
 
 def test_the_environment_decides_until_the_level_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,16 @@ import pytest
 from distdbg.control.clock import FREE_CLOCK
 from distdbg.native import Group, NativeError
 from distdbg.runtime.backends.shared_memory import _Finder, _link, _shape_for
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 from distdbg.runtime.net.run_links import RunLinks
-from distdbg.runtime.plan.link import Link, parse_link
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.plan.link import NetworkLink, parse_link
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.store import HashStore, Store
 from distdbg.runtime.tuning.profile import Profile
 
 PROCESSES = [
-    Process(host="n", boot_id=boot, pid_namespace=1, pid=7, started=1) for boot in ("a", "b")
+    ProcessIdentity(host="n", boot_id=boot, pid_namespace=1, pid=7, started=1)
+    for boot in ("a", "b")
 ]
 
 
@@ -47,15 +48,15 @@ class Measured:
         return self.times_ns, 1 << 18
 
 
-def link(group: object, rank: int, store: Store, word: str = "") -> Link:
+def link(group: object, rank: int, store: Store, word: str = "") -> NetworkLink:
     links = RunLinks(store, ((0,), (1,)), PROCESSES)
-    lives = Lives("g", [0, 1], [])
+    lives = NewGroupMembers("g", [0, 1], [])
     finder = _Finder(store, "g", time.monotonic_ns() + 10_000_000_000, FREE_CLOCK, lives)
     return _link(cast(Group, group), rank, _shape_for(2, "", word, Profile()), links, finder)
 
 
 def test_a_group_that_another_rank_aborts_meanwhile_is_made_all_the_same() -> None:
-    assert link(Ending("broken"), 1, HashStore()) == Link()
+    assert link(Ending("broken"), 1, HashStore()) == NetworkLink()
 
 
 @pytest.mark.parametrize("fault", ["timeout", "peer_lost", "aborted"])
@@ -73,7 +74,7 @@ def test_ranks_that_were_done_do_not_wait_for_a_rank_0_that_failed(fault: str) -
         with pytest.raises(NativeError):
             link(Ending(fault), 0, store)
     assert link(Measured((30_000, 500_000), (30_000, 500_000)), 1, store) == parse_link(
-        Link().words
+        NetworkLink().words
     )
 
 

@@ -16,7 +16,7 @@ from distdbg.errors import (
     RankLeft,
 )
 from distdbg.runtime.backends.shared_memory import too_late
-from distdbg.runtime.members.member_liveness import Life, Lives
+from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.rendezvous.process import identify_self, read_start
 
 
@@ -25,10 +25,10 @@ def test_one_that_was_killed_is_named_before_those_that_ended_because_of_it() ->
     words = ["import os; input(); os._exit(1)", "import os; input(); os.kill(os.getpid(), 9)"]
     children = [subprocess.Popen([sys.executable, "-c", w], stdin=subprocess.PIPE) for w in words]
     members = [
-        Life(replace(me, pid=child.pid, started=read_start(child.pid) or 0), me)
+        MemberProcess(replace(me, pid=child.pid, started=read_start(child.pid) or 0), me)
         for child in children
     ]
-    lives = Lives("0", range(2), members)
+    lives = NewGroupMembers("0", range(2), members)
     for child in children:
         child.communicate(b"\n")
     with pytest.raises(PeerLost, match=r"rank 1 died \(signal 9, SIGKILL\)"):
@@ -46,14 +46,14 @@ def test_when_the_time_is_over_the_error_says_what_is_true_of_all_ranks() -> Non
     assert too_late("1", 2, [], []).what == "all 2 ranks joined group '1', but not in time"
 
 
-def make_lives() -> Lives:
+def make_lives() -> NewGroupMembers:
     """Of this process and one that has ended since."""
     me = identify_self()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         started = read_start(child.pid)
         assert started
         other = replace(me, pid=child.pid, started=started)
-        lives = Lives("0", range(2), [Life(me, me), Life(other, me)])
+        lives = NewGroupMembers("0", range(2), [MemberProcess(me, me), MemberProcess(other, me)])
         child.communicate(b"\n")
     return lives
 

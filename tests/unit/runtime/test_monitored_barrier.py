@@ -20,7 +20,7 @@ from distdbg.runtime.members.store_barrier import ARITY, run_monitored_barrier
 from distdbg.runtime.store import HashStore, Store
 from distdbg.runtime.store.base import Value
 from distdbg.runtime.store.timeouts import Timeout
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 SHORT = timedelta(seconds=0.3)
 

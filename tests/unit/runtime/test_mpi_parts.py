@@ -7,9 +7,9 @@ import pytest
 from distdbg import _native
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import RedOpType
-from distdbg.runtime.backends.mpi.memory import Piece
+from distdbg.runtime.backends.mpi.memory import MpiBuffer
 from distdbg.runtime.backends.mpi.reductions import name_of
-from distdbg.runtime.backends.nap import LONGEST_S, Nap
+from distdbg.runtime.backends.nap import LONGEST_S, PollBackoff
 
 
 def test_every_reduction_that_is_defined_has_an_op() -> None:
@@ -39,28 +39,28 @@ def test_mpi_reduces_what_it_can(kind: RedOpType, dtype: Dtype, name: str | None
 
 
 def test_a_piece_is_cut_at_elements() -> None:
-    piece = Piece(1000, 6, int(Dtype.float64))
+    piece = MpiBuffer(1000, 6, int(Dtype.float64))
     assert piece.nbytes == 48
     assert piece.cut([1, 0, 5]) == [
-        Piece(1000, 1, piece.dtype),
-        Piece(1008, 0, piece.dtype),
-        Piece(1008, 5, piece.dtype),
+        MpiBuffer(1000, 1, piece.dtype),
+        MpiBuffer(1008, 0, piece.dtype),
+        MpiBuffer(1008, 5, piece.dtype),
     ]
-    assert piece.overlaps(Piece(1040, 1, piece.dtype))
-    assert not piece.overlaps(Piece(1048, 1, piece.dtype))
-    assert not piece.overlaps(Piece(1000, 0, piece.dtype))
+    assert piece.overlaps(MpiBuffer(1040, 1, piece.dtype))
+    assert not piece.overlaps(MpiBuffer(1048, 1, piece.dtype))
+    assert not piece.overlaps(MpiBuffer(1000, 0, piece.dtype))
 
 
 def test_more_than_a_request_can_have_goes_in_parts() -> None:
-    piece = Piece(0, 7, int(Dtype.int16))
+    piece = MpiBuffer(0, 7, int(Dtype.int16))
     assert [(part.address, part.count) for part in piece.parts(3)] == [(0, 3), (6, 3), (12, 1)]
     assert piece.parts(7) == [piece]
-    nothing = Piece(0, 0, int(Dtype.int16))
+    nothing = MpiBuffer(0, 0, int(Dtype.int16))
     assert nothing.parts(3) == [nothing]
 
 
 def test_a_nap_grows_to_its_longest() -> None:
-    nap = Nap()
+    nap = PollBackoff()
     for _ in range(80):
         nap()
     assert nap._next_s == LONGEST_S

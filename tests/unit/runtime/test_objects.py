@@ -10,7 +10,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import UsageError
-from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
+from tests.support.store_ranks import REFERENCE, run_store_ranks
 
 RunRanks = Callable[..., list[Any]]
 

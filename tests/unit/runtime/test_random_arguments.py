@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import distdbg as dist
 from distdbg.errors import DivergedError, MismatchError, PeerLost, RankLeft, UsageError
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 from tests.unit.runtime.argument_values import VALUES, Maker, just
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

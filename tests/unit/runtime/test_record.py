@@ -15,9 +15,9 @@ import pytest
 
 import distdbg as dist
 from distdbg.record.entries import (
-    Finding,
-    Mark,
-    Op,
+    FindingEntry,
+    MarkEntry,
+    OpEntry,
     Record,
     SpanBegin,
     SpanEnd,
@@ -51,7 +51,7 @@ def line() -> int:
 
 
 def findings(record: Record) -> list[dict[str, Any]]:
-    return [json.loads(e.text or "") for e in record.events if isinstance(e, Finding)]
+    return [json.loads(e.text or "") for e in record.events if isinstance(e, FindingEntry)]
 
 
 def ones(count: int) -> Any:
@@ -180,16 +180,16 @@ def test_marks_and_spans_stand_between_the_ops_with_the_lines_of_the_program(
 
     for record in recorded(program, 2):
         step, begun, begin, barrier, end = record.events
-        assert isinstance(step, Mark)
+        assert isinstance(step, MarkEntry)
         assert (step.name, step.value) == ("step", 12.0)
-        assert isinstance(begun, Mark)
+        assert isinstance(begun, MarkEntry)
         assert (begun.name, begun.value) == ("begun", None)
         assert isinstance(begin, SpanBegin)
         assert begin.site is not None
         assert (begin.name, begin.site.file, begin.site.line) == (
             "forward", __file__, lines["span"],
         )  # fmt: skip
-        assert isinstance(barrier, Op)
+        assert isinstance(barrier, OpEntry)
         assert isinstance(end, SpanEnd)
         assert (end.name, end.begin) == ("forward", begin.number)
         assert end.site is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import distdbg as dist
 from distdbg.runtime.parallel.permutation import permutation_without_torch
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 
 @given(

@@ -12,7 +12,7 @@ import pytest
 import distdbg as dist
 from distdbg.errors import MismatchError, UsageError
 from distdbg.runtime.backends.self_messages import is_alone
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 
 def run_alone(run: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> Any:

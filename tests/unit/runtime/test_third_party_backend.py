@@ -18,7 +18,7 @@ import pytest
 import distdbg as dist
 from distdbg.errors import DistBackendError, UsageError
 from distdbg.runtime.groups.group import ProcessGroup
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 Array = npt.NDArray[Any]
 

@@ -19,7 +19,7 @@ from distdbg.errors import CollectiveError, OpTimeout, UsageError
 from distdbg.ops.call import Call
 from distdbg.record.rank_words import where_is
 from distdbg.runtime.groups.group import ProcessGroup
-from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
+from tests.support.store_ranks import REFERENCE, run_store_ranks
 
 LIMIT_S = 0.05
 

@@ -20,7 +20,7 @@ from distdbg.runtime.backends.staging import StagedPending
 from distdbg.runtime.backends.tracing import TracedPending
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.handles.future import Future
-from distdbg.runtime.handles.watcher import Watcher
+from distdbg.runtime.handles.watcher import CompletionWatcher
 from distdbg.runtime.handles.work import NO_DEADLINE, ManyPending, Work, WorkResult
 from distdbg.runtime.process.world import World, use
 
@@ -130,7 +130,7 @@ def test_callbacks_run_on_another_thread_without_anyone_waiting() -> None:
 
 
 def test_a_future_is_complete_when_the_wait_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watcher, "watch", lambda *_: None)  # it comes too late
+    monkeypatch.setattr(CompletionWatcher, "watch", lambda *_: None)  # it comes too late
     with use(World()) as world:
         called: list[object] = []
         work, pending = make_work()
@@ -174,7 +174,7 @@ class LookedAtPending(ManualPending):
 
 
 def test_the_thread_that_looks_for_ends_makes_no_errors_of_its_looks() -> None:
-    watcher, noticed = Watcher(FREE_CLOCK), threading.Event()
+    watcher, noticed = CompletionWatcher(FREE_CLOCK), threading.Event()
     pending = LookedAtPending()
     watcher.watch(pending, noticed.set)
     assert pending.looked.wait(10)

@@ -11,7 +11,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import UsageError
-from distdbg.testing.store_ranks import run_store_ranks
+from tests.support.store_ranks import run_store_ranks
 
 
 def local() -> Any:

@@ -12,7 +12,7 @@ import pytest
 from distdbg.errors import DistStoreError
 from distdbg.runtime.store import FileStore, HashStore, PrefixStore, Store, TCPStore
 from distdbg.runtime.store.base import to_bytes
-from distdbg.runtime.store.table import Table, add_to
+from distdbg.runtime.store.table import StoreTable, add_to
 from distdbg.testing.conformance.store import StoreConformance
 
 
@@ -21,7 +21,7 @@ class MinimalStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = Table()
+        self.table = StoreTable()
         self.lock = threading.Lock()
 
     def set(self, key: str, value: Any) -> None:

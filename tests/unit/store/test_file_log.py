@@ -5,17 +5,25 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distdbg.runtime.store.file_log import DamagedLog, Kind, Record, encode_record, read_records
+from distdbg.runtime.store.file_log import (
+    DamagedLog,
+    LogEntryKind,
+    StoreChange,
+    encode_record,
+    read_records,
+)
 
 RECORDS = st.lists(
-    st.builds(Record, st.sampled_from(Kind), st.text(max_size=20), st.binary(max_size=40)),
+    st.builds(
+        StoreChange, st.sampled_from(LogEntryKind), st.text(max_size=20), st.binary(max_size=40)
+    ),
     max_size=6,
 )
 
 
 @given(RECORDS, st.data())
 def test_any_cut_yields_whole_records_and_where_they_end(
-    records: list[Record], data: st.DataObject
+    records: list[StoreChange], data: st.DataObject
 ) -> None:
     parts = [encode_record(record) for record in records]
     log = b"".join(parts)
@@ -27,7 +35,9 @@ def test_any_cut_yields_whole_records_and_where_they_end(
 
 
 @given(RECORDS.filter(bool), st.data())
-def test_a_changed_byte_never_goes_unnoticed(records: list[Record], data: st.DataObject) -> None:
+def test_a_changed_byte_never_goes_unnoticed(
+    records: list[StoreChange], data: st.DataObject
+) -> None:
     log = bytearray(b"".join(map(encode_record, records)))
     at = data.draw(st.integers(0, len(log) - 1))
     log[at] ^= data.draw(st.integers(1, 255))
@@ -42,4 +52,4 @@ def test_a_changed_byte_never_goes_unnoticed(records: list[Record], data: st.Dat
 
 def test_a_known_record_has_known_bytes() -> None:
     known = bytes.fromhex("b16bf7e2 03000000 05000000 01000000") + b"keyvalue"
-    assert encode_record(Record(Kind.SET, "key", b"value")) == known
+    assert encode_record(StoreChange(LogEntryKind.SET, "key", b"value")) == known

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import DistStoreError, UsageError
-from distdbg.runtime.rendezvous.process import Process, identify_self
+from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
 from distdbg.runtime.store import FileStore
-from distdbg.runtime.store.file_log import HEADER, Kind, Record, encode_record
+from distdbg.runtime.store.file_log import HEADER, LogEntryKind, StoreChange, encode_record
 from distdbg.runtime.store.file_users import to_entry
 
 
@@ -113,11 +113,13 @@ def test_a_file_that_a_living_process_uses_is_joined(path: str) -> None:
 
 def test_a_file_that_is_only_partly_known_to_be_dead_says_what_to_delete(path: str) -> None:
     me = identify_self()
-    dead = Process(**{**as_dict(me), "pid": 2**22 + 1, "started": 5})
-    elsewhere = Process(host="far", boot_id="other", pid_namespace=1, pid=77, started=5)
+    dead = ProcessIdentity(**{**as_dict(me), "pid": 2**22 + 1, "started": 5})
+    elsewhere = ProcessIdentity(host="far", boot_id="other", pid_namespace=1, pid=77, started=5)
     log = HEADER
     for number, process in enumerate((dead, elsewhere)):
-        log += encode_record(Record(Kind.ENTER, str(number), to_entry(process, is_counted=True)))
+        log += encode_record(
+            StoreChange(LogEntryKind.ENTER, str(number), to_entry(process, is_counted=True))
+        )
     Path(path).write_bytes(log)
     with pytest.raises(DistStoreError, match="crashed") as caught:
         FileStore(path, 2)
@@ -127,8 +129,8 @@ def test_a_file_that_is_only_partly_known_to_be_dead_says_what_to_delete(path: s
     assert Path(path).read_bytes() == log
 
 
-def as_dict(process: Process) -> dict[str, object]:
-    return {name: getattr(process, name) for name in Process.__dataclass_fields__}
+def as_dict(process: ProcessIdentity) -> dict[str, object]:
+    return {name: getattr(process, name) for name in ProcessIdentity.__dataclass_fields__}
 
 
 @pytest.mark.parametrize("content", [b"something else, longer than a header", b"not ours"])
@@ -156,7 +158,7 @@ def test_an_empty_file_or_the_beginning_of_one_is_taken(path: str, content: byte
 
 def test_a_torn_end_is_cut_off_by_the_next_writer(path: str) -> None:
     reader, writer = FileStore(path, 3), FileStore(path, 3)
-    torn = encode_record(Record(Kind.SET, "torn", b"value"))
+    torn = encode_record(StoreChange(LogEntryKind.SET, "torn", b"value"))
     for cut in (1, 10, len(torn) - 1):
         with open(path, "ab") as file:
             file.write(torn[:cut])

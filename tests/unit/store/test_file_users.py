@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
 
 
-def process(pid: int) -> Process:
-    return Process(host="here", boot_id="boot", pid_namespace=1, pid=pid, started=pid)
+def process(pid: int) -> ProcessIdentity:
+    return ProcessIdentity(host="here", boot_id="boot", pid_namespace=1, pid=pid, started=pid)
 
 
 ALIVE, GONE, UNKNOWN = process(1), process(2), process(3)
 
 
-def users_of(*present: Process, left: int = 0) -> Users:
+def users_of(*present: ProcessIdentity, left: int = 0) -> Users:
     users = Users()
     for number in range(left):
         users.enter(f"left{number}", to_entry(process(100 + number), is_counted=True))

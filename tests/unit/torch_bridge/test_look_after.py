@@ -10,7 +10,7 @@ import pytest
 
 from distdbg.ops.call import Kind
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.groups import Tapped
+from distdbg.torch_bridge.tap.groups import TappedGroup
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.pending import TorchPending
 
@@ -33,8 +33,8 @@ class SomeRecorded:
         self.ends += 1
 
 
-def in_flight(kind: Kind = Kind.RECV) -> tuple[Tapped, InFlight, SomeWork]:
-    tapped = object.__new__(Tapped)
+def in_flight(kind: Kind = Kind.RECV) -> tuple[TappedGroup, InFlight, SomeWork]:
+    tapped = object.__new__(TappedGroup)
     tapped._lock = threading.RLock()
     tapped._failed = []
     tapped._waits_for = 0

@@ -15,7 +15,7 @@ from distdbg.runtime.parallel.reducer.names import (
     unit_name,
 )
 from distdbg.torch_bridge.training.model import Model
-from distdbg.torch_bridge.training.passes import Steps
+from distdbg.torch_bridge.training.passes import TrainingSteps
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_buckets_that_were_ordered_anew_have_numbers_until_ddp_says_more() -> No
 
 
 def test_a_step_is_an_optimizers_after_a_backward_pass() -> None:
-    steps = Steps()
+    steps = TrainingSteps()
     passes: list[str] = []
     steps.before_backward.append(lambda: passes.append("before"))
     steps.after_backward.append(lambda is_well: passes.append(f"after {is_well}"))

@@ -1,6 +1,6 @@
 """Bars as letters."""
 
-from distdbg.tui.lanes import Run, Window, bar_at, paint
+from distdbg.tui.lanes import StyledRun, Window, bar_at, paint
 from distdbg.view.snapshot import Bar
 
 
@@ -9,7 +9,7 @@ def bar(issued: float, started: float | None, ended: float | None, **more: objec
     return Bar(issued=issued, started=started, ended=ended, **(usual | more))  # type: ignore[arg-type]
 
 
-def text(runs: list[Run]) -> str:
+def text(runs: list[StyledRun]) -> str:
     return "".join(run.text for run in runs)
 
 

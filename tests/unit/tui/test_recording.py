@@ -17,15 +17,15 @@ from distdbg.tui.recording.writer import RecordingFeed
 from distdbg.tui.recording.written import apply, changes, whole
 from distdbg.view.feed import Feed, Topic
 from distdbg.view.snapshot import (
-    Armed,
+    ArmedBreakpoint,
     Bar,
+    FeedLink,
     GroupRow,
     HostRow,
-    Link,
     LogRow,
     OpRow,
+    RankAtPrompt,
     Snapshot,
-    Stopped,
     WaitRow,
 )
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
@@ -38,8 +38,8 @@ RICH = replace(
     waits=(WaitRow(rank=1, on=(0,), since=NOW - 1),),
     lines=("ranks 0-1 wait", "  hint: x"),
     verdict={"verdict": {"what": "x", "root": 0}, "findings": [{"ranks": [1]}]},
-    armed=(Armed(id=1, rule="rank=3"),),
-    stopped=(Stopped(rank=1, why="breakpoint"),),
+    armed=(ArmedBreakpoint(id=1, rule="rank=3"),),
+    stopped=(RankAtPrompt(rank=1, why="breakpoint"),),
     held_by=("rank 3",),
 )
 
@@ -113,7 +113,7 @@ def test_a_recorded_dashboard_is_shown_at_each_moment(tmp_path: Path, name: str)
     try:
         assert replay.span() == (NOW, NOW + 4)
         assert replay.latest().ranks[0].cpu == 0.4
-        assert replay.latest().link is Link.REPLAY
+        assert replay.latest().link is FeedLink.REPLAY
         replay.seek(NOW + 1.5)
         assert replay.latest().ranks[0].cpu == 0.1
         assert replay.latest().ranks[1].state is RankState.WAITING

@@ -10,13 +10,13 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.planted import FAULTS, plant
-from distdbg.testing.session_builder import SessionBuilder
 from distdbg.tui.replay.bars import MOST_BARS, Bars
 from distdbg.tui.replay.details import rank_detail, stacks_at
 from distdbg.tui.replay.moments import Moments, RankMoments
 from distdbg.tui.replay.ops import op_rows
 from distdbg.tui.replay.ranks import group_rows, rank_row
+from tests.support.planted import FAULTS, plant
+from tests.support.session_builder import SessionBuilder
 
 S = 10**9
 

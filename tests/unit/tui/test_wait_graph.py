@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from distdbg.record.rank_state import RankState
 from distdbg.tui.targets import RanksTarget, RankTarget
-from distdbg.tui.wait_graph import MOST_ALONE, MOST_NODES, WaitGraph, draw_waits, fold_waits
+from distdbg.tui.wait_graph import MOST_ALONE, MOST_NODES, WaitBoxes, draw_waits, fold_waits
 from distdbg.view.snapshot import RankRow, WaitRow
 
 NOW = 1000.0
@@ -16,7 +16,7 @@ def wait(rank: int, *on: int, op: str = "recv", core: bool = False) -> WaitRow:
     return WaitRow(rank=rank, on=on, op=op, site="a.py:3 (run)", can_go_on=not core, since=NOW - 5)
 
 
-def drawn(graph: WaitGraph, width: int = 100) -> list[str]:
+def drawn(graph: WaitBoxes, width: int = 100) -> list[str]:
     return [
         "".join(cell.text for cell in row)
         for one in draw_waits(graph, width, NOW)

@@ -1,13 +1,13 @@
 """How wide columns are, what is left out, and who gives way to whom."""
 
-from distdbg.tui.table import Column, widths
+from distdbg.tui.table import TableColumn, widths
 
 COLUMNS = (
-    Column(title="rank", width=4),
-    Column(title="in", width=22, grows=True),
-    Column(title="at", width=14, grows=True),
-    Column(title="cpu", width=5, from_width=60),
-    Column(title="memory", width=9, from_width=76),
+    TableColumn(title="rank", width=4),
+    TableColumn(title="in", width=22, grows=True),
+    TableColumn(title="at", width=14, grows=True),
+    TableColumn(title="cpu", width=5, from_width=60),
+    TableColumn(title="memory", width=9, from_width=76),
 )
 
 

@@ -18,13 +18,13 @@ from distdbg.record.ends import RankEnd, read_ends, write_end
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.testing.record_builder import RecordBuilder
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.details import op_detail as op_then
 from distdbg.tui.replay.details import rank_detail as rank_then
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ranks import rank_row
 from distdbg.view.snapshot import OpDetail, OpKey, RankDetail, RankRow
+from tests.support.record_builder import RecordBuilder
 
 HOST = "n14"
 SITE = ("/home/me/train.py", 88, "step")

@@ -7,7 +7,7 @@ from typing import Protocol
 from distdbg.errors import DistError, OpTimeout
 from distdbg.native import Op
 from distdbg.ops.call import Call
-from distdbg.runtime.backends.checked.table import Table
+from distdbg.runtime.backends.checked.table import DescriptionTable
 
 
 class _Control(Protocol):
@@ -29,7 +29,12 @@ class Agreement:
     )
 
     def __init__(
-        self, control: _Control, call: Call, seq: int, table: Table | None, started_ns: int
+        self,
+        control: _Control,
+        call: Call,
+        seq: int,
+        table: DescriptionTable | None,
+        started_ns: int,
     ) -> None:
         self._control = control
         self._error: DistError | None = None

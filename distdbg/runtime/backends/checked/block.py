@@ -9,7 +9,7 @@ from distdbg.errors import DistError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
-from distdbg.runtime.backends.checked.checked_pending import CheckedPending, PendingChecks, Watch
+from distdbg.runtime.backends.checked.checked_pending import CheckedPending, OpWatch, PendingChecks
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 
@@ -26,7 +26,7 @@ class BlockChecks(PendingChecks, Protocol):
         """An agreement has failed before its op was started."""
         ...
 
-    def start(self, call: Call, watch: Watch | None = None) -> Pending:
+    def start(self, call: Call, watch: OpWatch | None = None) -> Pending:
         """Give the op to the backend."""
         ...
 

@@ -45,15 +45,15 @@ from distdbg.runtime.backends.checked.checked_pending import (
     AT_INFO,
     BEFORE_ALL,
     CheckedPending,
-    Watch,
+    OpWatch,
     as_started,
     is_usable_after,
 )
 from distdbg.runtime.backends.checked.control import ControlGroup
-from distdbg.runtime.backends.checked.lane import Lane
+from distdbg.runtime.backends.checked.lane import StartQueue
 from distdbg.runtime.backends.checked.messages import Messages
 from distdbg.runtime.backends.checked.traits import Traits
-from distdbg.runtime.backends.checked.worker_threads import Hands
+from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 OFF, INFO, DETAIL = 0, 1, 2
@@ -83,8 +83,8 @@ class CheckedEngine:
         self._ends_later = traits.ends_later
         self._run_watched = getattr(engine, "run_watched", None)
         self._submit_watched = getattr(engine, "submit_watched", None)
-        self._hands = Hands(name)
-        self._lane = Lane(name)
+        self._hands = WorkerThreads(name)
+        self._lane = StartQueue(name)
         #: The order in which ops are agreed on is the order in which they start.
         self.order = threading.Lock()
         #: OFF, INFO or DETAIL.
@@ -324,7 +324,7 @@ class CheckedEngine:
             self.explain(error, watch)
             raise failed(self.engine, call, error) from error
 
-    def start(self, call: Call, watch: Watch | None = None) -> Pending:
+    def start(self, call: Call, watch: OpWatch | None = None) -> Pending:
         """Give the op to the backend; one that may block meanwhile asks the watch by itself."""
         try:
             if self._submit_watched is not None and watch is not None:
@@ -371,9 +371,11 @@ class CheckedEngine:
 
     # ---------------------------------------------------------------------------- watching
 
-    def watcher(self, call: Call, seq: int, agreement: Agreement | None, started_ns: int) -> Watch:
+    def watcher(
+        self, call: Call, seq: int, agreement: Agreement | None, started_ns: int
+    ) -> OpWatch:
         """What to call again and again while the backend has the op."""
-        return Watch(self, self.control, call, seq, agreement, started_ns)
+        return OpWatch(self, self.control, call, seq, agreement, started_ns)
 
     def pending(self, call: Call) -> Pending:
         """Start a point to point op."""
@@ -383,7 +385,7 @@ class CheckedEngine:
         watch = self.watcher(call, 0, None, self.clock.now_ns())
         return CheckedPending(self, call, None, self.start(call, watch), watch)
 
-    def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
+    def carry_out_wait(self, pending: Pending, watch: OpWatch) -> None:
         """Wait for an op of the backend without end, but not alone."""
         wait_watched = getattr(pending, "wait_watched", None)
         try:
@@ -403,7 +405,7 @@ class CheckedEngine:
             self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
 
-    def explain(self, error: Exception, watch: Watch) -> None:
+    def explain(self, error: Exception, watch: OpWatch) -> None:
         """Raise a better error for this one of the backend, where there is one.
 
         A backend often notices first that a peer is gone, and cannot tell which and why.

@@ -50,11 +50,13 @@ class PendingChecks(Protocol):
         """Of an op that not all have agreed on: why it was started."""
         ...
 
-    def watcher(self, call: Call, seq: int, agreement: Agreement | None, started_ns: int) -> Watch:
+    def watcher(
+        self, call: Call, seq: int, agreement: Agreement | None, started_ns: int
+    ) -> OpWatch:
         """What to call again and again while the backend has the op."""
         ...
 
-    def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
+    def carry_out_wait(self, pending: Pending, watch: OpWatch) -> None:
         """Wait for an op of the backend without end, but not alone."""
         ...
 
@@ -70,7 +72,7 @@ class PendingChecks(Protocol):
         """Give the group up for this error."""
         ...
 
-    def explain(self, error: Exception, watch: Watch) -> None:
+    def explain(self, error: Exception, watch: OpWatch) -> None:
         """Raise a better error for this one of the backend, where there is one."""
         ...
 
@@ -79,7 +81,7 @@ class PendingChecks(Protocol):
         ...
 
 
-class Watch:
+class OpWatch:
     """Looks after one op that the backend has: raises what must end the wait for it."""
 
     __slots__ = ("_agreement", "_control", "_engine", "_seq", "_started_ns", "call")
@@ -143,7 +145,7 @@ class CheckedPending:
         call: Call,
         agreement: Agreement | None,
         foreign: Pending | None,
-        watch: Watch | None = None,
+        watch: OpWatch | None = None,
     ) -> None:
         self._engine = engine
         self._error: DistError | None = None
@@ -265,7 +267,7 @@ class CheckedPending:
                     return
 
 
-def _hand_over(foreign: Pending, watch: Watch) -> None:
+def _hand_over(foreign: Pending, watch: OpWatch) -> None:
     """An op that goes on by itself is looked after by its backend, whether anybody waits or not."""
     keep = getattr(foreign, "keep_watch", None)
     if keep is not None:

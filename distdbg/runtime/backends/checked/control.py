@@ -38,13 +38,13 @@ from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
-from distdbg.runtime.backends.checked.table import MOST_WORDS, Table
+from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
 from distdbg.runtime.backends.failures import DIFFERS, to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.members.absent import doing, where_is
-from distdbg.runtime.members.member_liveness import Life, Lives
+from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.members.out_of_batches import tell_out_of_batches
-from distdbg.runtime.net.between import Between
+from distdbg.runtime.net.between import HostLinks
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind
 from distdbg.runtime.store import PrefixStore
@@ -82,7 +82,7 @@ class ControlGroup:
         #: Adds to an error what the records of the ranks show of its cause.
         self._tell_more = partial(tell_out_of_batches, group)
         own = PrefixStore("control/", store)
-        self._between = Between(own, self._rank, [life.process for life in group.members])
+        self._between = HostLinks(own, self._rank, [life.process for life in group.members])
         try:
             self._group = connect(
                 own,
@@ -94,7 +94,7 @@ class ControlGroup:
                 deadline_ns=self.clock.now_ns() + self.timeout_ns,
                 clock=self.clock,
                 control=group.world.native_control,
-                lives=Lives(self._name, group.ranks, group.members),
+                lives=NewGroupMembers(self._name, group.ranks, group.members),
                 between=self._between,
             ).group
         except BaseException:
@@ -200,7 +200,7 @@ class ControlGroup:
         if agreement.table is not None:
             self._compare(agreement.table, agreement.call, agreement.seq)
 
-    def _arguments(self, call: Call, table: Table | None) -> tuple[Any, ...]:
+    def _arguments(self, call: Call, table: DescriptionTable | None) -> tuple[Any, ...]:
         self._adopt_comm()
         code = call.kind | (call.root + 1) << 16 | (0 if call.op is None else call.op.code << 8)
         plan = self.plan(call) if table is None else self._table_plan(call, table)
@@ -265,7 +265,7 @@ class ControlGroup:
 
     # ------------------------------------------------------------------------------- exchange
 
-    def _table(self, call: Call) -> Table | None:
+    def _table(self, call: Call) -> DescriptionTable | None:
         if call.kind is not Kind.ALL_TO_ALL or self._size == 1:
             return None
         site = json.dumps(self.call_site()).encode()
@@ -274,9 +274,9 @@ class ControlGroup:
         words = describe(
             {"kind": facts["kind"]}, (call.name or call.kind.label)[:MOST_WORDS], sends, expects
         )
-        return Table(words + b', "call_site": ' + site + b"}", self._size)
+        return DescriptionTable(words + b', "call_site": ' + site + b"}", self._size)
 
-    def _table_plan(self, call: Call, table: Table) -> Plan:
+    def _table_plan(self, call: Call, table: DescriptionTable) -> Plan:
         row = table.row_nbytes
         in_cuts = [(0, 0, row)]
         out_cuts = [(0, rank * row, row) for rank in range(self._size)]
@@ -298,7 +298,7 @@ class ControlGroup:
             call.part is not None and call.part.place > 0,
         )
 
-    def _compare(self, table: Table, call: Call, seq: int) -> None:
+    def _compare(self, table: DescriptionTable, call: Call, seq: int) -> None:
         if not table.fits():
             differs = explain_mismatch(
                 table.rows(),
@@ -402,7 +402,7 @@ class ControlGroup:
                 **fields,
             )
 
-    def _how_died(self, rank: int, life: Life) -> str | None:
+    def _how_died(self, rank: int, life: MemberProcess) -> str | None:
         if life.watched is not None:
             return life.watched.how() if life.watched.is_dead() else None
         if rank == self._rank or not self._between.hosts or not self._group.facts()[rank][3]:

@@ -14,7 +14,7 @@ from contextvars import copy_context
 _IDLE_S = 1.0
 
 
-class Lane:
+class StartQueue:
     """A queue of functions, called one after the other on a thread; they must not raise."""
 
     def __init__(self, name: str) -> None:

@@ -12,7 +12,7 @@ MOST_WORDS = 200
 _FACTS_NBYTES = 4096
 
 
-class Table:
+class DescriptionTable:
     """The descriptions of one exchange: this rank's, and room for those of all."""
 
     __slots__ = ("_size", "all", "mine", "row_nbytes")

@@ -48,7 +48,7 @@ class _Job(Generic[T]):
         self.has_ended.release()
 
 
-class Hands:
+class WorkerThreads:
     """The threads of one group."""
 
     def __init__(self, name: str) -> None:

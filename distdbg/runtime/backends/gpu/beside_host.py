@@ -19,8 +19,8 @@ from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.backends.gpu import capabilities, driver
 from distdbg.runtime.backends.gpu.messages import GpuMessages
-from distdbg.runtime.backends.gpu.mixed import Issued
-from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, Way, choose
+from distdbg.runtime.backends.gpu.mixed import IssuedRecord
+from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, GpuRoute, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.process.debugger_seam import on_other_rules
 
@@ -41,7 +41,7 @@ class OnGpu:
         self._host = host
         self._is_one_host = is_one_host
         self._lock = threading.Lock()  # protects the rest
-        self._best: Way | None = None
+        self._best: GpuRoute | None = None
         self._engine: Any = None
         self._messages: GpuMessages | None = None
         #: By the rank, as far as it was asked: whether messages may stay on the device.
@@ -70,7 +70,7 @@ class OnGpu:
 
     def engine_for(self, call: Call) -> Engine | None:
         """What carries it out; None: the host does, with the arrays as a whole."""
-        if self._way(call) is Way.WHOLE:
+        if self._way(call) is GpuRoute.WHOLE:
             return None
         arrays = (*call.inputs, *call.outputs)
         if not all(is_on_device(array) for array in arrays):
@@ -138,15 +138,15 @@ class OnGpu:
             self._takers[rank] = found
         return found
 
-    def _way(self, call: Call) -> Way:
+    def _way(self, call: Call) -> GpuRoute:
         size = self._group.size()
         if self._best is None:
             # What looks into arrays or compares outputs does it on the host.
             looks = self._host.options != 0
             best = capabilities.best_way(self._store, size, is_one_host=self._is_one_host)
-            best = min(best, Way.CHUNKS) if size > MOST_RANKS else best
+            best = min(best, GpuRoute.CHUNKS) if size > MOST_RANKS else best
             self._is_small_too = capabilities.takes_small_too()
-            self._best = Way.WHOLE if looks else best
+            self._best = GpuRoute.WHOLE if looks else best
         return choose(call, self._best, size, is_small_too=self._is_small_too)
 
     def _make(self) -> Engine:
@@ -206,5 +206,5 @@ class _Recorded(RecordedEngine):
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         op = super()._begin(call, flags)
-        call.side = Issued(op.started, self.count, self.host.issued, self.host, op.measured)
+        call.side = IssuedRecord(op.started, self.count, self.host.issued, self.host, op.measured)
         return op

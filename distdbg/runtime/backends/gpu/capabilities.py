@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from distdbg.config import read_setting
 from distdbg.errors import DistStoreError
 from distdbg.runtime.backends.gpu.driver import is_likely
-from distdbg.runtime.backends.gpu.routes import Way
+from distdbg.runtime.backends.gpu.routes import GpuRoute
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -29,13 +29,13 @@ def announce(store: Store, rank: int, size: int) -> None:
         store.set(_key(rank), json.dumps(told))
 
 
-def best_way(store: Store, size: int, *, is_one_host: bool) -> Way:
+def best_way(store: Store, size: int, *, is_one_host: bool) -> GpuRoute:
     """What all ranks have said that they can, when they have met: the same on all of them."""
     keys = [_key(rank) for rank in range(size)]
     if size == 1 or not store.check(keys):
-        return Way.WHOLE
+        return GpuRoute.WHOLE
     told = [json.loads(words) for words in store.multi_get(keys)]
-    return Way.IPC if is_one_host and all(each["ipc"] for each in told) else Way.CHUNKS
+    return GpuRoute.IPC if is_one_host and all(each["ipc"] for each in told) else GpuRoute.CHUNKS
 
 
 def takes_messages(store: Store, rank: int) -> bool:

@@ -32,21 +32,21 @@ _PATIENCE_NS: Final = 2_000_000_000
 _PAUSE_S: Final = 0.0005
 
 
-class Block(NamedTuple):
+class DeviceBlock(NamedTuple):
     """A piece of memory on the device."""
 
     address: int
     nbytes: int
 
 
-class Job(NamedTuple):
+class ChunkedOp(NamedTuple):
     """One op, as far as it concerns memory."""
 
     kind: Kind
     dtype: Dtype
     #: Blocks that this rank reads, and those that it writes.
-    inputs: Sequence[Block]
-    outputs: Sequence[Block]
+    inputs: Sequence[DeviceBlock]
+    outputs: Sequence[DeviceBlock]
     is_in_place: bool
     #: What PREMUL_SUM multiplies the inputs with.
     factor: float | None
@@ -66,7 +66,7 @@ def cut(nbytes: int, ranks: int, kind: Kind, itemsize: int) -> int:
     return min(max(1, nbytes), -(-piece // (_ALIGN * itemsize)) * _ALIGN * itemsize)
 
 
-def pieces(job: Job, ranks: int) -> Iterator[tuple[list[Block], list[Block]]]:
+def pieces(job: ChunkedOp, ranks: int) -> Iterator[tuple[list[DeviceBlock], list[DeviceBlock]]]:
     """The blocks of each chunk, in order."""
     sizes = {block.nbytes for block in (*job.inputs, *job.outputs)}
     if job.kind is Kind.ALL_TO_ALL or len(sizes) > 1 or not sizes:
@@ -77,15 +77,17 @@ def pieces(job: Job, ranks: int) -> Iterator[tuple[list[Block], list[Block]]]:
     for start in range(0, max(1, nbytes), step):
         length = min(step, nbytes - start)
         yield (
-            [Block(block.address + start, length) for block in job.inputs],
-            [Block(block.address + start, length) for block in job.outputs],
+            [DeviceBlock(block.address + start, length) for block in job.inputs],
+            [DeviceBlock(block.address + start, length) for block in job.outputs],
         )
 
 
 class _Chunk:
     """One of them, in its place on the host."""
 
-    def __init__(self, number: int, job: Job, blocks: tuple[list[Block], list[Block]]) -> None:
+    def __init__(
+        self, number: int, job: ChunkedOp, blocks: tuple[list[DeviceBlock], list[DeviceBlock]]
+    ) -> None:
         self.place = number % _PLACES
         self.in_blocks, self.out_blocks = blocks
         self.inputs: list[Bytes] = []
@@ -105,7 +107,7 @@ class Pipeline:
 
     def run(
         self,
-        job: Job,
+        job: ChunkedOp,
         ranks: int,
         ready: Any,
         move: Move,
@@ -153,7 +155,7 @@ class Pipeline:
         """Give its memory back."""
         self._memory.free()
 
-    def _bring_down(self, job: Job, chunk: _Chunk) -> None:
+    def _bring_down(self, job: ChunkedOp, chunk: _Chunk) -> None:
         memory, driver = self._memory, self._driver
         chunk.inputs = _lay_out(
             memory.take(chunk.place, "in", _total(chunk.in_blocks)), chunk.in_blocks
@@ -170,7 +172,7 @@ class Pipeline:
         chunk.is_down = driver.event(self._down)
 
     def _carry_out(
-        self, job: Job, chunk: _Chunk, move: Move, await_event: Callable[[Any], None]
+        self, job: ChunkedOp, chunk: _Chunk, move: Move, await_event: Callable[[Any], None]
     ) -> Any:
         driver = self._driver
         await_event(chunk.is_down)
@@ -186,11 +188,11 @@ class Pipeline:
         return driver.event(self._up)
 
 
-def _total(blocks: Sequence[Block]) -> int:
+def _total(blocks: Sequence[DeviceBlock]) -> int:
     return sum(block.nbytes for block in blocks)
 
 
-def _lay_out(memory: Bytes, blocks: Sequence[Block]) -> list[Bytes]:
+def _lay_out(memory: Bytes, blocks: Sequence[DeviceBlock]) -> list[Bytes]:
     """A part of the memory for each block, one after the other."""
     parts, start = [], 0
     for block in blocks:

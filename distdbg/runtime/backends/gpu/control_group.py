@@ -32,9 +32,9 @@ from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.members.absent import doing, where_is
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 from distdbg.runtime.members.out_of_batches import tell_out_of_batches
-from distdbg.runtime.net.between import Between
+from distdbg.runtime.net.between import HostLinks
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind
 from distdbg.runtime.store import PrefixStore
@@ -104,9 +104,9 @@ class GpuControlGroup:
         self._tell_more = partial(tell_out_of_batches, group)
         self._members = group.members
         own = PrefixStore("gpu_ops/", store)
-        lives = Lives(self.name, group.ranks, group.members)
+        lives = NewGroupMembers(self.name, group.ranks, group.members)
         self._come(own, lives, deadline_ns, look)
-        self._between = Between(own, self.rank, [life.process for life in group.members])
+        self._between = HostLinks(own, self.rank, [life.process for life in group.members])
         try:
             joined = connect(
                 own,
@@ -146,7 +146,9 @@ class GpuControlGroup:
         #: Of the calls of late.
         self.descriptions: Descriptions = {}
 
-    def _come(self, store: Store, lives: Lives, deadline_ns: int, look: Callable[[], None]) -> None:
+    def _come(
+        self, store: Store, lives: NewGroupMembers, deadline_ns: int, look: Callable[[], None]
+    ) -> None:
         """Wait for the keys of all ranks: who waits in native code for a rank can be told nothing else."""
         store.set(f"come/{self.rank}", b"")
         for rank in range(self.size):

@@ -28,14 +28,14 @@ from distdbg.ops.engine import Pending
 from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.backends.checked.lane import Lane
-from distdbg.runtime.backends.gpu.chunks import Block, Job, Pipeline
+from distdbg.runtime.backends.checked.lane import StartQueue
+from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
-from distdbg.runtime.backends.gpu.ipc import Ipc, Order
-from distdbg.runtime.backends.gpu.mixed import Issued, MixedWatch
+from distdbg.runtime.backends.gpu.ipc import GpuOp, Ipc
+from distdbg.runtime.backends.gpu.mixed import IssuedRecord, MixedWatch
 from distdbg.runtime.backends.gpu.pending import GpuPending
-from distdbg.runtime.backends.gpu.routes import Way
+from distdbg.runtime.backends.gpu.routes import GpuRoute
 from distdbg.runtime.backends.nccl.streams import current_stream
 from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.handles.work import NO_DEADLINE
@@ -61,7 +61,7 @@ class GpuEngine:
         driver: Driver,
         group: ProcessGroup,
         store: Store,
-        choose: Callable[[Call], Way],
+        choose: Callable[[Call], GpuRoute],
         on_break: Callable[[str], object],
     ) -> None:
         self._driver = driver
@@ -74,7 +74,7 @@ class GpuEngine:
         self._mixed = MixedWatch(group, self._give_up)
         self._clock = group.world.control
         self._timeout_ns = int(group.timeout_s * 1e9)
-        self._lane = Lane(f"{group.label} (gpu)")
+        self._lane = StartQueue(f"{group.label} (gpu)")
         #: One op at a time; also protects what follows.
         self._order = threading.RLock()
         self._control: GpuControlGroup | None = None
@@ -185,11 +185,11 @@ class GpuEngine:
         dtype: Dtype,
         inputs: Sequence[DeviceBuffer],
         outputs: Sequence[DeviceBuffer],
-    ) -> Job:
+    ) -> ChunkedOp:
         size, kind = self._group.size(), call.kind
         is_root = self._group.rank() == call.root
         premul = call.op is not None and call.op.op is RedOpType.PREMUL_SUM
-        return Job(
+        return ChunkedOp(
             kind,
             dtype,
             _blocks(inputs, call.input_splits, size, is_input_cut(kind)),
@@ -257,11 +257,11 @@ class GpuEngine:
     def _move(self, one: _Prepared, control: GpuControlGroup, header: OpHeader) -> None:
         job = one.job
         wait = partial(self._await, control, header)
-        if one.way is Way.IPC:
+        if one.way is GpuRoute.IPC:
             if self._ipc is None:
                 self._ipc = Ipc(self._driver, control, self._stream)
-            if self._ipc.is_on and self._ipc.run(Order(header, job, one.call.op, one.ready), wait):
-                if isinstance(one.call.side, Issued):
+            if self._ipc.is_on and self._ipc.run(GpuOp(header, job, one.call.op, one.ready), wait):
+                if isinstance(one.call.side, IssuedRecord):
                     one.call.side.measured(self._ipc.ran_ns)
                 return
 
@@ -327,7 +327,7 @@ class _Prepared:
     )  # fmt: skip
 
     def __init__(
-        self, call: Call, job: Job, outputs: Sequence[DeviceBuffer], way: Way, device: int,
+        self, call: Call, job: ChunkedOp, outputs: Sequence[DeviceBuffer], way: GpuRoute, device: int,
         ready: Any, started_ns: int, deadline_ns: int,
     ) -> None:  # fmt: skip
         self.call = call
@@ -343,8 +343,8 @@ class _Prepared:
 
 def _blocks(
     buffers: Sequence[DeviceBuffer], splits: Sequence[int] | None, size: int, is_cut: bool
-) -> list[Block]:
+) -> list[DeviceBlock]:
     return [
-        Block(buffers[index].address + offset, nbytes)
+        DeviceBlock(buffers[index].address + offset, nbytes)
         for index, offset, nbytes in cut_blocks(buffers, splits, size, is_cut)
     ]

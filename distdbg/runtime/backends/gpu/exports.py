@@ -29,7 +29,7 @@ class Export(NamedTuple):
     handle: bytes
 
 
-class Exports:
+class IpcExports:
     """Of one rank in one group."""
 
     def __init__(self, driver: Driver) -> None:

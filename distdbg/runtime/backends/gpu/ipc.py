@@ -21,11 +21,11 @@ from distdbg.errors import MismatchError
 from distdbg.log.logs import get_logger
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import ReduceOp
-from distdbg.runtime.backends.checked.table import MOST_WORDS, Table
-from distdbg.runtime.backends.gpu.chunks import Block, Job
+from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
+from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 from distdbg.runtime.backends.gpu.driver import Driver
-from distdbg.runtime.backends.gpu.exports import Exports
+from distdbg.runtime.backends.gpu.exports import IpcExports
 from distdbg.runtime.backends.gpu.ipc_info import (
     NO_MEMORY,
     IpcInfo,
@@ -49,11 +49,11 @@ _log = get_logger("runtime")
 
 
 @dataclass(slots=True)
-class Order:
+class GpuOp:
     """One op for the GPU."""
 
     header: OpHeader
-    job: Job
+    job: ChunkedOp
     op: ReduceOp | None
     #: After what the program had queued when it called.
     ready: Any
@@ -67,7 +67,7 @@ class Ipc:
         self._control = control
         self._stream = stream
         self._event: Any = None
-        self._exports = Exports(driver)
+        self._exports = IpcExports(driver)
         self._mappings = Mappings(driver)
         self._kernels = Kernels(driver)
         self._is_first = True
@@ -76,7 +76,7 @@ class Ipc:
         #: Whether all ranks can open each other's memory, as far as is known.
         self.is_on = True
 
-    def run(self, order: Order, await_event: Callable[[Any], None]) -> bool:
+    def run(self, order: GpuOp, await_event: Callable[[Any], None]) -> bool:
         """Carry it out. False: this op has to go another way, on all ranks alike."""
         control, driver, rank = self._control, self._driver, self._control.rank
         job = order.job
@@ -103,7 +103,7 @@ class Ipc:
         control.gate(order.header)
         return True
 
-    def _exchange(self, order: Order, blocks: OpBlocks) -> list[IpcInfo]:
+    def _exchange(self, order: GpuOp, blocks: OpBlocks) -> list[IpcInfo]:
         """What all ranks say of their memory; they mean the same op."""
         control = self._control
         mine = pack(self._info(blocks, order.job), control.size)
@@ -124,7 +124,7 @@ class Ipc:
 
     # ------------------------------------------------------------------------------ the infos
 
-    def _info(self, blocks: OpBlocks, job: Job) -> IpcInfo:
+    def _info(self, blocks: OpBlocks, job: ChunkedOp) -> IpcInfo:
         info = IpcInfo(
             recv_nbytes=recv_nbytes(blocks),
             factor=1.0 if job.factor is None else job.factor,
@@ -144,7 +144,7 @@ class Ipc:
         info.new = [(export.number, export.handle) for export in new]
         return info
 
-    def _ref(self, block: Block) -> MemoryRef:
+    def _ref(self, block: DeviceBlock) -> MemoryRef:
         if not block.nbytes:
             return NO_MEMORY
         number, offset = self._exports.locate(block.address)
@@ -178,7 +178,7 @@ class Ipc:
 
     # ------------------------------------------------------------------------------- the GPU
 
-    def _queue(self, blocks: OpBlocks, order: Order, infos: Sequence[IpcInfo]) -> None:
+    def _queue(self, blocks: OpBlocks, order: GpuOp, infos: Sequence[IpcInfo]) -> None:
         job = order.job
         peers = [
             PeerBuffers(
@@ -195,7 +195,7 @@ class Ipc:
             factors = [_rounded(info.factor, job.dtype) for info in infos]
             self._kernels.queue(reduction, job.dtype, order.op.op, factors, self._stream)
 
-    def _source(self, owner: int, ref: MemoryRef, blocks: OpBlocks) -> Block | None:
+    def _source(self, owner: int, ref: MemoryRef, blocks: OpBlocks) -> DeviceBlock | None:
         if owner == blocks.rank:
             own = source_blocks(blocks)
             if not own:
@@ -203,17 +203,17 @@ class Ipc:
             return own[0] if len(own) == 1 else own[blocks.rank]
         return self._opened(owner, ref)
 
-    def _target(self, owner: int, info: IpcInfo, blocks: OpBlocks) -> Block | None:
+    def _target(self, owner: int, info: IpcInfo, blocks: OpBlocks) -> DeviceBlock | None:
         if owner == blocks.rank:
             return target_block(blocks)
         return None if info.target.export < 0 else self._opened(owner, info.target)
 
-    def _opened(self, owner: int, ref: MemoryRef) -> Block:
+    def _opened(self, owner: int, ref: MemoryRef) -> DeviceBlock:
         if ref.export < 0:
-            return Block(0, 0)
-        return Block(self._mappings.address(owner, ref.export, ref.offset), ref.nbytes)
+            return DeviceBlock(0, 0)
+        return DeviceBlock(self._mappings.address(owner, ref.export, ref.offset), ref.nbytes)
 
-    def _difference(self, order: Order, infos: Sequence[IpcInfo]) -> MismatchError:
+    def _difference(self, order: GpuOp, infos: Sequence[IpcInfo]) -> MismatchError:
         """Sizes of blocks that differ between giver and taker; each rank adds the line that called."""
         control, call, itemsize = self._control, order.header.call, order.job.dtype.itemsize
         size, own = control.size, infos[control.rank]
@@ -224,7 +224,7 @@ class Ipc:
             [nbytes // itemsize for nbytes in own.recv_nbytes or [0] * size],
         )
         site = json.dumps(control.call_site()).encode()
-        table = Table(words + b', "call_site": ' + site + b"}", size)
+        table = DescriptionTable(words + b', "call_site": ' + site + b"}", size)
         told = control.exchange(order.header, table.mine.tobytes())
         return explain_mismatch(
             [text.rstrip(b"\0") for text in told],

@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.1
 _IDLE_LOOKS: Final = 10
 
 
-class Issued(NamedTuple):
+class IssuedRecord(NamedTuple):
     """An op in the record, as it was issued; called when it starts."""
 
     started: Callable[[], object]
@@ -52,7 +52,7 @@ class MixedWatch:
         #: Told the difference; ends all waits.
         self._on_found = on_found
         #: What waits, by itself: (call, issued).
-        self._waiting: tuple[Call, Issued] | None = None
+        self._waiting: tuple[Call, IssuedRecord] | None = None
         #: What this rank's waits are ended with.
         self.found: MismatchError | None = None
         self._wake = threading.Event()
@@ -61,7 +61,7 @@ class MixedWatch:
 
     def begin(self, call: Call) -> None:
         """The op waits for the other ranks from now on."""
-        if not isinstance(call.side, Issued) or self._group.world.run_folder is None:
+        if not isinstance(call.side, IssuedRecord) or self._group.world.run_folder is None:
             return
         self._waiting = (call, call.side)
         if self._thread is None:
@@ -108,7 +108,7 @@ class MixedWatch:
                 return
             seen = waiting
 
-    def _look(self, call: Call, mine: Issued) -> bool:
+    def _look(self, call: Call, mine: IssuedRecord) -> bool:
         group = self._group
         others = [rank for rank in range(group.size()) if rank != group.rank()]
         on_host = [rank for rank in others if self._is_on_host(rank, mine)]
@@ -134,7 +134,7 @@ class MixedWatch:
         self._on_found(told)
         return True
 
-    def _is_on_host(self, rank: int, mine: Issued) -> bool:
+    def _is_on_host(self, rank: int, mine: IssuedRecord) -> bool:
         name = self._group.group_name
         # In this order: what it issued on a GPU before, it had issued when the second is read.
         seq = waits_in(self._group, rank, name)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from distdbg.ops.call import Call, Kind
 
 
-class Way(IntEnum):
+class GpuRoute(IntEnum):
     """From the one that always works to the fastest."""
 
     WHOLE = 0
@@ -45,17 +45,17 @@ _OF_ANY_SIZE: Final = Kind.ALL_TO_ALL
 _TIMES_RANKS: Final = (Kind.GATHER, Kind.SCATTER)
 
 
-def choose(call: Call, best: Way, size: int, *, is_small_too: bool = False) -> Way:
+def choose(call: Call, best: GpuRoute, size: int, *, is_small_too: bool = False) -> GpuRoute:
     """The way of a call in a group whose ranks have `best`. Messages choose for themselves."""
-    if best is Way.WHOLE or call.kind >= Kind.BARRIER:
-        return Way.WHOLE
+    if best is GpuRoute.WHOLE or call.kind >= Kind.BARRIER:
+        return GpuRoute.WHOLE
     if call.kind is _OF_ANY_SIZE:
-        return Way.IPC if best is Way.IPC else Way.WHOLE
+        return GpuRoute.IPC if best is GpuRoute.IPC else GpuRoute.WHOLE
     nbytes = _nbytes(call, size)
     chunks_from, ipc_from = (1, 1) if is_small_too else FROM_NBYTES[call.kind]
-    if best is Way.IPC and nbytes >= ipc_from:
-        return Way.IPC
-    return Way.CHUNKS if nbytes >= chunks_from else Way.WHOLE
+    if best is GpuRoute.IPC and nbytes >= ipc_from:
+        return GpuRoute.IPC
+    return GpuRoute.CHUNKS if nbytes >= chunks_from else GpuRoute.WHOLE
 
 
 def _nbytes(call: Call, size: int) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.backends.gpu.chunks import Block
+from distdbg.runtime.backends.gpu.chunks import DeviceBlock
 
 #: Parts of arrays begin at multiples of it, so that they are read in words of this size.
 WORD_NBYTES: Final = 16
@@ -33,17 +33,17 @@ class OpBlocks(NamedTuple):
     rank: int
     size: int
     root: int
-    inputs: Sequence[Block]
-    outputs: Sequence[Block]
+    inputs: Sequence[DeviceBlock]
+    outputs: Sequence[DeviceBlock]
 
 
 class PeerBuffers(NamedTuple):
     """What one rank lets the others use, by this rank's addresses."""
 
     #: What this rank reads of it.
-    source: Block | None
+    source: DeviceBlock | None
     #: What all write.
-    target: Block | None
+    target: DeviceBlock | None
 
 
 class Copy(NamedTuple):
@@ -65,14 +65,14 @@ class Reduction(NamedTuple):
 _REDUCES: Final = (Kind.ALL_REDUCE, Kind.REDUCE)
 
 
-def source_blocks(op: OpBlocks) -> list[Block]:
+def source_blocks(op: OpBlocks) -> list[DeviceBlock]:
     """What the others read: one block for all of them, or one for each."""
     if op.kind is Kind.BROADCAST and op.rank != op.root:
         return []
     return list(op.inputs)
 
 
-def target_block(op: OpBlocks) -> Block | None:
+def target_block(op: OpBlocks) -> DeviceBlock | None:
     """What the others write."""
     if op.kind is Kind.ALL_REDUCE or (op.kind is Kind.REDUCE and op.rank == op.root):
         return op.outputs[0]
@@ -136,6 +136,6 @@ def _part(op: OpBlocks, peers: Sequence[PeerBuffers], itemsize: int) -> list[Red
     ]
 
 
-def _source(peers: PeerBuffers) -> Block:
+def _source(peers: PeerBuffers) -> DeviceBlock:
     assert peers.source is not None  # fits() has looked
     return peers.source

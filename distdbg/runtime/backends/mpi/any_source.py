@@ -18,7 +18,7 @@ from collections import deque
 from typing import Any, Final
 
 
-class Receive:
+class AnySourceReceive:
     """Spelled as mpi4py's Request; has none of MPI's until it is its turn."""
 
     __slots__ = ("_error", "_order", "_request", "source", "spec", "tag")
@@ -62,14 +62,14 @@ class AnySource:
         #: Protects the queues; a probe and the receive of what it found are one step.
         self._lock = threading.Lock()
         #: By tag, in the order in which they were posted; the first is one from any rank.
-        self._waiting: dict[int, deque[Receive]] = {}
+        self._waiting: dict[int, deque[AnySourceReceive]] = {}
 
     def post(self, spec: Any, source: int, tag: int) -> Any:
         """Start a receive; what is returned has mpi4py's `Test`."""
         with self._lock:
             if source >= 0 and tag not in self._waiting:
                 return self._comm.Irecv(spec, source=source, tag=tag)
-            receive = Receive(self, spec, source, tag)
+            receive = AnySourceReceive(self, spec, source, tag)
             self._waiting.setdefault(tag, deque()).append(receive)
         self.match(tag)
         return receive
@@ -88,7 +88,7 @@ class AnySource:
             if not waiting:
                 self._waiting.pop(tag, None)
 
-    def remove(self, receive: Receive) -> bool:
+    def remove(self, receive: AnySourceReceive) -> bool:
         """Whether it was here still."""
         with self._lock:
             waiting = self._waiting.get(receive.tag, ())
@@ -99,7 +99,7 @@ class AnySource:
         self.match(receive.tag)  # whoever was behind it
         return True
 
-    def _begin(self, receive: Receive) -> bool:
+    def _begin(self, receive: AnySourceReceive) -> bool:
         """Whether MPI has it, for better or worse. With the lock."""
         comm, spec, tag = self._comm, receive.spec, receive.tag
         try:

@@ -18,8 +18,8 @@ from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.arrays.buffers import input_of, output_of
 from distdbg.runtime.backends.mpi import wide
 from distdbg.runtime.backends.mpi.memory import (
-    Piece,
-    Started,
+    MpiBuffer,
+    MpiRequests,
     apart,
     bytes_of,
     joined,
@@ -28,14 +28,14 @@ from distdbg.runtime.backends.mpi.memory import (
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.mpi.any_source import AnySource
-    from distdbg.runtime.backends.mpi.library import Library
+    from distdbg.runtime.backends.mpi.library import MpiLibrary
 
 
 @dataclass(frozen=True, slots=True)
 class MpiGroup:
     """What MPI has of one group: its communicator, and this rank in it."""
 
-    library: Library
+    library: MpiLibrary
     comm: Any
     rank: int
     size: int
@@ -43,34 +43,34 @@ class MpiGroup:
     """Where MPI's own receives from any rank are not to be relied on."""
 
 
-def start(group: MpiGroup, call: Call) -> Started:
+def start(group: MpiGroup, call: Call) -> MpiRequests:
     """Start the collective; raises MPI's Exception."""
-    started = Started([])
+    started = MpiRequests([])
     _STARTERS[call.kind](group, call, started)
     return started
 
 
-def take(arrays: Sequence[Any], started: Started) -> list[Piece]:
+def take(arrays: Sequence[Any], started: MpiRequests) -> list[MpiBuffer]:
     """The memory of inputs."""
     buffers = [input_of(array) for array in arrays]
     started.keeps.extend(buffers)
-    return [Piece.of(buffer) for buffer in buffers]
+    return [MpiBuffer.of(buffer) for buffer in buffers]
 
 
-def give(arrays: Sequence[Any], started: Started) -> list[Piece]:
+def give(arrays: Sequence[Any], started: MpiRequests) -> list[MpiBuffer]:
     """The memory of outputs; what is not contiguous is brought back when the op has ended."""
     buffers = [output_of(array) for array in arrays]
     started.keeps.extend(buffers)
     started.finish.extend(buffer.finish for buffer in buffers if buffer.finish is not None)
-    return [Piece.of(buffer) for buffer in buffers]
+    return [MpiBuffer.of(buffer) for buffer in buffers]
 
 
-def _spec(group: MpiGroup, piece: Piece) -> list[Any]:
+def _spec(group: MpiGroup, piece: MpiBuffer) -> list[Any]:
     library = group.library
     return [bytes_of(library.MPI, piece), piece.count, library.datatypes.of(piece.dtype)]
 
 
-def _cut_spec(group: MpiGroup, piece: Piece, counts: Sequence[int]) -> list[Any]:
+def _cut_spec(group: MpiGroup, piece: MpiBuffer, counts: Sequence[int]) -> list[Any]:
     begins, begin = [], 0
     for count in counts:
         begins.append(begin)
@@ -79,12 +79,12 @@ def _cut_spec(group: MpiGroup, piece: Piece, counts: Sequence[int]) -> list[Any]
     return [bytes_of(library.MPI, piece), counts, begins, library.datatypes.of(piece.dtype)]
 
 
-def _op(group: MpiGroup, call: Call, piece: Piece) -> Any:
+def _op(group: MpiGroup, call: Call, piece: MpiBuffer) -> Any:
     assert call.op is not None  # of a reduction
     return group.library.reductions.of(call.op.op, Dtype(piece.dtype))
 
 
-def _divide_at_end(group: MpiGroup, call: Call, target: Piece, started: Started) -> None:
+def _divide_at_end(group: MpiGroup, call: Call, target: MpiBuffer, started: MpiRequests) -> None:
     """AVG: the sum is divided before anything is brought back, so it comes first."""
     assert call.op is not None  # of a reduction
     if call.op.op is RedOpType.AVG:
@@ -95,14 +95,14 @@ def _divide_at_end(group: MpiGroup, call: Call, target: Piece, started: Started)
 # ----------------------------------------------------------------------------- one for each kind
 
 
-def _broadcast(group: MpiGroup, call: Call, started: Started) -> None:
+def _broadcast(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     is_root = group.rank == call.root
     [piece] = take(call.inputs, started) if is_root else give(call.outputs, started)
     for part in group.library.parts(piece):
         started.requests.append(group.comm.Ibcast(_spec(group, part), root=call.root))
 
 
-def _all_reduce(group: MpiGroup, call: Call, started: Started) -> None:
+def _all_reduce(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     [target] = give(call.outputs, started)
     source = None if call.inputs is call.outputs else take(call.inputs, started)[0]
     op = _op(group, call, target)
@@ -116,7 +116,7 @@ def _all_reduce(group: MpiGroup, call: Call, started: Started) -> None:
         started.requests.append(group.comm.Iallreduce(sends, _spec(group, part), op))
 
 
-def _reduce(group: MpiGroup, call: Call, started: Started) -> None:
+def _reduce(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     is_root = group.rank == call.root
     if is_root:
         [target] = give(call.outputs, started)
@@ -136,7 +136,7 @@ def _reduce(group: MpiGroup, call: Call, started: Started) -> None:
         started.requests.append(group.comm.Ireduce(sends, takes, op, root=call.root))
 
 
-def _all_gather(group: MpiGroup, call: Call, started: Started) -> None:
+def _all_gather(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     [source] = take(call.inputs, started)
     pieces = give(call.outputs, started)
     counts = _counts(group, pieces)
@@ -155,7 +155,7 @@ def _all_gather(group: MpiGroup, call: Call, started: Started) -> None:
     started.requests.append(request)
 
 
-def _gather(group: MpiGroup, call: Call, started: Started) -> None:
+def _gather(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     [source] = take(call.inputs, started)
     pieces = give(call.outputs, started)
     mpi = group.library.MPI
@@ -174,7 +174,7 @@ def _gather(group: MpiGroup, call: Call, started: Started) -> None:
     started.requests.append(group.comm.Igather(_spec(group, source), takes, root=call.root))
 
 
-def _scatter(group: MpiGroup, call: Call, started: Started) -> None:
+def _scatter(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     [target] = give(call.outputs, started)
     pieces = take(call.inputs, started)
     if group.library.is_too_many(group.size * target.count):
@@ -190,7 +190,7 @@ def _scatter(group: MpiGroup, call: Call, started: Started) -> None:
     started.requests.append(group.comm.Iscatter(sends, _spec(group, target), root=call.root))
 
 
-def _reduce_scatter(group: MpiGroup, call: Call, started: Started) -> None:
+def _reduce_scatter(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     [target] = give(call.outputs, started)
     pieces = take(call.inputs, started)
     counts = _counts(group, pieces)
@@ -214,7 +214,7 @@ def _reduce_scatter(group: MpiGroup, call: Call, started: Started) -> None:
     started.requests.append(request)
 
 
-def _all_to_all(group: MpiGroup, call: Call, started: Started) -> None:
+def _all_to_all(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     sources = take(call.inputs, started)
     targets = give(call.outputs, started)
     sends = _rows(group, call.input_splits, call.inputs, sources)
@@ -232,11 +232,11 @@ def _all_to_all(group: MpiGroup, call: Call, started: Started) -> None:
     )
 
 
-def _barrier(group: MpiGroup, call: Call, started: Started) -> None:
+def _barrier(group: MpiGroup, call: Call, started: MpiRequests) -> None:
     started.requests.append(group.comm.Ibarrier())
 
 
-_STARTERS: dict[Kind, Callable[[MpiGroup, Call, Started], None]] = {
+_STARTERS: dict[Kind, Callable[[MpiGroup, Call, MpiRequests], None]] = {
     Kind.BROADCAST: _broadcast,
     Kind.ALL_REDUCE: _all_reduce,
     Kind.REDUCE: _reduce,
@@ -249,12 +249,12 @@ _STARTERS: dict[Kind, Callable[[MpiGroup, Call, Started], None]] = {
 }
 
 
-def _even_spec(group: MpiGroup, whole: Piece, count: int) -> list[Any]:
+def _even_spec(group: MpiGroup, whole: MpiBuffer, count: int) -> list[Any]:
     library = group.library
     return [bytes_of(library.MPI, whole), count, library.datatypes.of(whole.dtype)]
 
 
-def _counts(group: MpiGroup, pieces: Sequence[Piece]) -> list[int]:
+def _counts(group: MpiGroup, pieces: Sequence[MpiBuffer]) -> list[int]:
     """Elements of each rank's block."""
     if len(pieces) == group.size:
         return [piece.count for piece in pieces]
@@ -262,7 +262,10 @@ def _counts(group: MpiGroup, pieces: Sequence[Piece]) -> list[int]:
 
 
 def _rows(
-    group: MpiGroup, splits: Sequence[int] | None, arrays: Sequence[Any], pieces: Sequence[Piece]
+    group: MpiGroup,
+    splits: Sequence[int] | None,
+    arrays: Sequence[Any],
+    pieces: Sequence[MpiBuffer],
 ) -> list[int]:
     """Elements of each rank's block, of a flat array by rows of its first dimension."""
     if splits is None:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.runtime.backends.checked.worker_threads import Hands
+from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
 from distdbg.runtime.backends.mpi.failures import to_error
-from distdbg.runtime.backends.mpi.library import Library
-from distdbg.runtime.backends.mpi.memory import Started
+from distdbg.runtime.backends.mpi.library import MpiLibrary
+from distdbg.runtime.backends.mpi.memory import MpiRequests
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
 
-def make_communicator(library: Library, group: ProcessGroup, store: Store) -> Any:
+def make_communicator(library: MpiLibrary, group: ProcessGroup, store: Store) -> Any:
     """The communicator whose ranks are those of the group; all members call it."""
     mpi = library.MPI
     mpi_ranks = _ask_ranks(library, group, store)
@@ -38,7 +38,7 @@ def make_communicator(library: Library, group: ProcessGroup, store: Store) -> An
     try:
         comm = create() if not library.is_threaded else _watched(create, group)
     except DistError:
-        library.keep(Started([], [members]))  # its thread is in MPI still
+        library.keep(MpiRequests([], [members]))  # its thread is in MPI still
         raise
     except mpi.Exception as error:
         raise to_error(error, f"making group '{group.label}'", library.name) from error
@@ -47,7 +47,7 @@ def make_communicator(library: Library, group: ProcessGroup, store: Store) -> An
     return comm
 
 
-def _ask_ranks(library: Library, group: ProcessGroup, store: Store) -> list[int]:
+def _ask_ranks(library: MpiLibrary, group: ProcessGroup, store: Store) -> list[int]:
     store.set(f"mpi/{group.rank()}", str(library.rank))
     found = store.multi_get([f"mpi/{rank}" for rank in range(group.size())])
     mpi_ranks = [int(value) for value in found]
@@ -61,7 +61,7 @@ def _ask_ranks(library: Library, group: ProcessGroup, store: Store) -> list[int]
 
 
 def _watched(create: Callable[[], Any], group: ProcessGroup) -> Any:
-    hands = Hands(group.label)
+    hands = WorkerThreads(group.label)
     clock = group.world.control
     deadline_ns = clock.now_ns() + int(group.timeout_s * 1e9)
     began = time.monotonic()

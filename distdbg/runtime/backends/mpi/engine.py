@@ -24,7 +24,7 @@ from distdbg.runtime.backends.mpi.communicators import make_communicator
 from distdbg.runtime.backends.mpi.failures import to_error
 from distdbg.runtime.backends.mpi.on_gpus import goes_direct
 from distdbg.runtime.backends.mpi.pending import MpiPending
-from distdbg.runtime.backends.staging import Staged, StagedPending, is_for_device
+from distdbg.runtime.backends.staging import StagedCall, StagedPending, is_for_device
 from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.runtime.process.world import world_of
 
@@ -133,7 +133,7 @@ class MpiEngine:
         self._in_flight.discard(pending)
         self.mpi_group.library.in_flight.discard(pending)
 
-    def _staged(self, call: Call) -> Staged | None:
+    def _staged(self, call: Call) -> StagedCall | None:
         """The call on the host, where its arrays are on a GPU and MPI does not take them there."""
         if not is_for_device(call):
             return None
@@ -142,7 +142,7 @@ class MpiEngine:
         library = self.mpi_group.library
         if library.reads_gpus and library.has_large_counts and goes_direct(call):
             return None
-        return Staged(call)
+        return StagedCall(call)
 
     def _start(self, call: Call) -> MpiPending:
         if self._is_closed:

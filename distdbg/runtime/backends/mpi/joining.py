@@ -17,7 +17,7 @@ import numpy as np
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import InternalError
-from distdbg.runtime.backends.mpi.library import Library
+from distdbg.runtime.backends.mpi.library import MpiLibrary
 from distdbg.runtime.backends.mpi.patience import await_request
 from distdbg.runtime.backends.mpi.starting import start
 from distdbg.runtime.net.address import own_address
@@ -59,7 +59,7 @@ def join_over_mpi(
     )
 
 
-def open_store(library: Library, timeout_s: float, clock: JobClock) -> Store:
+def open_store(library: MpiLibrary, timeout_s: float, clock: JobClock) -> Store:
     """Serve a store on rank 0, tell all ranks where it is, and reach it."""
     from distdbg.runtime.store import TCPStore
 
@@ -87,7 +87,7 @@ def open_store(library: Library, timeout_s: float, clock: JobClock) -> Store:
     return TCPStore(told["host"], told["port"], timeout=timeout)
 
 
-def _is_one_machine(library: Library) -> bool:
+def _is_one_machine(library: MpiLibrary) -> bool:
     """Whether all ranks reach each other's loopback interface."""
     kernels = {(p.boot_id, p.net_namespace) for p in library.processes}
     return len(kernels) == 1 and all(all(kernel) for kernel in kernels)

@@ -21,11 +21,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from distdbg.log.logs import get_logger
-from distdbg.runtime.backends.nap import LONGEST_S, Nap
+from distdbg.runtime.backends.nap import LONGEST_S, PollBackoff
 from distdbg.runtime.rendezvous.process import is_gone
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.mpi.library import Library
+    from distdbg.runtime.backends.mpi.library import MpiLibrary
 
 #: How often the processes of the other ranks are looked at.
 _LOOK_S: Final = 0.25
@@ -39,12 +39,12 @@ _LAST_S: Final = 5
 _log = get_logger("runtime")
 
 
-def leave_at_exit(library: Library) -> None:
+def leave_at_exit(library: MpiLibrary) -> None:
     """Leave MPI when the program ends; a child that was forked has none."""
     atexit.register(_leave, library, os.getpid())
 
 
-def _leave(library: Library, pid: int) -> None:
+def _leave(library: MpiLibrary, pid: int) -> None:
     mpi = library.MPI
     if os.getpid() != pid or mpi.Is_finalized():
         return
@@ -67,7 +67,7 @@ def _is_failing() -> bool:
     return not hasattr(sys, "ps1") and getattr(sys, "last_value", None) is not None
 
 
-def _has_settled(library: Library) -> bool:
+def _has_settled(library: MpiLibrary) -> bool:
     """Whether no op is left in flight, as of a program that has not destroyed its groups; waits a little."""
     until = time.monotonic() + _SETTLE_S
     while library.in_flight and time.monotonic() < until:
@@ -75,12 +75,12 @@ def _has_settled(library: Library) -> bool:
     return not library.in_flight
 
 
-def _meet_others(library: Library) -> bool:
+def _meet_others(library: MpiLibrary) -> bool:
     """Wait until all ranks are about to leave; False when one is gone."""
     request = library.world.Ibarrier()
     me = library.processes[library.rank]
     began = last_look = time.monotonic()
-    nap = Nap()
+    nap = PollBackoff()
     has_said = False
     while not request.Test():
         nap()

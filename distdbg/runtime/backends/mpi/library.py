@@ -8,22 +8,24 @@ from typing import Any, Final
 from distdbg.errors import UsageError
 from distdbg.runtime.backends.mpi.any_source import AnySource, loses_any_source
 from distdbg.runtime.backends.mpi.datatypes import Datatypes
-from distdbg.runtime.backends.mpi.memory import Piece, Started
+from distdbg.runtime.backends.mpi.memory import MpiBuffer, MpiRequests
 from distdbg.runtime.backends.mpi.on_gpus import reads_gpus
 from distdbg.runtime.backends.mpi.patience import SPINS
 from distdbg.runtime.backends.mpi.reductions import Reductions
-from distdbg.runtime.backends.progress import Progress
-from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.backends.progress import ProgressThread
+from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 #: What MPI before version 4 can count.
 _INT_LIMIT: Final = 2**31 - 1
 _NO_LIMIT: Final = 2**62
 
 
-class Library:
+class MpiLibrary:
     """MPI as all groups of this process use it."""
 
-    def __init__(self, mpi: Any, world: Any, processes: list[Process], finalizes: bool) -> None:
+    def __init__(
+        self, mpi: Any, world: Any, processes: list[ProcessIdentity], finalizes: bool
+    ) -> None:
         #: The module mpi4py.MPI.
         self.MPI: Final = mpi
         #: A communicator of all ranks that nobody else uses.
@@ -53,11 +55,11 @@ class Library:
         self.reads_gpus = reads_gpus(mpi)
         self.datatypes: Final = Datatypes(mpi)
         self.reductions: Final = Reductions(mpi, self.datatypes)
-        self.progress: Final = Progress("distdbg-mpi-progress")
+        self.progress: Final = ProgressThread("distdbg-mpi-progress")
         #: Ops that nobody has seen to end, of all groups.
         self.in_flight: Final[set[object]] = set()
         #: What was given up: its memory stays, since MPI may write to it at any time.
-        self._kept: list[Started] = []
+        self._kept: list[MpiRequests] = []
 
     @property
     def has_large_counts(self) -> bool:
@@ -68,11 +70,11 @@ class Library:
         """Whether one request cannot have so many elements."""
         return count > self.largest
 
-    def parts(self, piece: Piece) -> list[Piece]:
+    def parts(self, piece: MpiBuffer) -> list[MpiBuffer]:
         """The piece in parts that one request can have."""
         return piece.parts(self.largest)
 
-    def keep(self, started: Started) -> None:
+    def keep(self, started: MpiRequests) -> None:
         """Keep what MPI still has, for good."""
         self._kept.append(started)
 

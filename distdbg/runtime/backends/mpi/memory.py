@@ -16,7 +16,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 @dataclass(slots=True)
-class Started:
+class MpiRequests:
     """Requests of one op, what has to live as long, and what is left to do when they have ended."""
 
     requests: list[Any]
@@ -25,7 +25,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MpiBuffer:
     """Contiguous memory of elements of one dtype."""
 
     address: int
@@ -33,7 +33,7 @@ class Piece:
     dtype: int
 
     @classmethod
-    def of(cls, buffer: Buffer) -> Piece:
+    def of(cls, buffer: Buffer) -> MpiBuffer:
         """The memory of an array."""
         return cls(buffer.address, buffer.nbytes // Dtype(buffer.dtype).itemsize, buffer.dtype)
 
@@ -47,11 +47,11 @@ class Piece:
         """Bytes in all."""
         return self.count * self.itemsize
 
-    def part(self, begin: int, count: int) -> Piece:
+    def part(self, begin: int, count: int) -> MpiBuffer:
         """Some of the elements."""
-        return Piece(self.address + begin * self.itemsize, count, self.dtype)
+        return MpiBuffer(self.address + begin * self.itemsize, count, self.dtype)
 
-    def parts(self, largest: int) -> list[Piece]:
+    def parts(self, largest: int) -> list[MpiBuffer]:
         """Cut into parts of at most so many elements; one part of none for an empty piece."""
         if self.count <= largest:
             return [self]
@@ -60,12 +60,12 @@ class Piece:
             for begin in range(0, self.count, largest)
         ]
 
-    def cut(self, counts: Sequence[int]) -> list[Piece]:
+    def cut(self, counts: Sequence[int]) -> list[MpiBuffer]:
         """Neighbours of these sizes, in order."""
         begins = [0, *accumulate(counts)]
         return [self.part(begin, count) for begin, count in zip(begins, counts, strict=False)]
 
-    def overlaps(self, other: Piece) -> bool:
+    def overlaps(self, other: MpiBuffer) -> bool:
         """Whether the two share at least one byte."""
         return bool(
             self.nbytes
@@ -75,26 +75,26 @@ class Piece:
         )
 
 
-def bytes_of(mpi: Any, piece: Piece) -> Any:
+def bytes_of(mpi: Any, piece: MpiBuffer) -> Any:
     """The memory as an object that mpi4py takes."""
     return mpi.buffer.fromaddress(piece.address if piece.nbytes else 0, piece.nbytes)
 
 
-def as_array(mpi: Any, piece: Piece) -> Bytes:
+def as_array(mpi: Any, piece: MpiBuffer) -> Bytes:
     """The memory as bytes of NumPy's."""
     if not piece.nbytes:
         return np.empty(0, np.uint8)
     return np.frombuffer(bytes_of(mpi, piece), np.uint8)
 
 
-def new_piece(count: int, dtype: int, started: Started) -> Piece:
+def new_piece(count: int, dtype: int, started: MpiRequests) -> MpiBuffer:
     """Memory that lives as long as the op."""
     memory = np.empty(max(count * Dtype(dtype).itemsize, 1), np.uint8)
     started.keeps.append(memory)
-    return Piece(memory.ctypes.data, count, dtype)
+    return MpiBuffer(memory.ctypes.data, count, dtype)
 
 
-def joined(mpi: Any, pieces: Sequence[Piece], started: Started) -> Piece:
+def joined(mpi: Any, pieces: Sequence[MpiBuffer], started: MpiRequests) -> MpiBuffer:
     """A copy of the pieces, one after the other; the piece itself where it is one."""
     if len(pieces) == 1:
         return pieces[0]
@@ -104,7 +104,7 @@ def joined(mpi: Any, pieces: Sequence[Piece], started: Started) -> Piece:
     return whole
 
 
-def room_for(mpi: Any, pieces: Sequence[Piece], started: Started) -> Piece:
+def room_for(mpi: Any, pieces: Sequence[MpiBuffer], started: MpiRequests) -> MpiBuffer:
     """Memory for all pieces, one after the other, that is spread over them when the op has ended."""
     if len(pieces) == 1:
         return pieces[0]
@@ -118,7 +118,7 @@ def room_for(mpi: Any, pieces: Sequence[Piece], started: Started) -> Piece:
     return whole
 
 
-def apart(mpi: Any, source: Piece, target: Piece, started: Started) -> Piece:
+def apart(mpi: Any, source: MpiBuffer, target: MpiBuffer, started: MpiRequests) -> MpiBuffer:
     """The source, or a copy of it where it shares memory with the target, which MPI forbids."""
     if not source.overlaps(target):
         return source

@@ -9,7 +9,7 @@ from distdbg.ops.call import Call, Kind
 from distdbg.runtime.arrays.buffers import output_of
 from distdbg.runtime.backends.mpi import wide
 from distdbg.runtime.backends.mpi.collectives import MpiGroup, give, take
-from distdbg.runtime.backends.mpi.memory import Piece, Started, bytes_of
+from distdbg.runtime.backends.mpi.memory import MpiBuffer, MpiRequests, bytes_of
 
 
 def check_tag(call: Call, limit: int) -> None:
@@ -20,9 +20,9 @@ def check_tag(call: Call, limit: int) -> None:
         )
 
 
-def start(group: MpiGroup, call: Call) -> Started:
+def start(group: MpiGroup, call: Call) -> MpiRequests:
     """Start the message; raises MPI's Exception."""
-    started = Started([])
+    started = MpiRequests([])
     if call.kind is Kind.SEND:
         [piece] = take(call.inputs, started)
         request = group.comm.Isend(_spec(group, piece, started), dest=call.peer, tag=call.tag)
@@ -41,7 +41,7 @@ def start(group: MpiGroup, call: Call) -> Started:
 def check_received(group: MpiGroup, call: Call, status: Any) -> None:
     """Raise when a shorter message has come than the array has room for."""
     buffer = output_of(call.outputs[0])
-    expected = Piece.of(buffer).count
+    expected = MpiBuffer.of(buffer).count
     if group.library.is_too_many(expected):
         return  # counted in whole blocks
     count = status.Get_count(group.library.datatypes.of(buffer.dtype))
@@ -52,7 +52,7 @@ def check_received(group: MpiGroup, call: Call, status: Any) -> None:
         )
 
 
-def _spec(group: MpiGroup, piece: Piece, started: Started) -> list[Any]:
+def _spec(group: MpiGroup, piece: MpiBuffer, started: MpiRequests) -> list[Any]:
     library = group.library
     if library.is_too_many(piece.count):
         block = wide.block_type(library, piece)

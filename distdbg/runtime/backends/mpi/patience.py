@@ -8,7 +8,7 @@ from typing import Any, Final
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistBackendError
 from distdbg.record.durations import duration_text
-from distdbg.runtime.backends.nap import Nap
+from distdbg.runtime.backends.nap import PollBackoff
 
 #: Looks one after the other, where each rank has a core.
 SPINS: Final = 100
@@ -23,7 +23,7 @@ def await_request(
 ) -> None:
     """Wait for a request of the set-up; DistBackendError says `what` did not come in time."""
     deadline_ns = clock.now_ns() + int(timeout_s * 1e9)
-    nap = Nap()
+    nap = PollBackoff()
     while not request.Test():
         clock.check()
         look()

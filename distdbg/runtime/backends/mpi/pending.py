@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from distdbg.errors import DistBackendError, DistError, InternalError, OpTimeout
 from distdbg.ops.call import Call, Kind
 from distdbg.record.durations import duration_text
-from distdbg.runtime.backends.mpi.any_source import Receive
+from distdbg.runtime.backends.mpi.any_source import AnySourceReceive
 from distdbg.runtime.backends.mpi.failures import to_error
-from distdbg.runtime.backends.mpi.memory import Started
+from distdbg.runtime.backends.mpi.memory import MpiRequests
 from distdbg.runtime.backends.mpi.messages import check_received
-from distdbg.runtime.backends.nap import Nap
+from distdbg.runtime.backends.nap import PollBackoff
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class MpiPending:
         "call",
     )
 
-    def __init__(self, engine: _Engine, call: Call, started: Started, limit_ns: int) -> None:
+    def __init__(self, engine: _Engine, call: Call, started: MpiRequests, limit_ns: int) -> None:
         self._engine = engine
         self.call = call
         self._started = started
@@ -96,11 +96,11 @@ class MpiPending:
     def _wait(self, deadline_ns: int, watch: Callable[[], None] | None) -> None:
         engine = self._engine
         clock = engine.clock
-        nap: Nap | None = None
+        nap: PollBackoff | None = None
         started_ns = watched_ns = 0
         while not self.done():
             if nap is None:
-                nap = Nap(engine.mpi_group.library.spins)
+                nap = PollBackoff(engine.mpi_group.library.spins)
                 started_ns, watched_ns = clock.now_ns(), time.monotonic_ns()
             now = clock.now_ns()
             # Not in the time of the job, which may stand.
@@ -190,8 +190,8 @@ class MpiPending:
 
     def _end(self) -> None:
         requests = self._started.requests
-        if not all(isinstance(each, Receive) and each.withdraw() for each in requests):
+        if not all(isinstance(each, AnySourceReceive) and each.withdraw() for each in requests):
             self._engine.mpi_group.library.keep(self._started)
-        self._started = Started([])
+        self._started = MpiRequests([])
         self._is_done = True
         self._engine.ended(self)

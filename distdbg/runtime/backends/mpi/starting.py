@@ -19,24 +19,24 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import BackendMissingError, DistBackendError
 from distdbg.runtime.backends.mpi.available import NAME_IT, what_helps, why_not
 from distdbg.runtime.backends.mpi.leaving import leave_at_exit
-from distdbg.runtime.backends.mpi.library import Library, library_name
+from distdbg.runtime.backends.mpi.library import MpiLibrary, library_name
 from distdbg.runtime.backends.mpi.patience import await_request
 from distdbg.runtime.rendezvous.detect import detect
-from distdbg.runtime.rendezvous.process import Process, identify_self
+from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
 
 _IDENTITY_NBYTES: Final = 512
 
 
 _lock = threading.Lock()  # protects _library
-_library: Library | None = None
+_library: MpiLibrary | None = None
 
 
-def started() -> Library | None:
+def started() -> MpiLibrary | None:
     """MPI of this process, if a group has needed it."""
     return _library
 
 
-def start(timeout_s: float, clock: JobClock, expected_size: int = -1) -> Library:
+def start(timeout_s: float, clock: JobClock, expected_size: int = -1) -> MpiLibrary:
     """Start MPI, if need be; returns when all ranks of mpiexec have come.
 
     `expected_size`: what the program said; 1 allows a start without mpiexec.
@@ -48,7 +48,7 @@ def start(timeout_s: float, clock: JobClock, expected_size: int = -1) -> Library
         return _library
 
 
-def _start(timeout_s: float, clock: JobClock, expected_size: int) -> Library:
+def _start(timeout_s: float, clock: JobClock, expected_size: int) -> MpiLibrary:
     mpi, finalizes = _load()
     size = int(mpi.COMM_WORLD.Get_size())
     if size == 1:
@@ -58,7 +58,7 @@ def _start(timeout_s: float, clock: JobClock, expected_size: int) -> Library:
     await_request(request, clock, timeout_s, waits)
     world.Set_errhandler(mpi.ERRORS_RETURN)
     world.Set_name("distdbg")
-    library = Library(mpi, world, _exchange_identities(mpi, world, clock, timeout_s), finalizes)
+    library = MpiLibrary(mpi, world, _exchange_identities(mpi, world, clock, timeout_s), finalizes)
     leave_at_exit(library)
     return library
 
@@ -112,11 +112,13 @@ def _check_alone(mpi: Any, expected_size: int) -> None:
         )
 
 
-def _exchange_identities(mpi: Any, world: Any, clock: JobClock, timeout_s: float) -> list[Process]:
+def _exchange_identities(
+    mpi: Any, world: Any, clock: JobClock, timeout_s: float
+) -> list[ProcessIdentity]:
     mine = np.zeros(_IDENTITY_NBYTES, np.uint8)
     text = json.dumps(asdict(identify_self())).encode()
     mine[: len(text)] = np.frombuffer(text, np.uint8)
     found = np.zeros((world.Get_size(), _IDENTITY_NBYTES), np.uint8)
     request = world.Iallgather([mine, mpi.BYTE], [found, mpi.BYTE])
     await_request(request, clock, timeout_s, "the ranks of MPI did not say who they are")
-    return [Process(**json.loads(row.tobytes().rstrip(b"\0"))) for row in found]
+    return [ProcessIdentity(**json.loads(row.tobytes().rstrip(b"\0"))) for row in found]

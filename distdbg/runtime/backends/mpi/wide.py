@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distdbg.runtime.backends.mpi.memory import Piece, Started
+from distdbg.runtime.backends.mpi.memory import MpiBuffer, MpiRequests
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.mpi.library import Library
+    from distdbg.runtime.backends.mpi.library import MpiLibrary
 
 #: What a block is made of.
 _STRIDE = 1 << 20
 
 
-def block_type(library: Library, piece: Piece, stride: int = _STRIDE) -> Any:
+def block_type(library: MpiLibrary, piece: MpiBuffer, stride: int = _STRIDE) -> Any:
     """A datatype whose one element is the memory of `piece`, from MPI.BOTTOM; free it when it is used."""
     element = library.datatypes.of(piece.dtype)
     if piece.count <= stride:
@@ -36,17 +36,17 @@ def block_type(library: Library, piece: Piece, stride: int = _STRIDE) -> Any:
 
 
 def exchange(
-    library: Library,
+    library: MpiLibrary,
     comm: Any,
-    sends: Sequence[Piece],
-    takes: Sequence[Piece],
-    started: Started,
+    sends: Sequence[MpiBuffer],
+    takes: Sequence[MpiBuffer],
+    started: MpiRequests,
 ) -> None:
     """Start to give sends[r] to rank r, and take takes[r] from it."""
     mpi = library.MPI
     made: list[Any] = []
 
-    def spec(pieces: Sequence[Piece]) -> list[Any]:
+    def spec(pieces: Sequence[MpiBuffer]) -> list[Any]:
         types = []
         for piece in pieces:
             if piece.count:

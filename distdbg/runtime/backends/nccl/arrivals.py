@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistStoreError, OpTimeout, format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.runtime.members.member_liveness import Lives
+from distdbg.runtime.members.member_liveness import NewGroupMembers
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def await_members(group: ProcessGroup, store: Store, keys: Sequence[str], what: str) -> None:
     """Wait for one key of each member. PeerLost where one has died, OpTimeout names who did not come."""
-    lives = Lives(group.label, group.ranks, group.members)
+    lives = NewGroupMembers(group.label, group.ranks, group.members)
     began = time.monotonic()
     clock = group.world.control
     deadline = clock.now() + group.timeout_s

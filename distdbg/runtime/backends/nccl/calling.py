@@ -9,14 +9,14 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.backends.nccl import reductions, wire
-from distdbg.runtime.backends.nccl.ending import Ending
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.steps import (
     COPY,
     COPY_AFTER,
-    Sides,
-    Step,
+    DeviceSides,
+    NcclStep,
     is_grouped,
     scratch_nbytes,
     steps_of,
@@ -24,10 +24,12 @@ from distdbg.runtime.backends.nccl.steps import (
 from distdbg.runtime.backends.nccl.streams import Streams
 
 
-class Calling:
+class NcclQueue:
     """Of one group. One op at a time is queued."""
 
-    def __init__(self, library: Library, ending: Ending, rank: int, size: int) -> None:
+    def __init__(
+        self, library: NcclLibrary, ending: CommunicatorEnding, rank: int, size: int
+    ) -> None:
         self._library = library
         self._ending = ending
         self._rank = rank
@@ -60,7 +62,9 @@ class Calling:
                 side.begin = streams.event(is_timed=True)
             op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
             try:
-                sides = Sides(call, self._rank, self._size, side.inputs, side.outputs, sent, op)
+                sides = DeviceSides(
+                    call, self._rank, self._size, side.inputs, side.outputs, sent, op
+                )
                 nbytes = scratch_nbytes(sides)
                 if nbytes:
                     pending.scratch = streams.memory(nbytes)
@@ -84,7 +88,7 @@ class Calling:
             pending.side.queued(pending.ended)
 
     def _call_nccl(
-        self, steps: Sequence[Step], streams: Streams, comm: Any, is_in_block: bool
+        self, steps: Sequence[NcclStep], streams: Streams, comm: Any, is_in_block: bool
     ) -> None:
         needs_group = is_grouped(steps) and not is_in_block
         for step in steps:

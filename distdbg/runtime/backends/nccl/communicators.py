@@ -24,9 +24,9 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.record.durations import duration_text
-from distdbg.runtime.backends.checked.worker_threads import Hands
+from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
 from distdbg.runtime.backends.nccl.failures import advice, is_nccls, to_error
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.wire import version_text
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _EARLY_S: Final = 0.02
 
 
 def make_communicator(
-    library: Library, group: ProcessGroup, store: Store, device: int, watch: Callable[[], None]
+    library: NcclLibrary, group: ProcessGroup, store: Store, device: int, watch: Callable[[], None]
 ) -> Any:
     """The communicator whose ranks are those of the group, on this rank's device; all members call it.
 
@@ -68,13 +68,13 @@ def make_communicator(
 
 def carry_out(
     make: Callable[[], Any],
-    library: Library,
+    library: NcclLibrary,
     group: ProcessGroup,
     what: str,
     watch: Callable[[], None] | None = None,
 ) -> Any:
     """Call what makes a communicator, until a member is gone or the group's timeout is over."""
-    hands = Hands(group.label)
+    hands = WorkerThreads(group.label)
     deadline = Deadline(what, group, watch)
     me = group.ranks[group.rank()]
     others = [
@@ -96,13 +96,13 @@ def carry_out(
         hands.close(0.0)
 
 
-def _place(library: Library, group: ProcessGroup, device: int) -> dict[str, Any]:
+def _place(library: NcclLibrary, group: ProcessGroup, device: int) -> dict[str, Any]:
     host = group.members[group.rank()].process.boot_id if group.members else ""
     bus_id = library.cupy.cuda.Device(device).pci_bus_id
     return {"version": library.version, "host": host, "bus_id": bus_id, "device": device}
 
 
-def _decide(library: Library, group: ProcessGroup, store: Store, deadline: Deadline) -> str:
+def _decide(library: NcclLibrary, group: ProcessGroup, store: Store, deadline: Deadline) -> str:
     keys = [f"{_PLACES}{rank}" for rank in range(group.size())]
     places = [json.loads(place) for place in _await(store, keys, deadline)]
     wrong = what_is_wrong(group.label, group.ranks, places)

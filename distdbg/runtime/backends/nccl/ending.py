@@ -18,7 +18,7 @@ from distdbg.errors import DistError
 _PATIENCE_NS: Final = 2_000_000_000
 
 
-class Ending:
+class CommunicatorEnding:
     """Of one group."""
 
     def __init__(self, nccl: Any) -> None:

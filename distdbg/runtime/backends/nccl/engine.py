@@ -20,10 +20,10 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
 from distdbg.runtime.arrays.device_arrays import device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.backends.nccl.calling import Calling
-from distdbg.runtime.backends.nccl.ending import Ending
+from distdbg.runtime.backends.nccl.calling import NcclQueue
+from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
 from distdbg.runtime.backends.nccl.failures import to_error
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
@@ -45,7 +45,7 @@ class NcclEngine:
 
     def __init__(
         self,
-        library: Library,
+        library: NcclLibrary,
         open_communicator: Callable[[int, Callable[[], None]], Any],
         *,
         name: str,
@@ -62,10 +62,10 @@ class NcclEngine:
         self.clock: Final = clock
         self.options: Final = options
         #: How it is given up.
-        self.ending: Final = Ending(library.nccl)
+        self.ending: Final = CommunicatorEnding(library.nccl)
         self.ending.on_give_up = self._break_off
         self._rank = rank
-        self._calling = Calling(library, self.ending, rank, size)
+        self._calling = NcclQueue(library, self.ending, rank, size)
         self._open = open_communicator
         self._timeout_ns = int(timeout_s * 1e9)
         #: Whether nothing is put around it.

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from distdbg.errors import DistBackendError
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.wire import version_text
 
 _LONGEST = 120
@@ -47,14 +47,16 @@ def advice(text: str) -> str:
     return next((hint for words, hint in _ADVICE if re.search(words, lowered)), _ELSE)
 
 
-def is_nccls(error: Exception, library: Library) -> bool:
+def is_nccls(error: Exception, library: NcclLibrary) -> bool:
     """Whether NCCL or CUDA has raised it."""
     # CuPy has no word for some numbers of NCCL, and then raises a KeyError of the number.
     is_unnamed = isinstance(error, KeyError) and error.args[:1] in ((6,), (7,), (8,))
     return isinstance(error, (library.nccl.NcclError, RuntimeError)) or is_unnamed
 
 
-def to_error(error: Exception, what: str, library: Library, comm: Any = None) -> DistBackendError:
+def to_error(
+    error: Exception, what: str, library: NcclLibrary, comm: Any = None
+) -> DistBackendError:
     """`what` is the op and its group; `comm` CuPy's communicator, if there is one."""
     text = (str(error).splitlines() or [type(error).__name__])[0].partition(" (run with")[0]
     if isinstance(error, KeyError):

@@ -19,7 +19,7 @@ DRIVER: Final = "libcuda.so.1"
 _NONE_HERE: Final = "there is no GPU"
 
 
-class Extra(Protocol):
+class NcclExtras(Protocol):
     """What CuPy does not bind; see nccl_functions.py."""
 
     def last_error(self, comm: int) -> str:
@@ -35,10 +35,10 @@ class Extra(Protocol):
         ...
 
 
-class Library:
+class NcclLibrary:
     """The modules that all groups of this process use."""
 
-    def __init__(self, cupy: Any, nccl: Any, extra: Extra, driver: str | None = None) -> None:
+    def __init__(self, cupy: Any, nccl: Any, extra: NcclExtras, driver: str | None = None) -> None:
         #: The module cupy, of which `cuda` and `zeros` are used.
         self.cupy: Final = cupy
         #: The module cupy.cuda.nccl.
@@ -74,10 +74,10 @@ class Library:
 
 
 _lock = threading.Lock()  # protects _library
-_library: Library | None = None
+_library: NcclLibrary | None = None
 
 
-def load() -> Library:
+def load() -> NcclLibrary:
     """The modules; BackendMissingError says what is not there."""
     global _library
     with _lock:
@@ -92,7 +92,7 @@ def load() -> Library:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 nccl = importlib.import_module("cupy.cuda.nccl")
-            _library = Library(importlib.import_module("cupy"), nccl, NcclFunctions(), DRIVER)
+            _library = NcclLibrary(importlib.import_module("cupy"), nccl, NcclFunctions(), DRIVER)
         return _library
 
 

@@ -21,8 +21,8 @@ from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
-    from distdbg.runtime.backends.nccl.ending import Ending
-    from distdbg.runtime.backends.nccl.library import Library
+    from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
+    from distdbg.runtime.backends.nccl.library import NcclLibrary
     from distdbg.runtime.backends.nccl.options import NcclOptions
 
 #: Between two looks of a host that waits.
@@ -39,11 +39,11 @@ class _Engine(Protocol):
     @property
     def clock(self) -> JobClock: ...
     @property
-    def library(self) -> Library: ...
+    def library(self) -> NcclLibrary: ...
     @property
     def options(self) -> NcclOptions: ...
     @property
-    def ending(self) -> Ending: ...
+    def ending(self) -> CommunicatorEnding: ...
     @property
     def given_up(self) -> str | None: ...
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SplitRequest:
     """What one rank has called, as far as it decides who calls ncclCommSplit and with what."""
 
     function: str
@@ -41,7 +41,7 @@ class Wish:
         return f"{self.function} of {', '.join(words)}"
 
 
-def agree_on_split(parent: ProcessGroup, wish: Wish, can_split: bool) -> bool:
+def agree_on_split(parent: ProcessGroup, wish: SplitRequest, can_split: bool) -> bool:
     """Whether all ranks can split; MismatchError on all where they ask for unlike things."""
     number, me = parent.splits, parent.rank()
     parent.splits += 1
@@ -67,7 +67,7 @@ def what_differs(
     sites: dict[int, object] = {}
     for name, each in zip(names, found, strict=True):
         said = {key: value for key, value in each.items() if key not in ("site", "can_split")}
-        sides.setdefault(str(Wish(**said)), []).append(name)  # type: ignore[arg-type]
+        sides.setdefault(str(SplitRequest(**said)), []).append(name)  # type: ignore[arg-type]
         sites[name] = each["site"]
     if len(sides) == 1:
         return None

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.runtime.backends.nccl.communicators import carry_out
 from distdbg.runtime.backends.nccl.engine import NcclEngine
-from distdbg.runtime.backends.nccl.split_alike import Wish, agree_on_split
+from distdbg.runtime.backends.nccl.split_alike import SplitRequest, agree_on_split
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
 
 
 def split_communicator(
-    parent: ProcessGroup, wish: Wish, is_wanted: bool, color: int, key: int
+    parent: ProcessGroup, wish: SplitRequest, is_wanted: bool, color: int, key: int
 ) -> object:
     """This rank's part; None where there is none, or where a rank of the parent cannot split.
 

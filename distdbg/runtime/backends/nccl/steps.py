@@ -26,7 +26,7 @@ COPY = "copy"
 COPY_AFTER = "copy after"
 
 
-class Step(NamedTuple):
+class NcclStep(NamedTuple):
     """A method of CuPy's NcclCommunicator with its arguments but the stream; or a copy."""
 
     method: str
@@ -34,14 +34,14 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class NcclBuffer:
     """Memory: where, and how many elements of NCCL's."""
 
     address: int
     count: int
 
 
-class Sides(NamedTuple):
+class DeviceSides(NamedTuple):
     """What the steps of a Call depend on."""
 
     call: Call
@@ -56,7 +56,7 @@ class Sides(NamedTuple):
     scratch: int = 0
 
 
-def scratch_nbytes(sides: Sides) -> int:
+def scratch_nbytes(sides: DeviceSides) -> int:
     """How much memory the steps need beside the arrays."""
     listed = _LISTED.get(sides.call.kind)
     if listed is None:
@@ -68,28 +68,28 @@ def scratch_nbytes(sides: Sides) -> int:
     return len(blocks) * blocks[0].count * sides.wire.itemsize
 
 
-def steps_of(sides: Sides) -> list[Step]:
+def steps_of(sides: DeviceSides) -> list[NcclStep]:
     """The steps in order; copies need no group."""
     return [step for step in _MAKERS[sides.call.kind](sides) if _does_something(step)]
 
 
-def is_grouped(steps: Sequence[Step]) -> bool:
+def is_grouped(steps: Sequence[NcclStep]) -> bool:
     """Whether NCCL has to get them together."""
     return sum(step.method not in (COPY, COPY_AFTER) for step in steps) > 1
 
 
-def _does_something(step: Step) -> bool:
+def _does_something(step: NcclStep) -> bool:
     # NCCL takes collectives of nothing; a message of nothing both sides leave out.
     return step.method not in ("send", "recv") or step.args[1] > 0
 
 
-def _piece(buffer: DeviceBuffer, wire: Wire) -> Piece:
-    return Piece(buffer.address, buffer.count * wire.width)
+def _piece(buffer: DeviceBuffer, wire: Wire) -> NcclBuffer:
+    return NcclBuffer(buffer.address, buffer.count * wire.width)
 
 
 def _blocks(
-    sides: Sides, buffers: Sequence[DeviceBuffer], splits: Sequence[int] | None = None
-) -> list[Piece]:
+    sides: DeviceSides, buffers: Sequence[DeviceBuffer], splits: Sequence[int] | None = None
+) -> list[NcclBuffer]:
     """One piece for each rank: the arrays of a list, or a flat array cut evenly or by rows."""
     if not _is_flat(sides, buffers):
         return [_piece(buffer, sides.wire) for buffer in buffers]
@@ -102,26 +102,26 @@ def _blocks(
     begins = [0, *accumulate(counts)]
     itemsize = sides.wire.itemsize
     return [
-        Piece(whole.address + begin * itemsize, count)
+        NcclBuffer(whole.address + begin * itemsize, count)
         for begin, count in zip(begins, counts, strict=False)
     ]
 
 
-def _is_flat(sides: Sides, buffers: Sequence[DeviceBuffer]) -> bool:
+def _is_flat(sides: DeviceSides, buffers: Sequence[DeviceBuffer]) -> bool:
     # A list op on a group of one also has one array; cut in one part it is the same piece.
     return len(buffers) == 1 and (sides.size > 1 or sides.call.name is not None)
 
 
-def _are_equal(blocks: Sequence[Piece]) -> bool:
+def _are_equal(blocks: Sequence[NcclBuffer]) -> bool:
     return len({block.count for block in blocks}) == 1
 
 
-def _are_in_a_row(blocks: Sequence[Piece], wire: Wire) -> bool:
+def _are_in_a_row(blocks: Sequence[NcclBuffer], wire: Wire) -> bool:
     begin, nbytes = blocks[0].address, blocks[0].count * wire.itemsize
     return all(block.address == begin + i * nbytes for i, block in enumerate(blocks))
 
 
-def _in_scratch(sides: Sides, blocks: Sequence[Piece]) -> list[tuple[Piece, int]]:
+def _in_scratch(sides: DeviceSides, blocks: Sequence[NcclBuffer]) -> list[tuple[NcclBuffer, int]]:
     """Each block with the address of its place in the scratch memory; none where that is not needed."""
     nbytes = blocks[0].count * sides.wire.itemsize
     if not sides.scratch or not nbytes:
@@ -129,48 +129,48 @@ def _in_scratch(sides: Sides, blocks: Sequence[Piece]) -> list[tuple[Piece, int]
     return [(block, sides.scratch + i * nbytes) for i, block in enumerate(blocks)]
 
 
-def _own(sides: Sides, source: Piece, target: Piece) -> list[Step]:
+def _own(sides: DeviceSides, source: NcclBuffer, target: NcclBuffer) -> list[NcclStep]:
     if source.address == target.address or not source.count:
         return []
     nbytes = source.count * sides.wire.itemsize
-    return [Step(COPY, (target.address, source.address, nbytes))]
+    return [NcclStep(COPY, (target.address, source.address, nbytes))]
 
 
-def _broadcast(sides: Sides) -> list[Step]:
+def _broadcast(sides: DeviceSides) -> list[NcclStep]:
     piece = _piece(sides.outputs[0], sides.wire)
     args = (piece.address, piece.address, piece.count, sides.wire.code, sides.call.root)
-    return [Step("broadcast", args)]
+    return [NcclStep("broadcast", args)]
 
 
-def _all_reduce(sides: Sides) -> list[Step]:
+def _all_reduce(sides: DeviceSides) -> list[NcclStep]:
     source, target = sides.inputs[0].address, _piece(sides.outputs[0], sides.wire)
     args = (source, target.address, target.count, sides.wire.code, sides.op)
-    return [Step("allReduce", args)]
+    return [NcclStep("allReduce", args)]
 
 
-def _reduce(sides: Sides) -> list[Step]:
+def _reduce(sides: DeviceSides) -> list[NcclStep]:
     source = _piece(sides.inputs[0], sides.wire)
     # Of ranks that are not the root NCCL reads no target.
     target = sides.outputs[0].address if sides.outputs else source.address
     args = (source.address, target, source.count, sides.wire.code, sides.op, sides.call.root)
-    return [Step("reduce", args)]
+    return [NcclStep("reduce", args)]
 
 
-def _all_gather(sides: Sides) -> list[Step]:
+def _all_gather(sides: DeviceSides) -> list[NcclStep]:
     source = _piece(sides.inputs[0], sides.wire)
     blocks = _blocks(sides, sides.outputs)
     if _are_equal(blocks):
         target = sides.scratch or blocks[0].address
         nbytes = source.count * sides.wire.itemsize
         return [
-            Step("allGather", (source.address, target, source.count, sides.wire.code)),
+            NcclStep("allGather", (source.address, target, source.count, sides.wire.code)),
             *(
-                Step(COPY_AFTER, (block.address, place, nbytes))
+                NcclStep(COPY_AFTER, (block.address, place, nbytes))
                 for block, place in _in_scratch(sides, blocks)
             ),
         ]
     return [
-        Step(
+        NcclStep(
             "broadcast",
             (
                 source.address if root == sides.rank else block.address,
@@ -184,7 +184,7 @@ def _all_gather(sides: Sides) -> list[Step]:
     ]
 
 
-def _reduce_scatter(sides: Sides) -> list[Step]:
+def _reduce_scatter(sides: DeviceSides) -> list[NcclStep]:
     target = _piece(sides.outputs[0], sides.wire)
     blocks = _blocks(sides, sides.inputs)
     if _are_equal(blocks):
@@ -193,13 +193,13 @@ def _reduce_scatter(sides: Sides) -> list[Step]:
         args = (source, target.address, target.count, sides.wire.code, sides.op)
         return [
             *(
-                Step(COPY, (place, block.address, nbytes))
+                NcclStep(COPY, (place, block.address, nbytes))
                 for block, place in _in_scratch(sides, blocks)
             ),
-            Step("reduceScatter", args),
+            NcclStep("reduceScatter", args),
         ]
     return [
-        Step(
+        NcclStep(
             "reduce",
             (
                 block.address,
@@ -214,62 +214,62 @@ def _reduce_scatter(sides: Sides) -> list[Step]:
     ]
 
 
-def _gather(sides: Sides) -> list[Step]:
+def _gather(sides: DeviceSides) -> list[NcclStep]:
     source, code, root = _piece(sides.inputs[0], sides.wire), sides.wire.code, sides.call.root
     if sides.rank != root:
-        return [Step("send", (source.address, source.count, code, root))]
+        return [NcclStep("send", (source.address, source.count, code, root))]
     targets = [_piece(buffer, sides.wire) for buffer in sides.outputs]
     return _own(sides, source, targets[root]) + [
-        Step("recv", (target.address, target.count, code, peer))
+        NcclStep("recv", (target.address, target.count, code, peer))
         for peer, target in enumerate(targets)
         if peer != root
     ]
 
 
-def _scatter(sides: Sides) -> list[Step]:
+def _scatter(sides: DeviceSides) -> list[NcclStep]:
     target, code, root = _piece(sides.outputs[0], sides.wire), sides.wire.code, sides.call.root
     if sides.rank != root:
-        return [Step("recv", (target.address, target.count, code, root))]
+        return [NcclStep("recv", (target.address, target.count, code, root))]
     sources = [_piece(buffer, sides.wire) for buffer in sides.inputs]
     return _own(sides, sources[root], target) + [
-        Step("send", (source.address, source.count, code, peer))
+        NcclStep("send", (source.address, source.count, code, peer))
         for peer, source in enumerate(sources)
         if peer != root
     ]
 
 
-def _all_to_all(sides: Sides) -> list[Step]:
+def _all_to_all(sides: DeviceSides) -> list[NcclStep]:
     code = sides.wire.code
     sources = _blocks(sides, sides.inputs, sides.call.input_splits)
     targets = _blocks(sides, sides.outputs, sides.call.output_splits)
     steps = _own(sides, sources[sides.rank], targets[sides.rank])
     for peer, (source, target) in enumerate(zip(sources, targets, strict=True)):
         if peer != sides.rank:
-            steps.append(Step("send", (source.address, source.count, code, peer)))
-            steps.append(Step("recv", (target.address, target.count, code, peer)))
+            steps.append(NcclStep("send", (source.address, source.count, code, peer)))
+            steps.append(NcclStep("recv", (target.address, target.count, code, peer)))
     return steps
 
 
-def _barrier(sides: Sides) -> list[Step]:
+def _barrier(sides: DeviceSides) -> list[NcclStep]:
     return _all_reduce(sides)
 
 
-def _send(sides: Sides) -> list[Step]:
+def _send(sides: DeviceSides) -> list[NcclStep]:
     piece = _piece(sides.inputs[0], sides.wire)
-    return [Step("send", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
+    return [NcclStep("send", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
 
 
-def _recv(sides: Sides) -> list[Step]:
+def _recv(sides: DeviceSides) -> list[NcclStep]:
     piece = _piece(sides.outputs[0], sides.wire)
-    return [Step("recv", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
+    return [NcclStep("recv", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
 
 
 #: The arrays of which are one block for each rank.
-_LISTED: dict[Kind, Callable[[Sides], Sequence[DeviceBuffer]]] = {
+_LISTED: dict[Kind, Callable[[DeviceSides], Sequence[DeviceBuffer]]] = {
     Kind.ALL_GATHER: lambda sides: sides.outputs,
     Kind.REDUCE_SCATTER: lambda sides: sides.inputs,
 }
-_MAKERS: dict[Kind, Callable[[Sides], list[Step]]] = {
+_MAKERS: dict[Kind, Callable[[DeviceSides], list[NcclStep]]] = {
     Kind.BROADCAST: _broadcast,
     Kind.ALL_REDUCE: _all_reduce,
     Kind.REDUCE: _reduce,

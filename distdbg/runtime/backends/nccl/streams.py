@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
-from distdbg.runtime.backends.nccl.library import Library
+from distdbg.runtime.backends.nccl.library import NcclLibrary
 
 #: Above the default; CUDA takes the nearest one that the device has.
 _HIGH: Final = -1
@@ -23,7 +23,7 @@ _NOT_READY: Final = 600
 class Streams:
     """One group's."""
 
-    def __init__(self, library: Library, device: int, is_high_priority: bool) -> None:
+    def __init__(self, library: NcclLibrary, device: int, is_high_priority: bool) -> None:
         self._cupy = library.cupy
         self.device: Final = device
         with self.on_device():

@@ -22,13 +22,13 @@ from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.record.durations import duration_text
 from distdbg.runtime.arrays.buffers import copy_of
 from distdbg.runtime.arrays.device_wait import wait_for_device
-from distdbg.runtime.backends.nap import Nap
-from distdbg.runtime.backends.progress import Progress
+from distdbg.runtime.backends.nap import PollBackoff
+from distdbg.runtime.backends.progress import ProgressThread
 from distdbg.runtime.backends.ucc import library as ucc
-from distdbg.runtime.backends.ucc.library import Arguments, Coll, Flag, datatype
+from distdbg.runtime.backends.ucc.library import Arguments, Coll, CollArgsFlag, datatype
 from distdbg.runtime.backends.ucc.memory import (
-    Held,
-    Piece,
+    HeldMemory,
+    UccBuffer,
     give,
     take,
 )
@@ -58,13 +58,15 @@ _OPS_OF_BOOL: Final = {
     RedOpType.PRODUCT: _MIN, RedOpType.MIN: _MIN, RedOpType.BAND: _MIN, RedOpType.BXOR: _BXOR,
 }  # fmt: skip
 
-_progress = Progress("distdbg-ucc-progress")
+_progress = ProgressThread("distdbg-ucc-progress")
 
 
 class UccWork:
     """A collective that UCC has."""
 
-    def __init__(self, backend: UccBackend, request: Any, held: Held, timeout: timedelta) -> None:
+    def __init__(
+        self, backend: UccBackend, request: Any, held: HeldMemory, timeout: timedelta
+    ) -> None:
         self._backend, self._request, self._held = backend, request, held
         self._limit_s = timeout.total_seconds()
         self._began_ns = backend.clock.now_ns()
@@ -86,7 +88,7 @@ class UccWork:
 
     def wait(self, timeout: timedelta | None = None) -> None:
         """Look until it has ended; its limit ends the wait, and so does abort()."""
-        nap, clock = Nap(), self._backend.clock
+        nap, clock = PollBackoff(), self._backend.clock
         while not self.is_completed():
             clock.check()
             if self._backend.is_aborted:
@@ -136,7 +138,7 @@ class UccBackend:
 
     def broadcast(self, arrays: Sequence[Any], opts: Any) -> UccWork | None:
         """From the root to all."""
-        held = Held()
+        held = HeldMemory()
         piece = take(arrays, held) if self.rank == opts.rootRank else give(arrays, held)
         call = Arguments(kind=Coll.BCAST, root=opts.rootRank)
         call.source.even = _even(piece)
@@ -144,20 +146,20 @@ class UccBackend:
 
     def allreduce(self, arrays: Sequence[Any], opts: Any) -> UccWork | None:
         """In place."""
-        held = Held()
+        held = HeldMemory()
         piece = give(arrays, held)
-        call = Arguments(kind=Coll.ALLREDUCE, flags=Flag.IN_PLACE)
+        call = Arguments(kind=Coll.ALLREDUCE, flags=CollArgsFlag.IN_PLACE)
         call.target.even = self._reduced(call, piece, opts.reduceOp, held, divides=True)
         return self._begin(call, held, opts, arrays, piece.count)
 
     def reduce(self, arrays: Sequence[Any], opts: Any) -> UccWork | None:
         """In place on the root."""
-        held, is_root = Held(), self.rank == opts.rootRank
+        held, is_root = HeldMemory(), self.rank == opts.rootRank
         piece = give(arrays, held) if is_root else take(arrays, held)
         call = Arguments(kind=Coll.REDUCE, root=opts.rootRank)
         call.source.even = self._reduced(call, piece, opts.reduceOp, held, divides=is_root)
         if is_root:
-            call.flags, call.target.even = Flag.IN_PLACE, call.source.even
+            call.flags, call.target.even = CollArgsFlag.IN_PLACE, call.source.even
         return self._begin(call, held, opts, arrays, piece.count)
 
     def allgather(self, outputs: Any, inputs: Sequence[Any], opts: Any) -> UccWork | None:
@@ -169,7 +171,7 @@ class UccBackend:
         return self._gather_all([output], source, opts)
 
     def _gather_all(self, outputs: Sequence[Any], source: Any, opts: Any) -> UccWork | None:
-        held = Held()
+        held = HeldMemory()
         whole = give(outputs, held)
         mine = _apart(take([source], held), whole, source, held)
         is_even = len(set(whole.counts)) == 1
@@ -180,7 +182,7 @@ class UccBackend:
 
     def gather(self, outputs: Any, inputs: Sequence[Any], opts: Any) -> UccWork | None:
         """To the root."""
-        held, blocks = Held(), outputs[0] if outputs else []
+        held, blocks = HeldMemory(), outputs[0] if outputs else []
         call = Arguments(kind=Coll.GATHERV, root=opts.rootRank)
         whole = give(blocks, held) if blocks else None
         return self._rooted(
@@ -196,7 +198,7 @@ class UccBackend:
 
     def scatter(self, outputs: Sequence[Any], inputs: Any, opts: Any) -> UccWork | None:
         """From the root."""
-        held, blocks = Held(), inputs[0] if inputs else []
+        held, blocks = HeldMemory(), inputs[0] if inputs else []
         call = Arguments(kind=Coll.SCATTERV, root=opts.rootRank)
         whole = take(blocks, held) if blocks else None
         return self._rooted(
@@ -213,11 +215,11 @@ class UccBackend:
     def _rooted(
         self,
         call: Arguments,
-        own: ucc.Memory,
-        mine: Piece,
-        roots: ucc.Memory,
-        whole: Piece | None,
-        held: Held,
+        own: ucc.CollBuffer,
+        mine: UccBuffer,
+        roots: ucc.CollBuffer,
+        whole: UccBuffer | None,
+        held: HeldMemory,
         opts: Any,
         arrays: Sequence[Any],
     ) -> UccWork | None:
@@ -236,7 +238,7 @@ class UccBackend:
         return self._scatter_reduced(output, [source], opts)
 
     def _scatter_reduced(self, output: Any, inputs: Sequence[Any], opts: Any) -> UccWork | None:
-        held = Held()
+        held = HeldMemory()
         mine = give([output], held)
         whole = take(inputs, held)
         if len(inputs) == 1:
@@ -251,7 +253,7 @@ class UccBackend:
 
     def alltoall(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any) -> UccWork:
         """Blocks of any size."""
-        held = Held()
+        held = HeldMemory()
         source, target = take(inputs, held), give(outputs, held)
         return self._exchange(source, source.counts, target, target.counts, held, opts, inputs)
 
@@ -259,7 +261,7 @@ class UccBackend:
         self, output: Any, source: Any, output_splits: Any, input_splits: Any, opts: Any
     ) -> UccWork:
         """One array cut along its first dimension."""
-        held = Held()
+        held = HeldMemory()
         mine, target = take([source], held), give([output], held)
         sends = self._rows(mine, source, input_splits)
         takes = self._rows(target, output, output_splits)
@@ -267,28 +269,31 @@ class UccBackend:
 
     def _exchange(
         self,
-        source: Piece,
+        source: UccBuffer,
         sends: Sequence[int],
-        target: Piece,
+        target: UccBuffer,
         takes: Sequence[int],
-        held: Held,
+        held: HeldMemory,
         opts: Any,
         arrays: Sequence[Any],
     ) -> UccWork:
-        call = Arguments(kind=Coll.ALLTOALLV, flags=Flag.CONTIGUOUS_SOURCE | Flag.CONTIGUOUS_TARGET)
+        call = Arguments(
+            kind=Coll.ALLTOALLV,
+            flags=CollArgsFlag.CONTIGUOUS_SOURCE | CollArgsFlag.CONTIGUOUS_TARGET,
+        )
         _set(call.source, source, sends, held)
         _set(call.target, target, takes, held)
         # How much the others exchange is not known here: so it is begun, whatever the sizes.
         return self._started(call, held, opts, arrays)
 
-    def _rows(self, piece: Piece, array: Any, splits: Sequence[int]) -> list[int]:
+    def _rows(self, piece: UccBuffer, array: Any, splits: Sequence[int]) -> list[int]:
         rows = int(array.shape[0])
         row = piece.count // rows if rows else 0
         return [split * row for split in splits or [rows // self.size] * self.size]
 
     def barrier(self, opts: Any) -> UccWork:
         """All have come."""
-        return self._started(Arguments(kind=Coll.BARRIER), Held(), opts, [])
+        return self._started(Arguments(kind=Coll.BARRIER), HeldMemory(), opts, [])
 
     # ------------------------------------------------------------------------------ the end
 
@@ -314,16 +319,18 @@ class UccBackend:
     # ----------------------------------------------------------------------------- one call
 
     def _begin(
-        self, call: Arguments, held: Held, opts: Any, arrays: Sequence[Any], count: int
+        self, call: Arguments, held: HeldMemory, opts: Any, arrays: Sequence[Any], count: int
     ) -> UccWork | None:
         """Start it, where there is something to move, on which all ranks agree."""
         return self._started(call, held, opts, arrays) if count else None
 
-    def _started(self, call: Arguments, held: Held, opts: Any, arrays: Sequence[Any]) -> UccWork:
+    def _started(
+        self, call: Arguments, held: HeldMemory, opts: Any, arrays: Sequence[Any]
+    ) -> UccWork:
         if self.is_aborted:
             raise DistBackendError("the group was aborted")
         call.mask = Arguments.FLAGS
-        call.flags |= Flag.COUNT_64BIT | Flag.DISPLACEMENTS_64BIT
+        call.flags |= CollArgsFlag.COUNT_64BIT | CollArgsFlag.DISPLACEMENTS_64BIT
         held.keeps.append(call)
         wait_for_device(arrays)
         if held.finish:
@@ -334,8 +341,8 @@ class UccBackend:
         return work
 
     def _reduced(
-        self, call: Arguments, piece: Piece, op: ReduceOp, held: Held, divides: bool
-    ) -> ucc.Even:
+        self, call: Arguments, piece: UccBuffer, op: ReduceOp, held: HeldMemory, divides: bool
+    ) -> ucc.EvenBuffer:
         """Set the op, and how its memory is read."""
         kind, dtype = op.op, piece.dtype
         call.op = _OPS_OF_BOOL[kind] if dtype is Dtype.bool_ else _OPS[kind]
@@ -348,7 +355,7 @@ class UccBackend:
         return _even(piece, datatype(_DATATYPES[dtype]))
 
 
-def _apart(source: Piece, target: Piece, array: Any, held: Held) -> Piece:
+def _apart(source: UccBuffer, target: UccBuffer, array: Any, held: HeldMemory) -> UccBuffer:
     """The source, or a copy of it where it lies in the target, as a rank's own block may."""
     begin, nbytes = target.address, target.count * target.dtype.itemsize
     is_in = begin < source.address + source.count * source.dtype.itemsize
@@ -357,17 +364,17 @@ def _apart(source: Piece, target: Piece, array: Any, held: Held) -> Piece:
     return source
 
 
-def _even(piece: Piece, kind: int = datatype(_BYTES)) -> ucc.Even:
+def _even(piece: UccBuffer, kind: int = datatype(_BYTES)) -> ucc.EvenBuffer:
     """A piece in elements, or in bytes where they are only moved."""
     scale = piece.dtype.itemsize if kind == datatype(_BYTES) else 1
-    return ucc.Even(piece.address, piece.count * scale, kind, piece.memory_type)
+    return ucc.EvenBuffer(piece.address, piece.count * scale, kind, piece.memory_type)
 
 
 def _set(
-    memory: ucc.Memory,
-    piece: Piece,
+    memory: ucc.CollBuffer,
+    piece: UccBuffer,
     counts: Sequence[int] | None,
-    held: Held,
+    held: HeldMemory,
     kind: int = datatype(_BYTES),
 ) -> None:
     """A piece that is cut into these counts; None: as it is."""
@@ -378,7 +385,7 @@ def _set(
     numbers = np.array(counts, np.uint64) * np.uint64(scale)
     begins = np.concatenate([np.zeros(1, np.uint64), np.cumsum(numbers, dtype=np.uint64)])
     held.keeps.extend((numbers, begins))
-    memory.uneven = ucc.Uneven(
+    memory.uneven = ucc.UnevenBuffer(
         piece.address, numbers.ctypes.data, begins.ctypes.data, kind, piece.memory_type
     )
 

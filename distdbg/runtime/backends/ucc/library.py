@@ -50,7 +50,7 @@ class Coll:
     REDUCE_SCATTER, REDUCE_SCATTERV, SCATTERV = 1 << 12, 1 << 13, 1 << 15
 
 
-class Flag:
+class CollArgsFlag:
     """How the arguments of a collective are to be read."""
 
     IN_PLACE, COUNT_64BIT, DISPLACEMENTS_64BIT = 1 << 0, 1 << 2, 1 << 3
@@ -68,7 +68,7 @@ AllgatherFunction = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, POI
 RequestFunction = CFUNCTYPE(c_int, c_void_p)
 
 
-class Exchange(Structure):
+class BootstrapExchange(Structure):
     """How UCC has the members of something exchange bytes before they are connected."""
 
     _fields_ = [
@@ -103,7 +103,7 @@ class ContextParams(Structure):
         ("mask", c_uint64),
         ("type", c_int),
         ("sync_type", c_int),
-        ("exchange", Exchange),
+        ("exchange", BootstrapExchange),
         ("_rest", c_char * 128),
     ]
 
@@ -122,12 +122,12 @@ class TeamParams(Structure):
         ("places", c_int),  # 0: numbered without gaps
         ("size", c_uint64),
         ("sync_type", c_int),
-        ("exchange", Exchange),
+        ("exchange", BootstrapExchange),
         ("_rest", c_char * 256),
     ]
 
 
-class Even(Structure):
+class EvenBuffer(Structure):
     """One piece of memory."""
 
     _fields_ = [
@@ -138,7 +138,7 @@ class Even(Structure):
     ]
 
 
-class Uneven(Structure):
+class UnevenBuffer(Structure):
     """One piece of memory, cut: a part for each member."""
 
     _fields_ = [
@@ -150,10 +150,10 @@ class Uneven(Structure):
     ]
 
 
-class Memory(Union):
+class CollBuffer(Union):
     """Either of the two; which one says the kind of collective."""
 
-    _fields_ = [("even", Even), ("uneven", Uneven)]
+    _fields_ = [("even", EvenBuffer), ("uneven", UnevenBuffer)]
 
 
 class Arguments(Structure):
@@ -163,8 +163,8 @@ class Arguments(Structure):
     _fields_ = [
         ("mask", c_uint64),
         ("kind", c_int),
-        ("source", Memory),
-        ("target", Memory),
+        ("source", CollBuffer),
+        ("target", CollBuffer),
         ("op", c_int),
         ("flags", c_uint64),
         ("root", c_uint64),
@@ -204,7 +204,7 @@ _SIGNATURES: dict[str, tuple[type | None, Sequence[Any]]] = {
 }  # fmt: skip
 
 
-class Library:
+class UccLibrary:
     """libucc as all groups of this process use it."""
 
     def __init__(self, dll: ctypes.CDLL) -> None:
@@ -251,10 +251,10 @@ class Library:
 
 
 _lock = threading.Lock()  # protects _library
-_library: Library | None = None
+_library: UccLibrary | None = None
 
 
-def load(names: Sequence[str] = NAMES) -> Library:
+def load(names: Sequence[str] = NAMES) -> UccLibrary:
     """libucc, ready for groups; BackendMissingError says what is not there."""
     global _library
     with _lock:
@@ -264,7 +264,7 @@ def load(names: Sequence[str] = NAMES) -> Library:
                 raise BackendMissingError(
                     f"backend 'ucc' is not available here: {found}", hint=INSTALL
                 )
-            _library = Library(found)
+            _library = UccLibrary(found)
         return _library
 
 

@@ -27,7 +27,7 @@ Array = Any
 
 
 @dataclass(slots=True)
-class Held:
+class HeldMemory:
     """What has to live as long as a collective, and what is left to do when it has ended."""
 
     keeps: list[Any] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class UccBuffer:
     """Contiguous memory of elements of one dtype."""
 
     address: int
@@ -50,12 +50,12 @@ class Piece:
         return sum(self.counts)
 
 
-def take(arrays: Sequence[Array], held: Held) -> Piece:
+def take(arrays: Sequence[Array], held: HeldMemory) -> UccBuffer:
     """The memory of inputs."""
     return _piece(arrays, held, is_written=False)
 
 
-def give(arrays: Sequence[Array], held: Held) -> Piece:
+def give(arrays: Sequence[Array], held: HeldMemory) -> UccBuffer:
     """The memory of outputs; what has to be brought back is, when the collective has ended."""
     return _piece(arrays, held, is_written=True)
 
@@ -66,7 +66,7 @@ def check_places(what: str, arrays: Sequence[Array]) -> None:
         raise UsageError(f"{what}: some of its arrays are on the host and some on a GPU")
 
 
-def _piece(arrays: Sequence[Array], held: Held, is_written: bool) -> Piece:
+def _piece(arrays: Sequence[Array], held: HeldMemory, is_written: bool) -> UccBuffer:
     on_device = device_arrays.is_on_device(arrays[0])
     buffers: list[Any] = []
     for array in arrays:
@@ -83,11 +83,11 @@ def _piece(arrays: Sequence[Array], held: Held, is_written: bool) -> Piece:
     else:
         address = first.address
     held.finish.extend(buffer.finish for buffer in buffers if buffer.finish is not None)
-    return Piece(address, counts, dtype, kind)
+    return UccBuffer(address, counts, dtype, kind)
 
 
 def _join_on_host(
-    buffers: Sequence[Any], counts: Sequence[int], dtype: Dtype, held: Held, is_written: bool
+    buffers: Sequence[Any], counts: Sequence[int], dtype: Dtype, held: HeldMemory, is_written: bool
 ) -> int:
     whole = np.empty(max(sum(counts) * dtype.itemsize, 1), np.uint8)
     held.keeps.append(whole)
@@ -101,7 +101,7 @@ def _join_on_host(
 
 
 def _join_on_gpu(
-    buffers: Sequence[Any], counts: Sequence[int], dtype: Dtype, held: Held, is_written: bool
+    buffers: Sequence[Any], counts: Sequence[int], dtype: Dtype, held: HeldMemory, is_written: bool
 ) -> int:
     first = buffers[0].array
     if is_tensor(first):

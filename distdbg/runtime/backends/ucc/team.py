@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from distdbg.errors import DistBackendError, DistError, InternalError, OpTimeout
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.ucc import library as ucc
-from distdbg.runtime.backends.ucc.library import ContextParams, Exchange, Library, TeamParams
+from distdbg.runtime.backends.ucc.library import (
+    BootstrapExchange,
+    ContextParams,
+    TeamParams,
+    UccLibrary,
+)
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
@@ -41,7 +46,7 @@ class StoreExchange:
         self._count = 0
         self._open: dict[int, tuple[int, int]] = {}
         #: UCC keeps the functions: this has to live as long as the team.
-        self.params = Exchange(
+        self.params = BootstrapExchange(
             ucc.AllgatherFunction(self._begin),
             ucc.RequestFunction(self._test),
             ucc.RequestFunction(self._free),
@@ -91,7 +96,7 @@ class StoreExchange:
 class Team:
     """One rank's place in a group's team; made by all members."""
 
-    def __init__(self, library: Library, group: ProcessGroup, store: Store) -> None:
+    def __init__(self, library: UccLibrary, group: ProcessGroup, store: Store) -> None:
         self.library: Final = library
         self._handle, self._context = c_void_p(), c_void_p()
         watch = _watcher(group)

@@ -16,7 +16,7 @@ INTERVAL = 100
 
 
 @dataclass(slots=True)
-class Moments:
+class PassTimes:
     """The times of one pass, in nanoseconds since the epoch; 0: not known."""
 
     forward_begin_ns: int = 0
@@ -54,12 +54,12 @@ class Measures:
     """The moments of the pass before, and sums over all."""
 
     def __init__(self) -> None:
-        self.last = Moments()
+        self.last = PassTimes()
         self.count = 0
         self.interval = INTERVAL
         self._forward_ns = self._backward_ns = self._comm_ns = self._overlap_ns = 0
 
-    def add(self, pass_: Moments) -> None:
+    def add(self, pass_: PassTimes) -> None:
         """Take one pass in."""
         self.last = pass_
         self.count += 1

@@ -41,12 +41,12 @@ from distdbg.runtime.parallel.reducer.construction import recorded
 from distdbg.runtime.parallel.reducer.counts import Counts
 from distdbg.runtime.parallel.reducer.exchange import exchange
 from distdbg.runtime.parallel.reducer.hooked import CommHook, Hooked
-from distdbg.runtime.parallel.reducer.measures import Measures, Moments
+from distdbg.runtime.parallel.reducer.measures import Measures, PassTimes
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.partial import Partial
 from distdbg.runtime.parallel.reducer.pass_report import PassReport
 from distdbg.runtime.parallel.reducer.passes import came_twice, used_by_any
-from distdbg.runtime.parallel.reducer.status import Status, named
+from distdbg.runtime.parallel.reducer.status import ReducerStatus, named
 
 _log = get_logger("parallel")
 _ORDER_NAME = "DDP order of buckets"
@@ -85,7 +85,7 @@ class Reducer:
         self.is_static = static_graph
         self._hook: Hooked | None = None
         self.measures = Measures()
-        self.moments = Moments()
+        self.moments = PassTimes()
         self.buckets: list[Bucket] = []
         self.has_rebuilt = False
         self.passes = 0
@@ -108,7 +108,7 @@ class Reducer:
         #: Whether a static graph shows in this pass what it has.
         self._is_learning = False
         self.partial = Partial(len(self.parameters))
-        self._status = Status(group, len(self.parameters))
+        self._status = ReducerStatus(group, len(self.parameters))
         may_lack = find_unused and not static_graph
         self._make_buckets(capacity.first_buckets(self.parameters, may_lack))
 
@@ -183,7 +183,7 @@ class Reducer:
         """A forward pass begins whose backward pass reduces."""
         self.check_owed()
         self.counts.forwards += 1
-        self.moments = Moments(forward_begin_ns=_now_ns())
+        self.moments = PassTimes(forward_begin_ns=_now_ns())
 
     def check_owed(self) -> None:
         """UsageError, on all ranks, where backward passes had some gradients and none had the others."""
@@ -494,7 +494,7 @@ class Reducer:
             self.open(divisor)
             self.counts.forwards = self.counts.usual_forwards
             self.counts.thrown_away = 0
-            self.moments = Moments()
+            self.moments = PassTimes()
             self.finish()
         finally:
             self._is_shadow = False

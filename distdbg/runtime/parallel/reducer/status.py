@@ -34,7 +34,7 @@ def named(group: ProcessGroup, name: str, start: Callable[[], Result]) -> Result
         recorder.set_comm(before)
 
 
-class Status:
+class ReducerStatus:
     """Of one reducer: whether a pass was unusual, then for each parameter whether it was used."""
 
     def __init__(self, group: ProcessGroup, count: int) -> None:

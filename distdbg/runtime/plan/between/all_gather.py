@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.between import ring
 from distdbg.runtime.plan.between.host import share, swap_blocks
-from distdbg.runtime.plan.between.seat import Part, Seat
+from distdbg.runtime.plan.between.seat import LanePosition, Part
 from distdbg.runtime.plan.build import Place, at_output, at_scratch
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -22,7 +22,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_all_gather(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
     algorithm, leaders = split_name(name)
-    seat = Seat(problem, topology, leaders=leaders)
+    seat = LanePosition(problem, topology, leaders=leaders)
     blocks = problem.out_nbytes
     swap_blocks(seat, blocks.__getitem__, max(blocks), lambda rank: at_output(0, rank))
 
@@ -43,7 +43,7 @@ def plan_all_gather(problem: Problem, topology: Topology, name: str) -> Plan:
     return seat.steps.plan(name)
 
 
-def _bruck(seat: Seat, bundles: list[list[Part]]) -> None:
+def _bruck(seat: LanePosition, bundles: list[list[Part]]) -> None:
     """`bundles[i]` are the parts of the i-th host behind this one; bundle 0 is there."""
     steps, count = seat.steps, seat.count
     begins = [0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.between import halving, ring, trees
 from distdbg.runtime.plan.between.host import fold_streams, share
-from distdbg.runtime.plan.between.seat import Part, Seat, Shares
+from distdbg.runtime.plan.between.seat import LanePosition, Part, Shares
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_scratch, shifted
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -18,7 +18,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_all_reduce(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
     algorithm, leaders = split_name(name)
-    seat = Seat(problem, topology, leaders=leaders)
+    seat = LanePosition(problem, topology, leaders=leaders)
     nbytes = problem.in_nbytes[0]
     shares = Shares(nbytes, seat.lanes, problem.itemsize)
 
@@ -41,7 +41,7 @@ def plan_all_reduce(problem: Problem, topology: Topology, name: str) -> Plan:
     return seat.steps.plan(name)
 
 
-def _between(seat: Seat, algorithm: str, own: Place, out: Place, nbytes: int) -> None:
+def _between(seat: LanePosition, algorithm: str, own: Place, out: Place, nbytes: int) -> None:
     """Fold a lane's share over all hosts, from `own` to `out`, which may be one place."""
     steps, host = seat.steps, seat.host
     if algorithm == "doubling":
@@ -68,7 +68,7 @@ def _between(seat: Seat, algorithm: str, own: Place, out: Place, nbytes: int) ->
     halving.all_gather(seat, chunks.begin, out)
 
 
-def _finish(seat: Seat, work: Place, out: Place, begin: int, nbytes: int) -> None:
+def _finish(seat: LanePosition, work: Place, out: Place, begin: int, nbytes: int) -> None:
     """Divide a chunk, once, and put it where it belongs."""
     seat.steps.divide(shifted(work, begin), nbytes)
     seat.steps.copy(shifted(work, begin), shifted(out, begin), nbytes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.runtime.plan.between.mirror import with_sizes
-from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_scratch, at_slot
 from distdbg.runtime.plan.cut import cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -30,11 +30,11 @@ _MOST_SHORT_NBYTES = 256 << 10
 
 def plan_all_to_all(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
-    seat = Seat(problem, topology)
+    seat = LanePosition(problem, topology)
     return bruck(seat) if name == "bruck" and can_bruck(seat) else pairwise(seat)
 
 
-def can_bruck(seat: Seat) -> bool:
+def can_bruck(seat: LanePosition) -> bool:
     """Whether blocks have one size, and hosts one number of ranks."""
     problem = seat.problem
     return seat.lanes == seat.topology.layout.largest and (
@@ -42,7 +42,7 @@ def can_bruck(seat: Seat) -> bool:
     )
 
 
-def pairwise(seat: Seat) -> Plan:
+def pairwise(seat: LanePosition) -> Plan:
     """The ranks at the same distance behind and before exchange with one another."""
     steps, problem, rank, size = seat.steps, seat.problem, seat.rank, seat.problem.size
     short = short_nbytes(seat)
@@ -77,7 +77,7 @@ def pairwise(seat: Seat) -> Plan:
     return replace(plan, steps=with_sizes(plan.steps))
 
 
-def short_nbytes(seat: Seat) -> int:
+def short_nbytes(seat: LanePosition) -> int:
     """Up to here a block goes by the slots; 0: none does.
 
     That saves a round, for two copies, and every host gets the blocks of all. Where hosts have several
@@ -97,7 +97,7 @@ def short_nbytes(seat: Seat) -> int:
     return most // _ALIGN * _ALIGN
 
 
-def bruck(seat: Seat) -> Plan:
+def bruck(seat: LanePosition) -> Plan:
     """Packed: block i of the rank's bundles goes i hosts further, by the digits of i."""
     steps, count, width = seat.steps, seat.count, seat.lanes
     nbytes = seat.problem.in_nbytes[0]
@@ -127,7 +127,7 @@ def _at(place: Place, by: int) -> Place:
     return place[0], place[1], place[2] + by
 
 
-def _swap_places(seat: Seat, base: int, nbytes: int) -> None:
+def _swap_places(seat: LanePosition, base: int, nbytes: int) -> None:
     """The first gate; gather from the ranks of this host what they have for this place."""
     steps, width = seat.steps, seat.lanes
     bundle = width * nbytes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.between import trees
 from distdbg.runtime.plan.between.host import hand_out, share
-from distdbg.runtime.plan.between.seat import Part, Seat, Shares
+from distdbg.runtime.plan.between.seat import LanePosition, Part, Shares
 from distdbg.runtime.plan.build import at_output
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -17,7 +17,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_broadcast(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
     algorithm, leaders = split_name(name)
-    seat = Seat(problem, topology, leaders=leaders)
+    seat = LanePosition(problem, topology, leaders=leaders)
     shares = Shares(problem.out_nbytes[0], seat.lanes, problem.itemsize)
     streams: list[list[Part]] = [
         [(at_output(shares.begin(i)), shares.length(i))] for i in range(seat.lanes)

@@ -20,7 +20,7 @@ from distdbg.runtime.plan.between.gather import plan_gather, plan_scatter
 from distdbg.runtime.plan.between.mirror import plan_mirrored, published_nbytes
 from distdbg.runtime.plan.between.reduce import plan_reduce
 from distdbg.runtime.plan.between.reduce_scatter import plan_reduce_scatter
-from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.names import NAMES
 from distdbg.runtime.plan.overrides import choose_override
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -114,7 +114,7 @@ def plan_by_name(problem: Problem, topology: Topology, name: str) -> Plan:
     if name == "slots":
         return plan_mirrored(problem, topology)
     if name == "bruck" and problem.kind is Kind.ALL_TO_ALL:
-        seat = Seat(problem, topology)
+        seat = LanePosition(problem, topology)
         if not can_bruck(seat):
             raise ConfigError(
                 "all_to_all=bruck wants blocks of one size and as many ranks on every host; use pairwise"

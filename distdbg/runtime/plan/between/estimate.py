@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distdbg.ops.call import Kind
-from distdbg.runtime.plan.link import Link
+from distdbg.runtime.plan.link import NetworkLink
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Topology
 
@@ -21,7 +21,7 @@ from distdbg.runtime.plan.problem import Topology
 class _Case:
     """One algorithm at work."""
 
-    link: Link
+    link: NetworkLink
     hosts: int
     lanes: int
     largest: int

@@ -9,7 +9,7 @@ Root's network card carries every block in any case; the tree spares it messages
 from __future__ import annotations
 
 from distdbg.runtime.plan.between.host import give_blocks, swap_blocks
-from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.between.tree_shapes import (
     binomial_children,
     binomial_end,
@@ -23,7 +23,7 @@ from distdbg.runtime.plan.steps import Plan
 class _Tree:
     """Hosts in their order behind root's, each with the one rank that exchanges messages."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: LanePosition) -> None:
         self.seat = seat
         self.root = seat.problem.root
         self.root_host = seat.topology.layout.host_of(self.root)
@@ -57,7 +57,7 @@ class _Tree:
 
 def plan_gather(problem: Problem, topology: Topology, name: str) -> Plan:
     """The input of rank p becomes output block p of root."""
-    seat = Seat(problem, topology, leaders=True)
+    seat = LanePosition(problem, topology, leaders=True)
     steps, nbytes, root = seat.steps, problem.in_nbytes[0], problem.root
     is_root_here = topology.layout.host_of(root) == seat.host
     if name == "linear":
@@ -102,7 +102,7 @@ def plan_gather(problem: Problem, topology: Topology, name: str) -> Plan:
 
 def plan_scatter(problem: Problem, topology: Topology, name: str) -> Plan:
     """Root's input block p becomes the output of rank p."""
-    seat = Seat(problem, topology, leaders=True)
+    seat = LanePosition(problem, topology, leaders=True)
     steps, nbytes, root = seat.steps, problem.out_nbytes[0], problem.root
     steps.gate()
     root_host = topology.layout.host_of(root)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.build import Place, at_scratch, shifted
 
 
@@ -46,7 +46,7 @@ class Pairs:
 
 
 def reduce_scatter(
-    seat: Seat, begin: Callable[[int], int], own: Place, work: Place, *, keeps: bool
+    seat: LanePosition, begin: Callable[[int], int], own: Place, work: Place, *, keeps: bool
 ) -> None:
     """Chunk v of all hosts, folded, comes to lie in `work` of virtual host v; see `ring`."""
     steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
@@ -91,7 +91,7 @@ def reduce_scatter(
 
 
 def _send(
-    seat: Seat, peer: int, src: Place, work: Place, begin: int, end: int, *, keeps: bool
+    seat: LanePosition, peer: int, src: Place, work: Place, begin: int, end: int, *, keeps: bool
 ) -> None:
     """Send a range, from a copy in `work` when the plan writes to the source later."""
     if not keeps:
@@ -101,7 +101,7 @@ def _send(
         seat.steps.send(seat.member(peer), shifted(src, begin + offset), nbytes)
 
 
-def all_gather(seat: Seat, begin: Callable[[int], int], out: Place) -> None:
+def all_gather(seat: LanePosition, begin: Callable[[int], int], out: Place) -> None:
     """Chunk v, which virtual host v has at its place in `out`, comes to lie there on all hosts."""
     steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
     total = begin(pairs.power)
@@ -124,7 +124,7 @@ def all_gather(seat: Seat, begin: Callable[[int], int], out: Place) -> None:
             steps.send(seat.member(host + 1), shifted(out, offset), nbytes)
 
 
-def all_reduce(seat: Seat, own: Place, out: Place, nbytes: int) -> None:
+def all_reduce(seat: LanePosition, own: Place, out: Place, nbytes: int) -> None:
     """By doubling: hosts exchange and fold all bytes in every round."""
     steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
     pieces = seat.pieces(nbytes)

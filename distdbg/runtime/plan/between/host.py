@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from distdbg.runtime.plan.between.seat import Part, Seat
+from distdbg.runtime.plan.between.seat import LanePosition, Part
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_slot, shifted
 from distdbg.runtime.plan.cut import Piece, cut_rounds, pack_rounds
 
@@ -30,12 +30,12 @@ def length_of(parts: Sequence[Part]) -> int:
     return sum(nbytes for _, nbytes in parts)
 
 
-def is_direct(seat: Seat, nbytes: int) -> bool:
+def is_direct(seat: LanePosition, nbytes: int) -> bool:
     """Whether ranks read each other's arrays, rather than slots."""
     return seat.topology.single_copy and nbytes > seat.topology.slots_nbytes
 
 
-def fold_streams(seat: Seat, streams: Sequence[Sequence[Part]], dst: Place) -> None:
+def fold_streams(seat: LanePosition, streams: Sequence[Sequence[Part]], dst: Place) -> None:
     """The first gate; then the rank of lane i has its stream of the host's inputs, folded, in dst."""
     steps = seat.steps
     totals = [length_of(parts) for parts in streams]
@@ -69,7 +69,7 @@ def fold_streams(seat: Seat, streams: Sequence[Sequence[Part]], dst: Place) -> N
             steps.host_gate()
 
 
-def hand_out(seat: Seat, streams: Sequence[Sequence[Part]], giver: int) -> None:
+def hand_out(seat: LanePosition, streams: Sequence[Sequence[Part]], giver: int) -> None:
     """The first gate; then the rank of lane i on the giver's host has its stream in its output.
 
     Streams lie in the giver's output; its own lane's is there already.
@@ -107,7 +107,7 @@ def hand_out(seat: Seat, streams: Sequence[Sequence[Part]], giver: int) -> None:
             steps.host_gate()
 
 
-def share(seat: Seat, streams: Sequence[Sequence[Part]], *, holder: int = -1) -> None:
+def share(seat: LanePosition, streams: Sequence[Sequence[Part]], *, holder: int = -1) -> None:
     """What the rank of lane i has of its stream in its output goes to the whole host's outputs.
 
     `holder` is a rank that has all of it already.
@@ -140,7 +140,9 @@ def share(seat: Seat, streams: Sequence[Sequence[Part]], *, holder: int = -1) ->
                     steps.pull(peer, at_slot(at), dst, length)
 
 
-def collect_streams(seat: Seat, streams: Sequence[Sequence[Part]], taker: int, own: Place) -> None:
+def collect_streams(
+    seat: LanePosition, streams: Sequence[Sequence[Part]], taker: int, own: Place
+) -> None:
     """The taker puts the stream of every lane of its host, which each has at `own`, to its places."""
     steps = seat.steps
     is_here = seat.topology.layout.host_of(taker) == seat.host
@@ -164,7 +166,7 @@ def collect_streams(seat: Seat, streams: Sequence[Sequence[Part]], taker: int, o
 
 
 def swap_blocks(
-    seat: Seat,
+    seat: LanePosition,
     nbytes_of: Callable[[int], int],
     largest: int,
     takes: Callable[[int], Place | None],
@@ -208,13 +210,13 @@ def swap_blocks(
             steps.host_gate()
 
 
-def _take_own(seat: Seat, dst: Place | None, nbytes: int) -> None:
+def _take_own(seat: LanePosition, dst: Place | None, nbytes: int) -> None:
     if dst is not None:
         seat.steps.copy(at_input(), dst, nbytes)
 
 
 def give_blocks(
-    seat: Seat,
+    seat: LanePosition,
     nbytes_of: Callable[[int], int],
     giver_of: Callable[[int], int],
     given: Callable[[int], Place],

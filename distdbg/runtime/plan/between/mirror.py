@@ -12,7 +12,7 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
 from distdbg.runtime.plan.all_reduce import flat
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_scratch, at_slot
+from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_scratch, at_slot
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.reduce import flat as reduce_flat
 from distdbg.runtime.plan.reduce_scatter import slots as reduce_scatter_slots
@@ -49,7 +49,7 @@ def has_two_alone(topology: Topology) -> bool:
 
 def _swapped(problem: Problem) -> Plan:
     """A reduce_scatter of two ranks: each publishes the block of the other only."""
-    steps, other = Steps(), 1 - problem.rank
+    steps, other = StepBuilder(), 1 - problem.rank
     own, sent = problem.in_nbytes[problem.rank], problem.in_nbytes[other]
     steps.copy(at_input(0, other), at_slot(), sent)
     steps.gate()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.between import halving, ring, trees
 from distdbg.runtime.plan.between.host import collect_streams, fold_streams
-from distdbg.runtime.plan.between.seat import Part, Seat, Shares
+from distdbg.runtime.plan.between.seat import LanePosition, Part, Shares
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_scratch, shifted
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -17,7 +17,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_reduce(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
     algorithm, leaders = split_name(name)
-    seat = Seat(problem, topology, leaders=leaders)
+    seat = LanePosition(problem, topology, leaders=leaders)
     shares = Shares(problem.in_nbytes[0], seat.lanes, problem.itemsize)
 
     def streams(of: Place) -> list[list[Part]]:
@@ -45,7 +45,7 @@ def plan_reduce(problem: Problem, topology: Topology, name: str) -> Plan:
 
 
 def _by_chunks(
-    seat: Seat, algorithm: str, own: Place, work: Place, nbytes: int, root_host: int
+    seat: LanePosition, algorithm: str, own: Place, work: Place, nbytes: int, root_host: int
 ) -> Place:
     """Each host folds a chunk in `work` and sends it to root's host; say where the whole is there."""
     pairs = halving.Pairs(seat.count)

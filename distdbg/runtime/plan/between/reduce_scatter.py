@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.between import halving, ring
 from distdbg.runtime.plan.between.host import fold_streams, give_blocks, length_of
-from distdbg.runtime.plan.between.seat import Part, Seat
+from distdbg.runtime.plan.between.seat import LanePosition, Part
 from distdbg.runtime.plan.build import Place, at_input, at_scratch, shifted
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -19,7 +19,7 @@ from distdbg.runtime.plan.steps import Plan
 def plan_reduce_scatter(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
     algorithm, leaders = split_name(name)
-    seat = Seat(problem, topology, leaders=leaders)
+    seat = LanePosition(problem, topology, leaders=leaders)
     steps, blocks = seat.steps, problem.in_nbytes
     streams: list[list[Part]] = [
         [
@@ -66,7 +66,7 @@ def plan_reduce_scatter(problem: Problem, topology: Topology, name: str) -> Plan
     return steps.plan(name)
 
 
-def _between(seat: Seat, algorithm: str, own: Place, begins: list[int]) -> Place:
+def _between(seat: LanePosition, algorithm: str, own: Place, begins: list[int]) -> Place:
     """Fold what the lane carries over all hosts; say where the chunk of this host is then."""
     steps, host = seat.steps, seat.host
 

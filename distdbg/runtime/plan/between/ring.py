@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from distdbg.runtime.plan.between.seat import Part, Seat
+from distdbg.runtime.plan.between.seat import LanePosition, Part
 from distdbg.runtime.plan.build import Place, shifted
 
 #: Where chunk c begins in the lane's stream; chunk c ends where c + 1 begins.
@@ -16,7 +16,7 @@ Begin = Callable[[int], int]
 
 
 def reduce_scatter(
-    seat: Seat, begin: Begin, own: Callable[[int], Place], work: Place, *, keeps: bool
+    seat: LanePosition, begin: Begin, own: Callable[[int], Place], work: Place, *, keeps: bool
 ) -> None:
     """Chunk c of all hosts, folded, comes to lie in `work` of host c.
 
@@ -46,7 +46,7 @@ def reduce_scatter(
                 steps.send(next_one, at, nbytes)
 
 
-def all_gather(seat: Seat, parts: Callable[[int], Sequence[Part]]) -> None:
+def all_gather(seat: LanePosition, parts: Callable[[int], Sequence[Part]]) -> None:
     """The parts of host h, which it has at their places, come to lie there on all hosts."""
     steps, count, host = seat.steps, seat.count, seat.host
     next_one, before = seat.member(host + 1), seat.member(host - 1)
@@ -60,7 +60,7 @@ def all_gather(seat: Seat, parts: Callable[[int], Sequence[Part]]) -> None:
 
 
 def pairwise_reduce_scatter(
-    seat: Seat, begin: Begin, own: Callable[[int], Place], work: Place
+    seat: LanePosition, begin: Begin, own: Callable[[int], Place], work: Place
 ) -> None:
     """The same result, folded in the order of hosts: each host sends each other one its chunk.
 

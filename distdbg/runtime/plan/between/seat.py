@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from distdbg.runtime.plan.build import Place, Steps, shifted
+from distdbg.runtime.plan.build import Place, StepBuilder, shifted
 from distdbg.runtime.plan.cut import alignment, cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 
@@ -35,7 +35,7 @@ class Shares:
         return self.begin(i + 1) - self.begin(i)
 
 
-class Seat:
+class LanePosition:
     """The rank, its host, its lane and the steps made so far."""
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Seat:
         layout = topology.layout
         self.problem = problem
         self.topology = topology
-        self.steps = Steps()
+        self.steps = StepBuilder()
         self.rank = problem.rank
         self.hosts = layout.hosts
         #: How many hosts there are.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeMember:
     """A member's place in one tree."""
 
     parent: int | None
@@ -60,7 +60,7 @@ def _right(at: int, count: int) -> int | None:
     return at + step if step else None
 
 
-def binary_node(v: int, count: int, *, second: bool) -> Node:
+def binary_node(v: int, count: int, *, second: bool) -> TreeMember:
     """Member v's place in the first or the second of the two trees."""
     turn = 1 if second else 0
 
@@ -75,7 +75,7 @@ def binary_node(v: int, count: int, *, second: bool) -> Node:
     while up is not None:
         depth += 1
         up = _parent(up, count)
-    return Node(
+    return TreeMember(
         parent=None if parent is None else member(parent),
         left=(member(at - half),) if half else (),
         right=() if right is None else (member(right),),
@@ -88,9 +88,9 @@ def binary_root(count: int, *, second: bool) -> int:
     return ((1 << (count.bit_length() - 1)) - 1 - (1 if second else 0)) % count
 
 
-def binomial_node(v: int, count: int) -> Node:
+def binomial_node(v: int, count: int) -> TreeMember:
     """Member v's place in the binomial tree."""
-    return Node(
+    return TreeMember(
         parent=binomial_parent(v),
         left=(),
         right=tuple(binomial_children(v, count)),

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.between.tree_shapes import (
-    Node,
+    TreeMember,
     binary_node,
     binary_root,
     binomial_node,
@@ -23,11 +23,11 @@ from distdbg.runtime.plan.build import Place, at_scratch, shifted
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class MemberTree:
     """One rank's place in one tree, and the pieces of the lane's stream that it carries."""
 
     number: int
-    node: Node
+    node: TreeMember
     #: How deep it is at most.
     depth: int
     pieces: Sequence[tuple[int, int]]
@@ -35,11 +35,11 @@ class Tree:
     rank_of: Callable[[int], int]
 
 
-def trees_for_all(seat: Seat, nbytes: int) -> list[Tree]:
+def trees_for_all(seat: LanePosition, nbytes: int) -> list[MemberTree]:
     """Two trees over all hosts, half of the bytes each."""
     count = seat.count
     return [
-        Tree(
+        MemberTree(
             number=number,
             node=binary_node(seat.host, count, second=bool(number)),
             depth=count.bit_length(),
@@ -50,7 +50,9 @@ def trees_for_all(seat: Seat, nbytes: int) -> list[Tree]:
     ]
 
 
-def trees_of_root(seat: Seat, nbytes: int, root_host: int, *, double: bool) -> list[Tree]:
+def trees_of_root(
+    seat: LanePosition, nbytes: int, root_host: int, *, double: bool
+) -> list[MemberTree]:
     """One binomial tree below the root's host, or two binary trees over the other hosts below it."""
     count = seat.count
     virtual = (seat.host - root_host) % count
@@ -61,25 +63,25 @@ def trees_of_root(seat: Seat, nbytes: int, root_host: int, *, double: bool) -> l
     if not double:
         node = binomial_node(virtual, count)
         [pieces] = _halves(seat, nbytes, 1)
-        return [Tree(0, node, count.bit_length(), pieces, rank_of)]
+        return [MemberTree(0, node, count.bit_length(), pieces, rank_of)]
     trees = []
     for number, pieces in enumerate(_halves(seat, nbytes, 2)):
         top = binary_root(count - 1, second=bool(number)) + 1
         if virtual == 0:
-            node = Node(None, (), (top,), 0)
+            node = TreeMember(None, (), (top,), 0)
         else:
             under = binary_node(virtual - 1, count - 1, second=bool(number))
-            node = Node(
+            node = TreeMember(
                 parent=0 if under.parent is None else under.parent + 1,
                 left=tuple(member + 1 for member in under.left),
                 right=tuple(member + 1 for member in under.right),
                 depth=under.depth + 1,
             )
-        trees.append(Tree(number, node, count.bit_length() + 1, pieces, rank_of))
+        trees.append(MemberTree(number, node, count.bit_length() + 1, pieces, rank_of))
     return trees
 
 
-def _halves(seat: Seat, nbytes: int, parts: int) -> list[list[tuple[int, int]]]:
+def _halves(seat: LanePosition, nbytes: int, parts: int) -> list[list[tuple[int, int]]]:
     most = seat.tree_piece(nbytes)
     itemsize = seat.problem.itemsize
     middle = nbytes // parts // itemsize * itemsize
@@ -94,7 +96,9 @@ def _halves(seat: Seat, nbytes: int, parts: int) -> list[list[tuple[int, int]]]:
 Entry = tuple[tuple[int, int, int], Callable[[], None]]
 
 
-def reduce(seat: Seat, trees: Sequence[Tree], own: Place, work: Place, out: Place | None) -> None:
+def reduce(
+    seat: LanePosition, trees: Sequence[MemberTree], own: Place, work: Place, out: Place | None
+) -> None:
     """The streams of all hosts, folded, come to lie in `work` of the root, or in `out` of all.
 
     `own` is where this host's stream lies; it may be `out` or a part of it. `work` is as long. Without
@@ -115,7 +119,7 @@ def reduce(seat: Seat, trees: Sequence[Tree], own: Place, work: Place, out: Plac
     _carry_out(entries)
 
 
-def broadcast(seat: Seat, trees: Sequence[Tree], out: Place) -> None:
+def broadcast(seat: LanePosition, trees: Sequence[MemberTree], out: Place) -> None:
     """The stream of the root comes to lie in `out` of all hosts."""
     entries: list[Entry] = []
     for tree in trees:
@@ -129,8 +133,8 @@ def _carry_out(entries: list[Entry]) -> None:
 
 
 def _fold_piece(
-    seat: Seat,
-    tree: Tree,
+    seat: LanePosition,
+    tree: MemberTree,
     own: Place,
     work: Place,
     spare: list[Place],
@@ -163,7 +167,7 @@ def _fold_piece(
     return act
 
 
-def _pass_down(seat: Seat, tree: Tree, out: Place, work: Place | None) -> list[Entry]:
+def _pass_down(seat: LanePosition, tree: MemberTree, out: Place, work: Place | None) -> list[Entry]:
     """Take the pieces from the parent, or the result from `work` at the root, and pass them on."""
     steps, node = seat.steps, tree.node
 

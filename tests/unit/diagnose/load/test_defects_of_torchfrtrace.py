@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Kind, Verdict
+from distdbg.diagnose.finding import FindingKind, Verdict
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder, to_json
+from tests.support.torch_dump_builder import TorchDumpBuilder, to_json
 
 Read = Callable[..., Verdict]
 
@@ -53,7 +53,7 @@ def test_dumps_of_gloo_are_read_although_they_name_no_members(tmp_path: Path) ->
     verdict = diagnose(session)
     assert session.groups[0].ranks == (0, 1, 2)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISSING_RANK
+    assert verdict.root.kind is FindingKind.MISSING_RANK
     assert verdict.root.ranks == (1,)
     assert verdict.root.victims == (0, 2)
 
@@ -69,7 +69,7 @@ def test_the_odd_size_is_blamed_whatever_the_order_of_files(
         job.op(rank, "all_reduce", sizes=[[5 if rank == odd else 4]], state="started")
     verdict = read(job, prefix=prefix, ranks=(2, 0, 3, 1))
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.root.kind is FindingKind.MISMATCH
     assert verdict.root.ranks == (odd,)
     assert verdict.root.seq == 2
 
@@ -97,7 +97,7 @@ def test_a_rank_that_is_behind_is_found_in_rings_that_came_round(read: Read) -> 
     job.entries[1] = job.entries[1][-20:]
     verdict = read(job)
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.ranks) == (Kind.MISSING_RANK, (1,))
+    assert (verdict.root.kind, verdict.root.ranks) == (FindingKind.MISSING_RANK, (1,))
     assert verdict.root.seq == 31
 
 
@@ -123,7 +123,7 @@ def test_an_op_that_all_called_and_that_does_not_end_is_told(read: Read) -> None
     job.all("all_reduce", state="started")
     verdict = read(job)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.FAILED_OP
+    assert verdict.root.kind is FindingKind.FAILED_OP
     assert verdict.root.ranks == ()
     assert verdict.root.victims == (0, 1)
     assert "all 2 ranks called it, and it has not ended" in verdict.what
@@ -171,7 +171,7 @@ def test_any_backend_and_any_op_is_read(read: Read, backend: str) -> None:
     job.op(1, "a_new_thing", state="started")
     verdict = read(job)
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.ranks) == (Kind.MISSING_RANK, (0,))
+    assert (verdict.root.kind, verdict.root.ranks) == (FindingKind.MISSING_RANK, (0,))
     assert "a_new_thing #3" in verdict.what
 
 
@@ -182,7 +182,7 @@ def test_what_the_others_say_is_used_when_a_dump_is_missing(read: Read) -> None:
         job.op(rank, "all_gather", state="started")
     verdict = read(job, ranks=(0, 1, 2))
     assert any("no dump of rank 3" in lack for lack in verdict.lacks)
-    late = next(f for f in verdict.findings if f.kind is Kind.MISSING_RANK and f.ranks)
+    late = next(f for f in verdict.findings if f.kind is FindingKind.MISSING_RANK and f.ranks)
     assert late.ranks == (2,)
 
 
@@ -205,7 +205,7 @@ def test_json_is_read_as_the_pickle_is(read: Read) -> None:
         job.op(rank, "all_reduce", state="started")
     verdict = read(job, as_json=True)
     assert verdict.root is not None
-    assert (verdict.root.kind, verdict.root.ranks) == (Kind.MISSING_RANK, (1,))
+    assert (verdict.root.kind, verdict.root.ranks) == (FindingKind.MISSING_RANK, (1,))
 
 
 def test_what_the_schema_cannot_hold_is_said(read: Read) -> None:
@@ -224,7 +224,7 @@ def test_a_dump_that_tells_more_is_compared_by_more(
         job.op(rank, "reduce", state="started", **{key: values[rank]})
     verdict = read(job)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.root.kind is FindingKind.MISMATCH
 
 
 def test_a_fault_is_a_fault_of_the_verdict(read: Read) -> None:
@@ -246,8 +246,8 @@ def test_all_mismatches_of_a_group_are_there_after_the_first(read: Read) -> None
     kinds = {f.kind for f in verdict.findings} | {
         f.kind for top in verdict.findings for f in top.follows
     }
-    assert Kind.MISMATCH in kinds
-    assert Kind.MISSING_RANK in kinds
+    assert FindingKind.MISMATCH in kinds
+    assert FindingKind.MISSING_RANK in kinds
 
 
 def test_a_debug_server_gives_all_ranks_in_one_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.render.html import to_html
 from distdbg.render.text import print_verdict
 from distdbg.render.verdict_json import to_plain
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder
+from tests.support.torch_dump_builder import TorchDumpBuilder
 
 ABSENT = object()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.load.log_files import read_logs
 from distdbg.diagnose.session import Session
 
@@ -39,7 +39,7 @@ def only(session: Session) -> Finding:
 def test_a_mismatch_names_what_each_rank_says_of_itself(read: ReadLog) -> None:
     made_up = "CollectiveFingerPrint(SequenceNumber=0OpType=SCATTER)"
     found = only(read(f"[rank0]: RuntimeError: {MISMATCH.format(0, FINGERPRINT_0, 1, made_up)}"))
-    assert found.kind is Kind.MISMATCH
+    assert found.kind is FindingKind.MISMATCH
     assert "scatter" not in found.what.lower()
     assert "an op on an array of 2 dimensions on rank 1" in found.what
     assert "all_reduce of float[4] on rank 0" in found.what
@@ -89,7 +89,7 @@ def test_the_barrier_before_a_checked_op_only_follows(read: ReadLog) -> None:
             f"{FINGERPRINT_0}. Error: "
         )
     )
-    assert found.kind is Kind.FAILED_OP
+    assert found.kind is FindingKind.FAILED_OP
     assert found.ranks == ()
 
 
@@ -110,7 +110,7 @@ def test_ranks_that_fail_a_monitored_barrier_are_missing(
             f"[Rank 0]: {text} to pass monitoredBarrier in 8000 ms"
         )
     )
-    assert found.kind is Kind.MISSING_RANK
+    assert found.kind is FindingKind.MISSING_RANK
     assert found.ranks == ranks
     assert found.victims == (0,)
     assert found.at_ns is not None
@@ -125,7 +125,7 @@ REACHED = (
 
 def test_rank_0_is_missing_when_all_others_wait_for_it_and_it_names_nobody(read: ReadLog) -> None:
     found = only(read("\n".join(f"[rank{r}]: RuntimeError: {REACHED.format(r)}" for r in (1, 2))))
-    assert (found.kind, found.ranks, found.victims) == (Kind.MISSING_RANK, (0,), (1, 2))
+    assert (found.kind, found.ranks, found.victims) == (FindingKind.MISSING_RANK, (0,), (1, 2))
 
 
 def test_who_reached_a_barrier_is_a_victim_of_who_did_not(read: ReadLog) -> None:
@@ -157,7 +157,7 @@ GLOO = "/pytorch/third_party/gloo/gloo/transport/tcp"
 )
 def test_what_others_did_to_a_rank_blames_nobody(read: ReadLog, text: str) -> None:
     found = only(read(f"[rank2]: RuntimeError: {text}"))
-    assert found.kind is Kind.FAILED_OP
+    assert found.kind is FindingKind.FAILED_OP
     assert found.ranks == ()
     assert found.victims == (2,)
 
@@ -168,7 +168,7 @@ def test_data_without_room_is_a_mismatch(read: ReadLog) -> None:
         "op.nbytes. 8 vs 4. Received data size doesn't match expected size. Is there a distributed "
         "collective mismatch in your code?"
     )
-    assert only(session).kind is Kind.MISMATCH
+    assert only(session).kind is FindingKind.MISMATCH
     assert "it received 8 bytes where it has room for 4" in session.said[0].what
 
 
@@ -177,7 +177,7 @@ def test_an_abort_of_gloo_by_its_sizes_is_no_death_of_its_own(read: ReadLog) -> 
         "[rank1]: terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
         "[rank1]:   what():  [enforce fail at pair.cc:453] op.preamble.length <= op.nbytes. 8 vs 4."
     )
-    assert [f.kind for f in session.said] == [Kind.MISMATCH]
+    assert [f.kind for f in session.said] == [FindingKind.MISMATCH]
 
 
 def test_who_did_not_join_is_counted(read: ReadLog) -> None:
@@ -186,7 +186,7 @@ def test_who_did_not_join_is_counted(read: ReadLog) -> None:
         "2/3 clients joined."
     )
     found = only(session)
-    assert found.kind is Kind.MISSING_RANK
+    assert found.kind is FindingKind.MISSING_RANK
     assert "2 of 3 ranks joined" in found.what
     assert found.ranks == ()
     assert session.world_size == 3
@@ -220,7 +220,7 @@ def test_the_old_store_barrier_tells_how_many_came(read: ReadLog) -> None:
 )
 def test_a_port_that_is_taken_is_named(read: ReadLog, text: str) -> None:
     found = only(read(f"torch.distributed.DistNetworkError: {text}"))
-    assert found.kind is Kind.FAILED_OP
+    assert found.kind is FindingKind.FAILED_OP
     assert found.what == "port 29500 is taken by another process"
 
 
@@ -233,7 +233,7 @@ WATCHDOG = (
 
 def test_a_watchdog_tells_op_and_rank(read: ReadLog) -> None:
     found = only(read(WATCHDOG.format(7, 96120, "ALLREDUCE", 4)))
-    assert found.kind is Kind.FAILED_OP
+    assert found.kind is FindingKind.FAILED_OP
     assert found.victims == (7,)
     assert found.seq == 96120
     assert "all_reduce #96120 timed out after 30 min" in found.what
@@ -253,7 +253,7 @@ def test_who_called_fewer_ops_is_behind(read: ReadLog) -> None:
         )
     )
     found = session.said[0]
-    assert found.kind is Kind.MISSING_RANK
+    assert found.kind is FindingKind.MISSING_RANK
     assert found.ranks == (1,)
     assert found.seq == 12
     assert found.what.startswith("rank 1 never called all_reduce #12 on group 'default_pg'")
@@ -271,7 +271,7 @@ def test_watchdogs_of_different_ops_show_a_mismatch(read: ReadLog) -> None:
             WATCHDOG.format(r, 5, "BROADCAST" if r == 2 else "ALLREDUCE", 4) for r in range(4)
         )
     ).said[0]
-    assert found.kind is Kind.MISMATCH
+    assert found.kind is FindingKind.MISMATCH
     assert found.ranks == (2,)
 
 
@@ -286,7 +286,7 @@ def test_watchdogs_of_different_ops_show_a_mismatch(read: ReadLog) -> None:
 )
 def test_a_watchdog_without_a_heartbeat_is_a_stuck_rank(read: ReadLog, text: str) -> None:
     found = only(read(f"[PG ID 0 PG GUID 0(default_pg) Rank 3] {text}"))
-    assert (found.kind, found.ranks) == (Kind.STUCK_RANK, (3,))
+    assert (found.kind, found.ranks) == (FindingKind.STUCK_RANK, (3,))
 
 
 def test_a_warning_of_nccl_is_shown(read: ReadLog) -> None:
@@ -295,7 +295,7 @@ def test_a_warning_of_nccl_is_shown(read: ReadLog) -> None:
             "n01:812:990 [3] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion with error 12"
         )
     )
-    assert found.kind is Kind.FAILED_OP
+    assert found.kind is FindingKind.FAILED_OP
     assert "Got completion with error 12" in found.what
 
 
@@ -308,7 +308,7 @@ DESYNC = """\
 
 def test_the_desync_report_names_the_lagging_ranks(read: ReadLog) -> None:
     found = read(DESYNC).said[0]
-    assert (found.kind, found.ranks) == (Kind.MISSING_RANK, (1,))
+    assert (found.kind, found.ranks) == (FindingKind.MISSING_RANK, (1,))
     assert any("all_reduce #12 timed out" in f.what for f in found.follows)
 
 
@@ -337,7 +337,7 @@ def test_unused_parameters_are_named_with_their_rank(read: ReadLog) -> None:
 )
 def test_models_that_differ_are_a_mismatch(read: ReadLog, text: str) -> None:
     found = only(read(text))
-    assert (found.kind, found.ranks) == (Kind.MISMATCH, (1,))
+    assert (found.kind, found.ranks) == (FindingKind.MISMATCH, (1,))
 
 
 HOROVOD = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. "  # noqa: E501
@@ -351,7 +351,7 @@ def test_horovod_names_the_missing_ranks_of_a_tensor(read: ReadLog) -> None:
             + "\n[1,0]<stderr>:Stalled ops:HorovodBroadcast_dense_1_bias_0 [missing ranks: 1]"
         )
     )
-    assert (found.kind, found.ranks, found.victims) == (Kind.MISSING_RANK, (1,), (0,))
+    assert (found.kind, found.ranks, found.victims) == (FindingKind.MISSING_RANK, (1,), (0,))
     assert "HorovodBroadcast_dense_1_bias_0" in found.what
 
 
@@ -369,7 +369,7 @@ def test_horovod_lists_missing_ranks_by_line(read: ReadLog, head: str) -> None:
 
 def test_horovod_lists_who_is_ready(read: ReadLog) -> None:
     found = only(read(f"{HOROVOD}Stalled ops: allreduce.conv1.weight [ready ranks: 5, 1, 4]"))
-    assert found.kind is Kind.MISSING_RANK
+    assert found.kind is FindingKind.MISSING_RANK
     assert found.ranks == ()
     assert "5, 1, 4" in found.what
 
@@ -403,7 +403,7 @@ Root Cause (first observed failure):
 def test_torchrun_tells_who_failed_and_whom_it_ended(read: ReadLog) -> None:
     session = read(TORCHRUN.format(code=1))
     found = session.said[0]
-    assert (found.kind, found.ranks) == (Kind.DEAD_RANK, (1,))
+    assert (found.kind, found.ranks) == (FindingKind.DEAD_RANK, (1,))
     assert "exited with code 1" in found.what
     assert all(0 not in f.ranks for f in session.said)
 
@@ -411,7 +411,7 @@ def test_torchrun_tells_who_failed_and_whom_it_ended(read: ReadLog) -> None:
 def test_a_kill_for_memory_is_put_to_its_rank_by_the_process(read: ReadLog) -> None:
     oom = "[12345.678901] Out of memory: Killed process 26879 (python) total-vm:10kB, anon-rss:9kB"
     found = read(f"{oom}\n{TORCHRUN.format(code=-9)}").said[0]
-    assert (found.kind, found.ranks) == (Kind.DEAD_RANK, (1,))
+    assert (found.kind, found.ranks) == (FindingKind.DEAD_RANK, (1,))
     assert "killed for memory" in found.what
 
 
@@ -427,7 +427,7 @@ def test_a_kill_for_memory_is_put_to_its_rank_by_the_process(read: ReadLog) -> N
 )
 def test_a_kill_for_memory_is_known_in_the_words_of_kernels(read: ReadLog, text: str) -> None:
     found = only(read(text))
-    assert found.kind is Kind.DEAD_RANK
+    assert found.kind is FindingKind.DEAD_RANK
     assert "killed for memory" in found.what
 
 
@@ -446,7 +446,7 @@ def test_a_kill_for_memory_is_known_in_the_words_of_kernels(read: ReadLog, text:
 )
 def test_a_death_is_known_in_other_words(read: ReadLog, text: str, word: str) -> None:
     found = only(read(text))
-    assert (found.kind, found.ranks) == (Kind.DEAD_RANK, (3,))
+    assert (found.kind, found.ranks) == (FindingKind.DEAD_RANK, (3,))
     assert word in found.what
 
 
@@ -466,7 +466,7 @@ def test_a_job_that_its_queue_ended_was_stopped(read: ReadLog) -> None:
             "slurmstepd: error: *** STEP 12.0 ON n01 CANCELLED AT 2026-11-20T23:54:44 DUE TO TIME LIMIT ***"
         )
     )
-    assert found.kind is Kind.STOPPED
+    assert found.kind is FindingKind.STOPPED
     assert "TIME LIMIT" in found.what
 
 
@@ -481,7 +481,7 @@ TRACEBACK = """\
 
 def test_a_traceback_is_told_with_the_line_of_the_job(read: ReadLog) -> None:
     found = only(read(TRACEBACK.format(3, "ValueError: no data")))
-    assert (found.kind, found.ranks) == (Kind.DEAD_RANK, (3,))
+    assert (found.kind, found.ranks) == (FindingKind.DEAD_RANK, (3,))
     assert found.what == "rank 3 raised ValueError: no data at train.py:12 (step)"
     assert found.evidence[0].site == "train.py:12 (step)"
 
@@ -542,7 +542,7 @@ def test_all_ranks_that_raise_the_same_are_one_finding(read: ReadLog) -> None:
 
 def test_an_interrupt_is_no_fault(read: ReadLog) -> None:
     found = only(read(TRACEBACK.format(0, "KeyboardInterrupt")))
-    assert found.kind is Kind.STOPPED
+    assert found.kind is FindingKind.STOPPED
 
 
 def test_a_log_without_anything_says_nothing(read: ReadLog) -> None:

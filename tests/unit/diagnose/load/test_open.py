@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError, UsageError
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder
+from tests.support.torch_dump_builder import TorchDumpBuilder
 
 
 def a_hang(folder: Path) -> TorchDumpBuilder:
@@ -34,14 +34,14 @@ def test_dumps_and_logs_of_a_job_are_one_session(tmp_path: Path) -> None:
     (session,) = open_paths([tmp_path])
     assert session.format == "torch flight recorder"
     assert sorted(session.ranks) == [0, 2]
-    assert {f.kind for f in session.said} == {Kind.DEAD_RANK}
+    assert {f.kind for f in session.said} == {FindingKind.DEAD_RANK}
     assert {line.source for line in session.lines} == {"torchrun.txt:1", "rank1.log:3"}
     verdict = diagnose(session)
     assert verdict.root is not None
     assert verdict.what == "rank 1 raised KeyError: 1 at a.py:3 (f)"
     assert verdict.root.ranks == (1,)
     assert verdict.root.victims == (0, 2)
-    assert Kind.MISSING_RANK in {below.kind for below in verdict.root.follows}
+    assert FindingKind.MISSING_RANK in {below.kind for below in verdict.root.follows}
 
 
 def test_starts_in_torchruns_folders_are_sessions(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_ncclras_lists_those_in_front_and_we_those_behind(tmp_path: Path) -> Non
     (found,) = session.said
     assert session.format == "ncclras"
     assert session.world_size == 32
-    assert (found.kind, found.victims, found.seq) == (Kind.MISSING_RANK, (12, 13), 641)
+    assert (found.kind, found.victims, found.seq) == (FindingKind.MISSING_RANK, (12, 13), 641)
     assert found.ranks == tuple(r for r in range(32) if r not in (12, 13))
     assert found.group == "fa93daea854b060b"
 
@@ -212,8 +212,8 @@ def test_ncclras_json_is_read_also_without_a_comma(tmp_path: Path, is_malformed:
     (tmp_path / "ras.json").write_text(text)
     (session,) = open_paths([tmp_path])
     by_kind = {found.kind: found for found in session.said}
-    assert by_kind[Kind.DEAD_RANK].ranks == (3,)
-    assert by_kind[Kind.MISSING_RANK].ranks == (1,)
+    assert by_kind[FindingKind.DEAD_RANK].ranks == (3,)
+    assert by_kind[FindingKind.MISSING_RANK].ranks == (1,)
     assert session.world_size == 4
     assert session.ranks[2].pid == 102
 
@@ -222,7 +222,7 @@ def test_logs_beside_one_run_of_ours_are_of_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from distdbg.diagnose.load import open as opening
-    from distdbg.testing.session_builder import SessionBuilder
+    from tests.support.session_builder import SessionBuilder
 
     build = SessionBuilder(world_size=2)
     build.op(0, "all_reduce", at_s=1.0)
@@ -236,7 +236,7 @@ def test_logs_beside_one_run_of_ours_are_of_that_run(
     monkeypatch.setattr(opening, "load_runs", lambda paths: build.session)
     (session,) = open_paths([run, kernel])
     (found,) = session.said
-    assert (found.kind, found.ranks, found.victims) == (Kind.DEAD_RANK, (1,), (0,))
+    assert (found.kind, found.ranks, found.victims) == (FindingKind.DEAD_RANK, (1,), (0,))
 
 
 def test_dumps_of_many_ranks_are_read_one_after_the_other(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.load.proof import read_proofs
 from distdbg.diagnose.verdict import diagnose
 from distdbg.render.verdict_json import to_plain
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 
 def deadlock() -> SessionBuilder:
@@ -48,7 +48,7 @@ def test_it_is_the_cause_where_the_records_do_not_hold_it_any_more(tmp_path: Pat
     build.session.said = read_proofs([tmp_path])
     root = diagnose(build.session).root
     assert root is not None
-    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (0, 1))
+    assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (0, 1))
 
 
 def test_it_is_not_told_twice(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, OTHER_KIND, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError
-from distdbg.testing.torch_dump_builder import TorchDumpBuilder, to_json
+from tests.support.torch_dump_builder import TorchDumpBuilder, to_json
 
 
 def names(session: Session, rank: int) -> list[str]:

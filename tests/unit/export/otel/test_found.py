@@ -16,9 +16,9 @@ from distdbg.export.otel.found import (
     span_of_finding,
 )
 from distdbg.export.otel.ids import root_span_id, span_id
-from distdbg.export.otel.model import LogLevel
+from distdbg.export.otel.model import OtelSeverity
 from distdbg.export.otel.ops import OpSpans
-from distdbg.export.otel.recorded_ops import GroupFacts, OpFacts, RankFacts
+from distdbg.export.otel.recorded_ops import OpFacts, TracedGroup, TracedRank
 from distdbg.record.ends import RankEnd
 
 FINDING = {
@@ -40,15 +40,15 @@ def end(**more: object) -> RankEnd:
 
 
 def test_a_finding_is_a_child_of_the_op_that_it_is_about() -> None:
-    op = OpFacts(number=1, group=GroupFacts(name="1:dp"), seq=42, kind="all_reduce", issued_ns=0)
-    expected = OpSpans(RankFacts(run="r", rank=0)).trace_id(op)
+    op = OpFacts(number=1, group=TracedGroup(name="1:dp"), seq=42, kind="all_reduce", issued_ns=0)
+    expected = OpSpans(TracedRank(run="r", rank=0)).trace_id(op)
     trace_id, parent_id = find_op("r", 0, "1:dp", 42)
     assert (trace_id, parent_id) == (expected, root_span_id(expected))
     log = log_of_finding(FINDING, trace_id=trace_id, parent_id=parent_id, wall_ns=9, number=1)
     span = span_of_finding(log, parent_id=parent_id)
     assert (span.trace_id, span.span_id) == (log.trace_id, log.span_id)
     assert span.error == log.body == FINDING["what"]
-    assert log.level is LogLevel.ERROR
+    assert log.level is OtelSeverity.ERROR
     assert log.attributes[names.RANKS] == (2,)
     assert log.attributes[names.EVIDENCE] == ("rank 2 called it at train.py:88",)
 
@@ -71,7 +71,7 @@ def test_an_error_of_a_rank_has_the_ids_of_its_span() -> None:
     )
     trace_id, _ = find_op("r", 0, "1:dp", 42)
     assert (log.trace_id, log.span_id) == (trace_id, span_id(trace_id, 3))
-    assert (log.level, log.attributes[names.ERROR_TYPE]) == (LogLevel.ERROR, "OpTimeout")
+    assert (log.level, log.attributes[names.ERROR_TYPE]) == (OtelSeverity.ERROR, "OpTimeout")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_words_of_any_kind_are_a_log_record(
 
 
 def test_ends_are_as_bad_as_they_are() -> None:
-    assert log_of_end(end(exit_code=0)).level is LogLevel.INFO
+    assert log_of_end(end(exit_code=0)).level is OtelSeverity.INFO
     killed = log_of_end(end(cause="signal", signal=9))
-    assert (killed.level, killed.body) == (LogLevel.ERROR, "rank 3 was killed by SIGKILL")
-    assert log_of_end(end(cause="signal", signal=15, was_asked=True)).level is LogLevel.WARN
+    assert (killed.level, killed.body) == (OtelSeverity.ERROR, "rank 3 was killed by SIGKILL")
+    assert log_of_end(end(cause="signal", signal=15, was_asked=True)).level is OtelSeverity.WARN

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.export.metrics.families import FAMILIES, Family, MetricType
+from distdbg.export.metrics.families import FAMILIES, MetricFamily, MetricType
 from distdbg.export.otel.metric_names import metric_name, metric_unit
 
 WORDS = {"s": "seconds", "By": "bytes"}
@@ -21,6 +21,6 @@ def for_prometheus(name: str, unit: str, kind: MetricType) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_collector_that_writes_for_prometheus_makes_the_name_that_dashboards_ask_for(
-    family: Family,
+    family: MetricFamily,
 ) -> None:
     assert for_prometheus(metric_name(family), metric_unit(family), family.type) == family.name

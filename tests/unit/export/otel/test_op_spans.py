@@ -9,25 +9,25 @@ import pytest
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import low_half, root_span_id
 from distdbg.export.otel.model import SpanData, SpanKind
-from distdbg.export.otel.ops import Choice, OpSpans
-from distdbg.export.otel.recorded_ops import Context, GroupFacts, OpFacts, RankFacts, facts_of
+from distdbg.export.otel.ops import OpSpans, SpanChoice
+from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedGroup, TracedRank, facts_of
 from distdbg.export.otel.whole import spans_of
-from distdbg.record.entries import Frame, Op
+from distdbg.record.entries import OpEntry, RecordedFrame
 from distdbg.record.format import Status
 from distdbg.record.forms import Form
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 THREAD = 1
-BY_HEAD = Choice()
-GROUP = GroupFacts(name="1:dp", label="dp", title="dp", ranks=(2, 5, 7), size=3)
+BY_HEAD = SpanChoice()
+GROUP = TracedGroup(name="1:dp", label="dp", title="dp", ranks=(2, 5, 7), size=3)
 ALL_REDUCE = OpFacts(
     number=9, group=GROUP, seq=42, kind="all_reduce", issued_ns=100, ended_ns=900, status=0
 )
 
 
-def of_rank(rank: int, op: OpFacts = ALL_REDUCE, choice: Choice = BY_HEAD) -> list[SpanData]:
-    return list(OpSpans(RankFacts(run="r", rank=rank)).make(op, choice))
+def of_rank(rank: int, op: OpFacts = ALL_REDUCE, choice: SpanChoice = BY_HEAD) -> list[SpanData]:
+    return list(OpSpans(TracedRank(run="r", rank=rank)).make(op, choice))
 
 
 def test_the_ranks_of_a_collective_share_a_trace_and_a_root_that_one_of_them_sends() -> None:
@@ -47,21 +47,21 @@ def test_the_ranks_of_a_collective_share_a_trace_and_a_root_that_one_of_them_sen
 @pytest.mark.parametrize(
     ("rank", "op"),
     [
-        (RankFacts(run="other", rank=2), ALL_REDUCE),
-        (RankFacts(run="r", rank=2, start=1), ALL_REDUCE),
-        (RankFacts(run="r", rank=2), replace(ALL_REDUCE, seq=43)),
-        (RankFacts(run="r", rank=2), replace(ALL_REDUCE, group=replace(GROUP, name="2:dp"))),
-        (RankFacts(run="r", rank=2), replace(ALL_REDUCE, is_aside=True, kind="new_group")),
+        (TracedRank(run="other", rank=2), ALL_REDUCE),
+        (TracedRank(run="r", rank=2, start=1), ALL_REDUCE),
+        (TracedRank(run="r", rank=2), replace(ALL_REDUCE, seq=43)),
+        (TracedRank(run="r", rank=2), replace(ALL_REDUCE, group=replace(GROUP, name="2:dp"))),
+        (TracedRank(run="r", rank=2), replace(ALL_REDUCE, is_aside=True, kind="new_group")),
     ],
 )
 def test_another_run_start_group_number_or_numbering_is_another_trace(
-    rank: RankFacts, op: OpFacts
+    rank: TracedRank, op: OpFacts
 ) -> None:
     assert OpSpans(rank).trace_id(op) != of_rank(2)[0].trace_id
 
 
 def test_ids_are_never_zero_and_spread_over_their_last_half() -> None:
-    spans = OpSpans(RankFacts(run="r", rank=0))
+    spans = OpSpans(TracedRank(run="r", rank=0))
     halves = [low_half(spans.trace_id(replace(ALL_REDUCE, seq=seq))) for seq in range(4000)]
     assert 0 not in halves
     assert 850 < sum(half < 2**62 for half in halves) < 1150
@@ -90,7 +90,7 @@ def test_a_recv_of_which_nobody_knows_what_it_took_is_a_trace_of_its_own() -> No
 
 def test_the_span_of_the_program_has_the_op_as_a_child_and_the_op_still_shows_the_rank() -> None:
     op = replace(ALL_REDUCE, context=Context(0xABC, 0xDEF))
-    in_op, in_program = of_rank(5, op, Choice(op=True, caller=True))
+    in_op, in_program = of_rank(5, op, SpanChoice(op=True, caller=True))
     assert (in_program.trace_id, in_program.parent_id) == (0xABC, 0xDEF)
     assert in_op.parent_id == root_span_id(in_op.trace_id)
     (to_op,), (to_program,) = in_program.links, in_op.links
@@ -100,7 +100,7 @@ def test_the_span_of_the_program_has_the_op_as_a_child_and_the_op_still_shows_th
 
 def test_the_span_of_the_program_links_to_nothing_that_was_not_kept() -> None:
     op = replace(ALL_REDUCE, context=Context(0xABC, 0xDEF))
-    (in_program,) = of_rank(5, op, Choice(op=False, caller=True))
+    (in_program,) = of_rank(5, op, SpanChoice(op=False, caller=True))
     assert in_program.links == ()
 
 
@@ -119,7 +119,7 @@ def test_what_failed_has_the_class_of_its_error() -> None:
 
 def test_what_never_ended_is_an_error_up_to_now() -> None:
     op = replace(ALL_REDUCE, ended_ns=None, status=None)
-    (span,) = OpSpans(RankFacts(run="r", rank=5)).make(op, Choice(), now_ns=5000)
+    (span,) = OpSpans(TracedRank(run="r", rank=5)).make(op, SpanChoice(), now_ns=5000)
     assert span.ended_ns == 5000
     assert span.attributes[names.ERROR_TYPE] == "unended"
 
@@ -144,7 +144,7 @@ def test_spans_are_the_same_from_columns_and_from_ops_that_were_looked_up() -> N
     data = build().to_bytes()
     with RecordFile(data) as record:
         columns = record.columns()
-    rank = RankFacts.of(columns.header)
+    rank = TracedRank.of(columns.header)
     spans = list(spans_of(columns, rank))
     assert [span.name for span in spans] == ["all_reduce rank 1", "recv rank 1 from 0"]
     first = spans[0]
@@ -153,11 +153,11 @@ def test_spans_are_the_same_from_columns_and_from_ops_that_were_looked_up() -> N
     assert first.attributes[names.INPUTS] == ("[4, 4]",)
     assert first.attributes[names.FILE] == "train.py"
     assert [event.name for event in first.events] == ["started"]
-    ops = [event for event in read_record(data).events if isinstance(event, Op)]
+    ops = [event for event in read_record(data).events if isinstance(event, OpEntry)]
     again = [
         span
         for op, message in zip(ops, (None, 1), strict=True)
-        for span in OpSpans(rank).make(facts_of(op, rank, message=message), Choice())
+        for span in OpSpans(rank).make(facts_of(op, rank, message=message), SpanChoice())
     ]
     assert again == spans
 
@@ -173,7 +173,7 @@ def test_blocks_and_marks_are_nested_and_ops_say_in_which_they_were() -> None:
     build.end_span(outer, at_ns=40)
     with RecordFile(build.to_bytes()) as record:
         columns = record.columns()
-    spans = {span.name: span for span in spans_of(columns, RankFacts.of(columns.header))}
+    spans = {span.name: span for span in spans_of(columns, TracedRank.of(columns.header))}
     step, forward, loss = spans["step"], spans["forward"], spans["loss"]
     assert (step.parent_id, forward.parent_id, loss.parent_id) == (0, step.span_id, forward.span_id)
     assert step.trace_id == forward.trace_id == loss.trace_id
@@ -183,8 +183,8 @@ def test_blocks_and_marks_are_nested_and_ops_say_in_which_they_were() -> None:
 
 
 def test_spans_by_the_example_of_another_op_are_those_of_the_op() -> None:
-    spans = OpSpans(RankFacts(run="r", rank=0, world_size=2, host="n1"))
-    group = GroupFacts(name="1:dp", label="dp", title="dp", ranks=(0, 1), size=2, backend="cpu")
+    spans = OpSpans(TracedRank(run="r", rank=0, world_size=2, host="n1"))
+    group = TracedGroup(name="1:dp", label="dp", title="dp", ranks=(0, 1), size=2, backend="cpu")
     form = Form(name="all_reduce", kind="all_reduce", dtype="float32", nbytes=8, op="SUM")
     like, other = (
         OpFacts(
@@ -197,7 +197,7 @@ def test_spans_by_the_example_of_another_op_are_those_of_the_op() -> None:
             started_ns=100 * at + 7,
             ended_ns=100 * at + 30 + at,
             status=0,
-            site=Frame("train.py", 7, "main"),
+            site=RecordedFrame("train.py", 7, "main"),
             thread=3,
             region="step",
         )
@@ -212,4 +212,4 @@ def test_spans_by_the_example_of_another_op_are_those_of_the_op() -> None:
         started_ns=907,
         ended_ns=939,
     )
-    assert list(made) == list(spans.make(other, Choice()))
+    assert list(made) == list(spans.make(other, SpanChoice()))

@@ -19,7 +19,7 @@ from distdbg.export.otel.found import spans_of_findings
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, hex_ids, root_span_id, span_id
 from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
-from distdbg.export.reading import Opened
+from distdbg.export.reading import OpenedRun
 from distdbg.record.format import Status
 from tests.unit.export.made_run import WALL_NS, MadeRun, every_kind
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
-def lines_of(run: Opened) -> list[dict[str, Any]]:
+def lines_of(run: OpenedRun) -> list[dict[str, Any]]:
     output = io.BytesIO()
     write(run, output)
     assert output.getvalue().endswith(b"\n") or not output.getvalue()
@@ -50,20 +50,20 @@ def to_protobuf_json(value: Any) -> Any:
     }
 
 
-def decode(run: Opened) -> list[ExportTraceServiceRequest]:
+def decode(run: OpenedRun) -> list[ExportTraceServiceRequest]:
     return [
         ParseDict(to_protobuf_json(line), ExportTraceServiceRequest()) for line in lines_of(run)
     ]
 
 
-def spans_of(run: Opened) -> Iterator[Any]:
+def spans_of(run: OpenedRun) -> Iterator[Any]:
     for request in decode(run):
         for resource in request.resource_spans:
             for scope in resource.scope_spans:
                 yield from scope.spans
 
 
-def everything(tmp_path: Path) -> Opened:
+def everything(tmp_path: Path) -> OpenedRun:
     run = every_kind()
     run.op(0, "all_reduce", has_ended=False)
     words = '{"type": "OpTimeout", "what": "all_reduce waited"}'

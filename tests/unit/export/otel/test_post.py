@@ -16,9 +16,9 @@ import pytest
 from distdbg.cli.export import main
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.export.otel.file import write
-from distdbg.export.otel.post import Collector, read_headers, to_endpoint
-from distdbg.testing.ports import free_port
+from distdbg.export.otel.post import OtlpCollector, read_headers, to_endpoint
 from tests.endless import HEAD, endless
+from tests.support.ports import free_port
 from tests.unit.export.made_run import MadeRun, every_kind
 
 
@@ -100,7 +100,7 @@ def test_a_busy_collector_is_asked_again(tmp_path: Path) -> None:
     run.op(0, "barrier")
     clock = Clock()
     with receiving(Received((503, b""), (429, b""), (200, b"{}"))) as received:
-        collector = Collector(received.url, clock=clock, sleep=clock.sleep)
+        collector = OtlpCollector(received.url, clock=clock, sleep=clock.sleep)
         write(run.open(tmp_path), collector)
     assert (collector.sent, clock.slept) == (1, [0.5, 1.0])
 
@@ -109,7 +109,7 @@ def test_a_collector_that_says_no_ends_it(tmp_path: Path) -> None:
     run = MadeRun(1)
     run.op(0, "barrier")
     with receiving(Received((400, b""))) as received, pytest.raises(DistNetworkError) as raised:
-        write(run.open(tmp_path), Collector(received.url))
+        write(run.open(tmp_path), OtlpCollector(received.url))
     assert "does not take spans: HTTP 400" in str(raised.value)
     assert "--output FILE" in str(raised.value)
     assert len(received.paths) == 1
@@ -119,7 +119,7 @@ def test_nobody_is_sent_elsewhere(tmp_path: Path) -> None:
     run = MadeRun(1)
     run.op(0, "barrier")
     with receiving(Received((302, b""))) as received, pytest.raises(DistNetworkError) as raised:
-        write(run.open(tmp_path), Collector(received.url))
+        write(run.open(tmp_path), OtlpCollector(received.url))
     assert "HTTP 302" in str(raised.value)
 
 
@@ -127,7 +127,7 @@ def test_a_collector_that_is_not_there_ends_it_after_a_while(tmp_path: Path) -> 
     run = MadeRun(1)
     run.op(0, "barrier")
     clock = Clock()
-    collector = Collector(f"http://127.0.0.1:{free_port()}", clock=clock, sleep=clock.sleep)
+    collector = OtlpCollector(f"http://127.0.0.1:{free_port()}", clock=clock, sleep=clock.sleep)
     with pytest.raises(DistNetworkError) as raised:
         write(run.open(tmp_path), collector)
     assert "Connection refused" in str(raised.value)
@@ -139,7 +139,7 @@ def test_spans_that_were_rejected_are_counted(tmp_path: Path) -> None:
     run.all("barrier")
     answer = json.dumps({"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}})
     with receiving(Received((200, answer.encode()))) as received:
-        collector = Collector(received.url)
+        collector = OtlpCollector(received.url)
         write(run.open(tmp_path), collector)
     assert (collector.sent, collector.rejected, collector.why) == (2, 4, "too old")
 
@@ -158,7 +158,7 @@ def test_an_endpoint_has_the_path_of_spans(url: str, endpoint: str) -> None:
 
 def test_a_url_without_a_host_is_refused() -> None:
     with pytest.raises(UsageError, match="has no host"):
-        Collector("http://")
+        OtlpCollector("http://")
 
 
 def test_headers_are_read_as_opentelemetry_does() -> None:
@@ -169,14 +169,14 @@ def test_headers_are_read_as_opentelemetry_does() -> None:
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.1 200 OK\r\nA: "])
 def test_an_answer_that_comes_byte_by_byte_is_broken_off(head: bytes) -> None:
     with endless(head, b"x", pause_s=0.02) as (url, _):
-        collector = Collector(url, patience_s=0.2)
+        collector = OtlpCollector(url, patience_s=0.2)
         with pytest.raises(DistNetworkError, match="no answer in time"):
             collector.write(b"{}")
 
 
 def test_an_answer_without_end_is_read_as_far_as_it_makes_sense() -> None:
     with endless(HEAD, b"x" * 65536) as (url, sent):
-        assert Collector(url).write(b"{}") == 2
+        assert OtlpCollector(url).write(b"{}") == 2
     assert sent[0] < 32 << 20
 
 
@@ -186,4 +186,4 @@ def test_a_redirect_to_what_is_no_address_is_an_error_as_any_other() -> None:
         endless(head, b"", pause_s=0.02) as (url, _),
         pytest.raises(DistNetworkError, match="HTTP 302 Found"),
     ):
-        Collector(url).write(b"{}")
+        OtlpCollector(url).write(b"{}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from distdbg.export.otel.model import Link, SpanData, SpanEvent, SpanKind
+from distdbg.export.otel.model import SpanData, SpanEvent, SpanKind, SpanLink
 from distdbg.export.otel.protobuf import to_request, to_resource
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 
-RANKS = [RankFacts(run="r", rank=rank, world_size=2, host="n1", pid=7 + rank) for rank in range(2)]
+RANKS = [TracedRank(run="r", rank=rank, world_size=2, host="n1", pid=7 + rank) for rank in range(2)]
 RESOURCES = [resource_of_rank(rank) for rank in RANKS]
 
 
@@ -51,7 +51,7 @@ def test_spans_of_two_ranks_are_those_of_the_sdk() -> None:
                 SpanEvent(name="started", at_ns=15),
                 SpanEvent(name="exception", at_ns=19, attributes={"exception.type": "OpTimeout"}),
             ),
-            links=(Link(trace_id=3, span_id=4, why="send"),),
+            links=(SpanLink(trace_id=3, span_id=4, why="send"),),
             error="it failed",
         ),
         make(error=""),

@@ -13,7 +13,7 @@ from distdbg.export.otel.sampling import (
     FULL,
     MOST_STRIDE,
     Budget,
-    Verdict,
+    SamplingDecision,
     is_kept_number,
     is_remarkable,
     read_sampler,
@@ -24,7 +24,7 @@ S = 10**9
 
 
 def takes(budget: Budget, trace_id: int, bound: int = ALL, cost: int = 1) -> bool:
-    return budget.decide(trace_id, bound, cost) is Verdict.TAKEN
+    return budget.decide(trace_id, bound, cost) is SamplingDecision.TAKEN
 
 
 def test_a_ratio_decides_as_the_sdk_does() -> None:

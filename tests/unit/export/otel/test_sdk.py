@@ -11,13 +11,13 @@ from distdbg.export.metrics.model import Exemplar, Histogram, Metrics, Sample, S
 from distdbg.export.otel.attributes import ATTRIBUTES
 from distdbg.export.otel.ids import root_span_id
 from distdbg.export.otel.metric_names import metric_name
-from distdbg.export.otel.model import Link, LogData, LogLevel, SpanData, SpanEvent, SpanKind
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.model import LogData, OtelSeverity, SpanData, SpanEvent, SpanKind, SpanLink
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank, to_sdk_all
 from distdbg.export.otel.sdk_logs import to_sdk_log
 from distdbg.export.otel.sdk_metrics import to_sdk_metrics
 
-RANK = RankFacts(run="r", rank=3, world_size=4, host="n1", pid=7)
+RANK = TracedRank(run="r", rank=3, world_size=4, host="n1", pid=7)
 
 
 def test_a_span_arrives_as_it_was_made() -> None:
@@ -36,7 +36,7 @@ def test_a_span_arrives_as_it_was_made() -> None:
             "distdbg.op.late_peer_s": 0.5,
         },
         events=(SpanEvent(name="started", at_ns=15),),
-        links=(Link(trace_id=1 << 120, span_id=3, why="send"),),
+        links=(SpanLink(trace_id=1 << 120, span_id=3, why="send"),),
         error="it failed",
     )
     request = encode_spans(to_sdk_all([made, made], {3: resource_of_rank(RANK)}))
@@ -60,8 +60,8 @@ def test_what_the_environment_says_of_the_service_goes_before(monkeypatch) -> No
 
 
 def test_a_log_record_has_the_ids_of_its_op_or_none() -> None:
-    about = LogData(at_ns=9, level=LogLevel.ERROR, body="it", event="e", trace_id=5, span_id=6)
-    alone = LogData(at_ns=9, level=LogLevel.INFO, body="it", event="e")
+    about = LogData(at_ns=9, level=OtelSeverity.ERROR, body="it", event="e", trace_id=5, span_id=6)
+    alone = LogData(at_ns=9, level=OtelSeverity.INFO, body="it", event="e")
     resource = resource_of_agent("r", "n1")
     request = encode_logs([to_sdk_log(one, resource, 11) for one in (about, alone)])
     first, second = request.resource_logs[0].scope_logs[0].log_records

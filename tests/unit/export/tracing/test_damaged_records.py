@@ -11,12 +11,12 @@ import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 from distdbg.export.tracing.records import HostRecords
 from distdbg.record.format import OP, OP_NBYTES, Section, checksum
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 S = 10**9
 
@@ -62,7 +62,7 @@ def test_flipped_bytes_are_no_error(bound: int | None, tmp_path: Path) -> None:
     data = build().to_bytes()
     rng = random.Random(11)
     path = tmp_path / "rank00000.ddr"
-    resource = resource_of_rank(RankFacts(run="r", rank=0))
+    resource = resource_of_rank(TracedRank(run="r", rank=0))
     counts = set()
     for _ in range(60):
         torn = bytearray(data)
@@ -92,7 +92,7 @@ def test_numbers_of_a_hostile_writer_are_no_error_and_no_work(tmp_path: Path) ->
         assert start + OP_NBYTES <= len(data)
     path = tmp_path / "rank00000.ddr"
     path.write_bytes(data)
-    resource = resource_of_rank(RankFacts(run="r", rank=0))
+    resource = resource_of_rank(TracedRank(run="r", rank=0))
     for bound in (None, 0, ALL, ALL // 2):
         began = time.thread_time()
         spans = follow(path, Sampler(bound))

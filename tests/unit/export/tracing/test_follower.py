@@ -9,11 +9,11 @@ import pytest
 
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import RankFacts
+from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.tracing.records import HostRecords
 from distdbg.record.format import Status
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 S = 10**9
 NOTHING = Sampler(0, True)
@@ -60,7 +60,7 @@ class Host:
             on_sampled=lambda *one: self.sampled.append(one),
         )
 
-    def _tell(self, rank: RankFacts, log: LogData) -> None:
+    def _tell(self, rank: TracedRank, log: LogData) -> None:
         self.logs.append(log)
 
     def write(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.tracing.head import Head
-from distdbg.export.tracing.tail import Tail
+from distdbg.export.tracing.tail import TailSampler
 
 
 @pytest.mark.parametrize("bound", [None, 0, ALL, ALL // 3, ALL // 100])
@@ -28,7 +28,7 @@ def test_whatever_order_ranks_ask_in_the_answer_is_the_sampler_s(bound: int | No
 
 
 def test_the_tail_forgets_the_oldest_and_tells_what_is_new_once() -> None:
-    tail = Tail()
+    tail = TailSampler()
     tail.add("dp", 5, "slow")
     tail.add("dp", 5, "failed")
     assert tail.why("dp", 5) == "slow"

@@ -10,7 +10,7 @@ from typing import Any
 
 from distdbg.export.tracing.listening import listen
 from distdbg.export.tracing.queues import DROPPED, FAILED, SENT, Latest, Queue
-from distdbg.export.tracing.sender import Exporter, Sender
+from distdbg.export.tracing.sender import Sender, SignalSender
 from distdbg.export.tracing.settings import Batching, Signal, read_settings
 from distdbg.export.tracing.tracing import Tracing
 
@@ -119,7 +119,7 @@ def test_a_collector_that_is_down_is_asked_more_and_more_seldom_and_said_once(
 def test_an_exporter_that_cannot_be_made_is_a_collector_that_is_down() -> None:
     bench = Bench()
 
-    def make(_: Signal) -> Exporter:
+    def make(_: Signal) -> SignalSender:
         raise OSError("no such file: cert.pem")
 
     bench.sender._make = make

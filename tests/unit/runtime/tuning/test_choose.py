@@ -8,7 +8,7 @@ import pytest
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.tuning.choose import choose_profile, choose_ways, fastest
-from distdbg.runtime.tuning.profile import CLASSES, NEVER, Profile, Way, Ways
+from distdbg.runtime.tuning.profile import CLASSES, NEVER, Profile, TransportKind, Ways
 from distdbg.runtime.tuning.trials import (
     ASLEEP,
     DEFAULT,
@@ -60,9 +60,9 @@ def test_a_machine_like_the_one_the_constants_are_from_keeps_them() -> None:
 
 def test_a_machine_with_a_far_l3_reads_directly() -> None:
     profile = choose_profile(measured(2, 2, far_l3), measured(4, 2, far_l3), PAUSE_NS)
-    assert profile.pairs == Ways.all(Way.DIRECT)
+    assert profile.pairs == Ways.all(TransportKind.DIRECT)
     # The largest that was measured of an all_to_all on four ranks speaks for those above.
-    assert profile.crowds == Ways.all(Way.DIRECT)
+    assert profile.crowds == Ways.all(TransportKind.DIRECT)
     assert profile.pushed_nbytes == CLASSES[0] - 1
 
 
@@ -72,7 +72,7 @@ def test_a_class_is_decided_by_its_own_measurement() -> None:
         return 0.5 if is_there and variant == HALF else 1.0
 
     profile = choose_profile(measured(2, 2, cost), {}, PAUSE_NS)
-    assert profile.pairs == Ways().with_way(Kind.BROADCAST, 1, Way.HALF)
+    assert profile.pairs == Ways().with_way(Kind.BROADCAST, 1, TransportKind.HALF)
 
 
 def test_shorter_messages_stay_pushed_where_only_long_ones_gain() -> None:
@@ -126,10 +126,10 @@ def test_sizes_above_the_largest_measured_go_as_it_does() -> None:
     name = Trial(Kind.ALL_GATHER, SIZES[1], ()).name
     ways = choose_ways({name: {DEFAULT: [1.0], DIRECT: [0.5]}})
     assert [ways.way(Kind.ALL_GATHER, least) for least in CLASSES] == [
-        Way.SLOTS,
-        Way.DIRECT,
-        Way.DIRECT,
-        Way.DIRECT,
+        TransportKind.SLOTS,
+        TransportKind.DIRECT,
+        TransportKind.DIRECT,
+        TransportKind.DIRECT,
     ]
 
 

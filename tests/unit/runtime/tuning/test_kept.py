@@ -17,12 +17,16 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.tuning import background
 from distdbg.runtime.tuning.busy import is_disturbing
 from distdbg.runtime.tuning.current import current_profile
-from distdbg.runtime.tuning.kept import Kept, Machine, read_kept, write_kept
-from distdbg.runtime.tuning.profile import NEVER, Profile, Way, Ways
+from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept, write_kept
+from distdbg.runtime.tuning.profile import NEVER, Profile, TransportKind, Ways
 
 MACHINE = Machine("Xeon", 2, "6.1", "0.1.0")
-KEPT = Kept(
-    MACHINE, Profile(spins=40, pairs=Ways.all(Way.DIRECT)), {"2 way": {"slots": 1e-6}}, 0.4, "now"
+KEPT = KeptProfile(
+    MACHINE,
+    Profile(spins=40, pairs=Ways.all(TransportKind.DIRECT)),
+    {"2 way": {"slots": 1e-6}},
+    0.4,
+    "now",
 )
 
 
@@ -31,7 +35,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"XDG_STATE_HOME": str(tmp_path / "state")}
 
 
-def keep(environ: dict[str, str], kept: Kept = KEPT) -> Path:
+def keep(environ: dict[str, str], kept: KeptProfile = KEPT) -> Path:
     path = write_kept(kept, environ)
     assert path is not None
     return path
@@ -176,19 +180,25 @@ def test_rules_change_single_values(here: dict[str, str]) -> None:
         "all_reduce@1MiB=half, broadcast=quarter, stream_nbytes=never, tile_nbytes=1MiB, yield_ns=0"
     )
     profile = current_profile(here | {"DISTDBG_TUNE": words})
-    assert profile.pairs.way(Kind.ALL_REDUCE, 1 << 20) is Way.HALF
-    assert profile.pairs.way(Kind.ALL_REDUCE, 4 << 20) is Way.DIRECT  # as kept
-    assert profile.crowds.way(Kind.BROADCAST, 1 << 30) is Way.QUARTER
+    assert profile.pairs.way(Kind.ALL_REDUCE, 1 << 20) is TransportKind.HALF
+    assert profile.pairs.way(Kind.ALL_REDUCE, 4 << 20) is TransportKind.DIRECT  # as kept
+    assert profile.crowds.way(Kind.BROADCAST, 1 << 30) is TransportKind.QUARTER
     assert profile.spins == 40
     assert (profile.stream_nbytes, profile.tile_nbytes, profile.yield_ns) == (NEVER, 1 << 20, 0)
 
 
 def test_who_says_how_large_slots_are_has_rounds_of_that_size(here: dict[str, str]) -> None:
     keep(
-        here, replace(KEPT, profile=Profile(pairs=Ways.all(Way.HALF), crowds=Ways.all(Way.DIRECT)))
+        here,
+        replace(
+            KEPT,
+            profile=Profile(
+                pairs=Ways.all(TransportKind.HALF), crowds=Ways.all(TransportKind.DIRECT)
+            ),
+        ),
     )
     profile = current_profile(here | {"DISTDBG_SLOT_NBYTES": "65536"})
-    assert (profile.pairs, profile.crowds) == (Ways(), Ways.all(Way.DIRECT))
+    assert (profile.pairs, profile.crowds) == (Ways(), Ways.all(TransportKind.DIRECT))
 
 
 @pytest.mark.parametrize(

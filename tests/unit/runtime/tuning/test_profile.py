@@ -20,13 +20,15 @@ from distdbg.runtime.tuning.profile import (
     NEVER,
     QUARTER_NBYTES,
     Profile,
-    Way,
+    TransportKind,
     Ways,
     size_class,
 )
 
 MIB = 1 << 20
-rows = st.lists(st.sampled_from(Way), min_size=len(CLASSES), max_size=len(CLASSES)).map(tuple)
+rows = st.lists(st.sampled_from(TransportKind), min_size=len(CLASSES), max_size=len(CLASSES)).map(
+    tuple
+)
 any_ways = st.lists(rows, min_size=len(KINDS), max_size=len(KINDS)).map(lambda r: Ways(tuple(r)))
 
 
@@ -72,17 +74,19 @@ def test_sizes_have_classes() -> None:
 
 
 def test_kinds_without_ways_of_their_own_go_like_those_that_move_alike() -> None:
-    ways = Ways().with_way(Kind.BROADCAST, 1, Way.DIRECT)
-    assert ways.way(Kind.SCATTER, MIB) is Way.DIRECT
-    assert ways.way(Kind.SCATTER, 1000) is Way.SLOTS
-    assert ways.way(Kind.GATHER, MIB) is ways.way(Kind.BARRIER, MIB) is Way.SLOTS
+    ways = Ways().with_way(Kind.BROADCAST, 1, TransportKind.DIRECT)
+    assert ways.way(Kind.SCATTER, MIB) is TransportKind.DIRECT
+    assert ways.way(Kind.SCATTER, 1000) is TransportKind.SLOTS
+    assert ways.way(Kind.GATHER, MIB) is ways.way(Kind.BARRIER, MIB) is TransportKind.SLOTS
 
 
 def test_an_exchange_is_direct_from_a_size_on_or_never() -> None:
     assert Ways().exchanged_nbytes == 0
-    assert Ways().with_way(Kind.ALL_TO_ALL, 0, Way.DIRECT).exchanged_nbytes == 0
-    assert Ways().with_way(Kind.ALL_TO_ALL, 3, Way.DIRECT).exchanged_nbytes == CLASSES[3] - 1
-    assert Ways.all(Way.DIRECT).exchanged_nbytes == CLASSES[0] - 1
+    assert Ways().with_way(Kind.ALL_TO_ALL, 0, TransportKind.DIRECT).exchanged_nbytes == 0
+    assert (
+        Ways().with_way(Kind.ALL_TO_ALL, 3, TransportKind.DIRECT).exchanged_nbytes == CLASSES[3] - 1
+    )
+    assert Ways.all(TransportKind.DIRECT).exchanged_nbytes == CLASSES[0] - 1
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_an_exchange_is_direct_from_a_size_on_or_never() -> None:
 )
 def test_a_way_decides_the_plan(kind: Kind, algorithm: str) -> None:
     problem = uniform_problem(kind, 0, 4, MIB, itemsize=4)
-    direct = topology(Ways.all(Way.DIRECT))
+    direct = topology(Ways.all(TransportKind.DIRECT))
     assert make_plan(problem, direct).algorithm == algorithm
     assert make_plan(problem, topology(Ways())).algorithm != algorithm
     # Where ranks cannot read each other there is one way only.
@@ -106,9 +110,9 @@ def test_a_way_decides_the_plan(kind: Kind, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "nbytes"), [(Way.HALF, HALF_NBYTES), (Way.QUARTER, QUARTER_NBYTES)]
+    ("way", "nbytes"), [(TransportKind.HALF, HALF_NBYTES), (TransportKind.QUARTER, QUARTER_NBYTES)]
 )
-def test_shorter_rounds_use_less_of_a_slot(way: Way, nbytes: int) -> None:
+def test_shorter_rounds_use_less_of_a_slot(way: TransportKind, nbytes: int) -> None:
     problem = uniform_problem(Kind.ALL_GATHER, 0, 2, 4 * MIB, itemsize=4)
     assert make_plan(problem, topology(Ways.all(way))).slot_nbytes == nbytes
     small = replace(topology(Ways.all(way)), slot_nbytes=4096)
@@ -118,7 +122,7 @@ def test_shorter_rounds_use_less_of_a_slot(way: Way, nbytes: int) -> None:
 def test_between_hosts_rounds_stay_as_they_are() -> None:
     hosts = ((0, 1), (2, 3))
     problem = uniform_problem(Kind.ALL_REDUCE, 0, 4, 4 * MIB, itemsize=4)
-    usual, halved = (topology(ways, hosts) for ways in (Ways(), Ways.all(Way.HALF)))
+    usual, halved = (topology(ways, hosts) for ways in (Ways(), Ways.all(TransportKind.HALF)))
     assert make_plan(problem, halved) == make_plan(problem, usual)
 
 

@@ -61,7 +61,7 @@ def why_not() -> str | None:
 
 
 @dataclass(slots=True)
-class Way:
+class NetworkPath:
     """From one host to another."""
 
     is_blocked: bool = False
@@ -78,7 +78,7 @@ class Way:
 
 
 @dataclass(slots=True)
-class Host:
+class NetworkHost:
     """Processes that run here see this host's name and network only."""
 
     name: str
@@ -125,8 +125,8 @@ class Network:
         self._folder = folder
         self._see = see
         self._size = hosts
-        self.hosts: list[Host] = []
-        self.ways = {(a, b): Way() for a in range(hosts) for b in range(hosts) if a != b}
+        self.hosts: list[NetworkHost] = []
+        self.ways = {(a, b): NetworkPath() for a in range(hosts) for b in range(hosts) if a != b}
         self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._carry, name="network")
 
@@ -164,7 +164,7 @@ class Network:
 
     # ---------------------------------------------------------------------------- misbehaviour
 
-    def between(self, one: Sequence[int], other: Sequence[int]) -> list[Way]:
+    def between(self, one: Sequence[int], other: Sequence[int]) -> list[NetworkPath]:
         """All ways between two sets of hosts, in both directions."""
         return [self.ways[a, b] for x, y in ((one, other), (other, one)) for a in x for b in y]
 
@@ -175,7 +175,7 @@ class Network:
 
     # ------------------------------------------------------------------------------- inside
 
-    def _make_host(self, number: int) -> Host:
+    def _make_host(self, number: int) -> NetworkHost:
         name, address = f"node{number}", f"10.77.0.{number + 1}"
         path = os.path.join(self._folder, f"{name}.socket")
         with socket.socket(socket.AF_UNIX) as server:
@@ -194,12 +194,12 @@ class Network:
                 init.wait()
                 raise
         os.set_blocking(tun, False)
-        return Host(name, address, init, pid, tun)
+        return NetworkHost(name, address, init, pid, tun)
 
     def _carry(self) -> None:
         by_address = {socket.inet_aton(host.address): i for i, host in enumerate(self.hosts)}
         chance = random.Random(1)
-        later: list[tuple[float, int, Way, int, bytes]] = []
+        later: list[tuple[float, int, NetworkPath, int, bytes]] = []
         numbers = count()
         poll = select.epoll()
         poll.register(self._stop, select.EPOLLIN)

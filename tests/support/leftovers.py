@@ -28,7 +28,7 @@ _OF_AN_MPI = ("mpich_shm_", "sm_segment.", "vader_segment.")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class JobMark:
     """What tells the processes of one job from all others."""
 
     value: str
@@ -43,7 +43,7 @@ class Mark:
 class Traces:
     """What there is of a job at one moment."""
 
-    mark: Mark
+    mark: JobMark
     folders: tuple[Path, ...]
     processes: dict[int, str]
     """Pid to command."""
@@ -66,12 +66,12 @@ class Traces:
         return lines + [f"{what}: {name}" for what, names in pairs for name in sorted(names)]
 
 
-def new_mark() -> Mark:
+def new_mark() -> JobMark:
     """A mark that no other job has."""
-    return Mark(secrets.token_hex(8))
+    return JobMark(secrets.token_hex(8))
 
 
-def take_traces(mark: Mark, folders: Sequence[Path] = ()) -> Traces:
+def take_traces(mark: JobMark, folders: Sequence[Path] = ()) -> Traces:
     """Look at the host: what runs under the mark, distdbg's sockets, what lies in the folders."""
     return Traces(
         mark=mark,
@@ -93,7 +93,7 @@ def find_leftovers(before: Traces, patience_s: float = 2.0) -> list[str]:
         time.sleep(0.02)  # nothing announces the end of processes that are not ours
 
 
-def find_marked(mark: Mark) -> dict[int, str]:
+def find_marked(mark: JobMark) -> dict[int, str]:
     """The living processes under a mark, each with its command line."""
     wanted = f"{_VARIABLE}={mark.value}".encode()
     found = {}

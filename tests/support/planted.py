@@ -18,9 +18,17 @@ from random import Random
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, Ops
-from distdbg.diagnose.session import Activity, Found, GroupInfo, Progress, RankLog, Session, Stack
+from distdbg.diagnose.session import (
+    Activity,
+    GroupInfo,
+    GroupProgress,
+    RankLog,
+    RecordedProblem,
+    Session,
+    Stack,
+)
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, Frame
+from distdbg.record.entries import KIND_LABELS, RecordedFrame
 from distdbg.record.format import Exit, Flag, Status
 from distdbg.record.forms import read_form, write_form
 from distdbg.record.rank_state import RankState
@@ -108,7 +116,7 @@ def _healthy(ranks: int, ops: int, random: Random) -> Session:
             level=2,
             ops=columns,
             progress={
-                mine[letter]: Progress(
+                mine[letter]: GroupProgress(
                     issued_seq=per_step[letter] * steps, ended_seq=per_step[letter] * steps
                 )
                 for letter in "wtd"
@@ -128,7 +136,10 @@ def _make_groups(session: Session, ranks: int) -> None:
 
 
 def _stack(line: int) -> Stack:
-    return (Frame("/job/train.py", line, "step"), Frame("/job/train.py", 200, "main"))
+    return (
+        RecordedFrame("/job/train.py", line, "step"),
+        RecordedFrame("/job/train.py", 200, "main"),
+    )
 
 
 # --------------------------------------------------------------------------------------- faults
@@ -159,7 +170,7 @@ def _cut(session: Session, rank: int, at: int, *, keeps: bool = True) -> None:
         seqs = [s for g, s in zip(ops.group, ops.seq, strict=True) if g == group]
         issued = max(seqs, default=0)
         in_it = keeps and ops.group[at] == group
-        log.progress[group] = Progress(issued_seq=issued, ended_seq=issued - in_it)
+        log.progress[group] = GroupProgress(issued_seq=issued, ended_seq=issued - in_it)
     log.heartbeat_ns = ops.issued_ns[-1]
 
 
@@ -235,8 +246,8 @@ def _plant_deadlock(session: Session, rank: int, at: int) -> None:
         log = session.ranks[other]
         log.ops.group[at], log.ops.seq[at] = tensor, log.progress[tensor].issued_seq + 1
         far, world = log.progress[tensor], log.progress[0]
-        log.progress[tensor] = Progress(issued_seq=far.issued_seq + 1, ended_seq=far.ended_seq)
-        log.progress[0] = Progress(issued_seq=world.ended_seq, ended_seq=world.ended_seq)
+        log.progress[tensor] = GroupProgress(issued_seq=far.issued_seq + 1, ended_seq=far.ended_seq)
+        log.progress[0] = GroupProgress(issued_seq=world.ended_seq, ended_seq=world.ended_seq)
     session.now_ns = (at + 500) * _SLOT
 
 
@@ -285,7 +296,7 @@ def _plant_leak(session: Session, rank: int, at: int) -> None:
     for log in session.ranks.values():
         log.exit, log.exit_ns = Exit.RETURNED, session.now_ns
         log.progress = {
-            group: Progress(
+            group: GroupProgress(
                 issued_seq=far.issued_seq, ended_seq=far.ended_seq, closed_ns=session.now_ns
             )
             for group, far in log.progress.items()
@@ -294,7 +305,9 @@ def _plant_leak(session: Session, rank: int, at: int) -> None:
     ops.flags[-1], ops.status[-1], ops.ended_ns[-1] = Flag.ASYNC, IN_FLIGHT, NEVER
 
 
-def _tell(session: Session, ranks: Sequence[int], at: int, status: Status, found: Found) -> None:
+def _tell(
+    session: Session, ranks: Sequence[int], at: int, status: Status, found: RecordedProblem
+) -> None:
     for rank in ranks:
         log = session.ranks[rank]
         log.found = (found,)
@@ -304,7 +317,7 @@ def _tell(session: Session, ranks: Sequence[int], at: int, status: Status, found
 def _plant_diverged(session: Session, rank: int, at: int) -> None:
     at = _world_at(at)
     seq = session.ranks[rank].ops.seq[at]
-    found = Found(
+    found = RecordedProblem(
         type="DivergedError",
         what=f"all_reduce #{seq} on group 'world' left other results on rank {rank} than on the other ranks",
         at_ns=session.ranks[rank].ops.ended_ns[at],
@@ -319,7 +332,7 @@ def _plant_diverged(session: Session, rank: int, at: int) -> None:
 def _plant_nan(session: Session, rank: int, at: int) -> None:
     at = _world_at(at)
     seq = session.ranks[rank].ops.seq[at]
-    found = Found(
+    found = RecordedProblem(
         type="NonFiniteError",
         what=f"all_reduce #{seq} on group 'world' was given NaN or Inf by rank {rank}: 1 of 1024 elements",
         at_ns=session.ranks[rank].ops.ended_ns[at],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.record.format import Exit, Status
-from distdbg.testing.record_builder import RecordBuilder
+from tests.support.record_builder import RecordBuilder
 
 STEP = [("train.py", 80, "step"), ("train.py", 120, "main")]
 SAVE = [("train.py", 91, "save"), ("train.py", 120, "main")]

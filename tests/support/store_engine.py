@@ -42,7 +42,7 @@ from distdbg.runtime.api.arguments import check_arrays
 from distdbg.runtime.arrays.buffers import Buffer, as_input, as_output
 from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.runtime.store import Store
-from distdbg.testing.reference import Block, Brought, compute
+from tests.support.reference import Block, Brought, compute
 
 _POLL_S = 0.0003
 
@@ -178,7 +178,7 @@ class StoreEngine:
             _finish(call, compute(call, self._rank, self._size, everyone))
         except DistError as error:
             pending.error = error
-        except Exception as error:  # noqa: BLE001 - the waiting thread raises it
+        except Exception as error:
             pending.error = InternalError(f"the reference engine failed: {error!r}")
         finally:
             pending.ended.set()

@@ -15,7 +15,7 @@ from distdbg.runtime.process.destroy import destroy_world
 from distdbg.runtime.process.init import init_process_group
 from distdbg.runtime.process.world import World, use
 from distdbg.runtime.store import HashStore, Store
-from distdbg.testing.store_engine import StoreEngine
+from tests.support.store_engine import StoreEngine
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def run_store_ranks(
                     # Of the ops alone: threads of a busy machine may take longer to be there.
                     world.require_default().set_timeout(timedelta(seconds=timeout_s))
                 results[rank] = function(rank)
-            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+            except BaseException as error:
                 errors[rank] = error
             finally:
                 destroy_world(world)

@@ -22,7 +22,7 @@ import distdbg
 from distdbg.diagnose.headline import HEADLINES
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import attempt_folder, user_folder
-from distdbg.testing.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
+from tests.support.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
 
 _PATIENCE_S = 60.0
 

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Self
 
 import distdbg
-from distdbg.testing.leftovers import find_leftovers, find_marked, new_mark, take_traces
-from distdbg.testing.ports import free_port
+from tests.support.leftovers import find_leftovers, find_marked, new_mark, take_traces
+from tests.support.ports import free_port
 
 PATIENCE_S = 60.0
 _POLL_S = 0.02

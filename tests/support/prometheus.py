@@ -26,7 +26,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from distdbg.launch.parent_death import die_with_parent
-from distdbg.testing.ports import free_port
+from tests.support.ports import free_port
 
 _START_S: Final = 60.0
 _ANSWER_S: Final = 30.0

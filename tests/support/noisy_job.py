@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Progress, Session
+from distdbg.diagnose.session import GroupProgress, Session
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.record.forms import read_form
-from distdbg.testing.session_builder import SessionBuilder
+from tests.support.session_builder import SessionBuilder
 
 _ALL_REDUCE: Final = KIND_LABELS.index("all_reduce")
 _MS: Final = 1_000_000
@@ -100,7 +100,7 @@ class _Job:
                 stack=self.site,
                 thread=log.pid,
             )
-            log.progress[group] = Progress(issued_seq=seq, ended_seq=seq)
+            log.progress[group] = GroupProgress(issued_seq=seq, ended_seq=seq)
             if not is_async:
                 self.clock[rank] = end + 20_000
         return end

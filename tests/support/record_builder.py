@@ -35,9 +35,9 @@ from distdbg.record.format import (
     VERSION,
     WAIT,
     WAIT_NBYTES,
+    EntryField,
     EventType,
     Exit,
-    Field,
     Flag,
     Section,
     checksum,
@@ -398,7 +398,7 @@ class RecordBuilder:
         self,
         section: Section,
         number: int,
-        fields: dict[str, Field],
+        fields: dict[str, EntryField],
         values: dict[str, int],
         nbytes: int | None = None,
     ) -> None:
@@ -444,7 +444,7 @@ class RecordBuilder:
         self._state[name] = value
         self._put(HEADER_NBYTES, STATE[name], value)
 
-    def _put(self, place: int, field: Field, value: int) -> None:
+    def _put(self, place: int, field: EntryField, value: int) -> None:
         self._store(place + field.offset, struct.pack("<" + field.code, value))
 
     def _store(self, offset: int, data: bytes) -> None:

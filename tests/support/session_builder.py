@@ -18,16 +18,16 @@ from typing import Any, Final
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import (
     Activity,
-    Found,
     GroupInfo,
-    Progress,
+    GroupProgress,
     RankLog,
+    RecordedProblem,
     Session,
     Stack,
     WorkWait,
 )
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, Frame, Mark
+from distdbg.record.entries import KIND_LABELS, MarkEntry, RecordedFrame
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.forms import read_form, write_form
 from distdbg.record.rank_state import RankState
@@ -65,7 +65,7 @@ class SessionBuilder:
         index = len(session.groups) - 1
         for rank in ranks:
             if rank in session.ranks:
-                session.ranks[rank].progress[index] = Progress(issued_seq=0, ended_seq=0)
+                session.ranks[rank].progress[index] = GroupProgress(issued_seq=0, ended_seq=0)
         return index
 
     def lose(self, *ranks: int) -> None:
@@ -100,13 +100,13 @@ class SessionBuilder:
         log = self.session.ranks[rank]
         index = next(i for i, g in enumerate(self.session.groups) if g.name == group)
         is_message, is_aside = kind in ("send", "recv"), kind in {a.label for a in Aside}
-        far = log.progress.get(index, Progress(issued_seq=0, ended_seq=0))
+        far = log.progress.get(index, GroupProgress(issued_seq=0, ended_seq=0))
         if is_message or is_aside:
             seq = seq or 1
         else:
             seq = seq or far.issued_seq + 1
             ended = seq if ended_s is not None else far.ended_seq
-            log.progress[index] = Progress(issued_seq=seq, ended_seq=ended)
+            log.progress[index] = GroupProgress(issued_seq=seq, ended_seq=ended)
         at = log.ops.append(
             number=len(log.ops) + 1,
             issued_ns=_ns(at_s),
@@ -143,7 +143,7 @@ class SessionBuilder:
     def mark(self, rank: int, name: str, value: float | None = None, *, at_s: float = 0.0) -> None:
         """The program named a moment."""
         self._marks += 1
-        mark = Mark(
+        mark = MarkEntry(
             number=self._marks, issued_ns=_ns(at_s), thread=1, stack=(), name=name, value=value
         )
         self.session.ranks[rank].notes = (*self.session.ranks[rank].notes, mark)
@@ -151,7 +151,7 @@ class SessionBuilder:
     def found(self, rank: int, type: str, what: str, *, at_s: float = 0.0, **facts: Any) -> None:
         """The rank wrote an error or a finding into its record."""
         log = self.session.ranks[rank]
-        log.found = (*log.found, Found(type=type, what=what, at_ns=_ns(at_s), **facts))
+        log.found = (*log.found, RecordedProblem(type=type, what=what, at_ns=_ns(at_s), **facts))
 
     def exit(self, rank: int, how: Exit, *, at_s: float, what: str = "", where: str = "") -> None:
         """The rank says how far it came."""
@@ -196,5 +196,5 @@ def _read_stack(text: str) -> Stack:
     for word in text.split(" < "):
         found = _SITE.fullmatch(word)
         assert found is not None, f"{word!r} is not 'file:line (function)'"
-        frames.append(Frame(found["file"], int(found["line"]), found["function"]))
+        frames.append(RecordedFrame(found["file"], int(found["line"]), found["function"]))
     return tuple(frames)
