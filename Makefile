@@ -79,7 +79,7 @@ lint: $(LINT) ## Lint, and the directions of imports
 types: $(LINT) $(BUILT) ## mypy --strict, with a stub made from the extension
 	@$(PY) -m nanobind.stubgen --quiet -m distdbg._native \
 	  -p native/bindings/stub_patterns.txt -o distdbg/_native.pyi
-	$(VENV)/bin/mypy --strict distdbg
+	$(VENV)/bin/mypy --strict --explicit-package-bases distdbg tests/support
 
 docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
 	@$(PY) docs/generate.py
@@ -97,12 +97,12 @@ native-check: $(STAMPS)/group-build
 sanitize: native-check ## native/tests under ASan+UBSan, and under TSan
 	@sh scripts/sanitize.sh $(VENV) thread
 
-stress: $(TESTS) $(STAMPS)/group-torch ## A hundred jobs that die at random moments, many random programs, 4,096 agents, all rooms over UCX
+stress: $(TESTS) $(STAMPS)/group-torch $(STAMPS)/group-mpi ## A hundred jobs that die at random moments, many random programs, 4,096 agents, all rooms over UCX
 	STRESS_JOBS=100 STRESS_PROGRAMS=120000 STRESS_TORCH_PROGRAMS=1000 STRESS_AGENTS=4096 STRESS_ARGUMENTS=100 \
 	STRESS_KILLS=500 STRESS_TRANSPORTS=1 \
 	  $(PY) -m pytest --run-slow \
 	  tests/launch/test_run_chaos.py tests/unit/diagnose/test_random_programs.py tests/net/test_over_ucx.py \
-	  tests/torch/test_differential.py tests/unit/hosts/test_tree_simulation.py \
+	  tests/torch/test_differential.py tests/torch/test_differential_over_mpi.py tests/unit/hosts/test_tree_simulation.py \
 	  tests/unit/runtime/test_random_arguments.py tests/ranks/test_known_calls_at_random.py \
 	  tests/ranks/test_record_kills.py $(ARGS)
 

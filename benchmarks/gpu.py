@@ -3,7 +3,7 @@
     nccl           distdbg over NCCL, CuPy arrays           one rank per GPU
     torch nccl     torch.distributed over NCCL              one rank per GPU
     ipc            distdbg's own engine, ranks open each other's memory on the GPU
-    chunks         the same through pinned memory in chunks, as between hosts
+    chunks         the same through pinned memory in chunks, as between hosts; messages too
     torch gloo     torch.distributed over gloo, CUDA tensors
 
 Each way runs in fresh processes; ways that need more GPUs than there are, and those whose library is not
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -35,7 +36,7 @@ WAYS = ("nccl", "torch nccl", "ipc", "chunks", "torch gloo")
 #: Our own engine's: what DISTDBG_GPU_IPC is for each.
 OWN = {"ipc": "on", "chunks": "off"}
 #: "send" is from rank 0 to rank 1.
-OPS = ("all_reduce", "all_gather", "broadcast", "send")
+OPS = ("all_reduce", "all_gather", "broadcast", "all_to_all", "send")
 MIB = 1 << 20
 LIMIT_S = 240
 ROUNDS = 7
@@ -165,7 +166,7 @@ def lines_of(
 
 def moved_mib(op: str, size: int, mib: int) -> int:
     """What all ranks together have to read and write on the GPU that they share."""
-    if op == "all_reduce":
+    if op in ("all_reduce", "all_to_all"):
         return 2 * size * mib  # each array is read and written once
     if op == "all_gather":
         return 2 * size * size * mib  # each rank copies all of them
@@ -195,7 +196,7 @@ def environments(size: int, gpus: int, port: int) -> list[dict[str, str]]:
 
 
 def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[str, float] | str:
-    """What rank 0 measured, or why there is nothing: the last line of the first rank that failed."""
+    """What rank 0 measured, or why there is nothing: the last words of the first rank that failed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -214,10 +215,16 @@ def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[st
         if failed is None:
             return f"no end within {limit_s:g} s"
         if failed >= 0:
-            lines = Path(folder, f"{failed}.err").read_text().strip().splitlines()
-            return lines[-1] if lines else f"rank {failed}: exit code {ranks[failed].returncode}"
+            told = last_words(Path(folder, f"{failed}.err").read_text())
+            return told or f"rank {failed}: exit code {ranks[failed].returncode}"
         result: dict[str, float] = json.loads(Path(folder, "0.out").read_text().splitlines()[-1])
         return result
+
+
+def last_words(text: str) -> str:
+    """The line of an error: the last one that is not indented, as its details and hints are."""
+    lines = [re.sub(r"^\[rank \d+\] ", "", line) for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line.strip() and not line[0].isspace()), "")
 
 
 def start(command: Sequence[str], environ: dict[str, str], path: Path) -> subprocess.Popen[bytes]:
@@ -265,6 +272,7 @@ def run_ours(way: str, mib: int) -> dict[str, float]:
         "all_reduce": lambda: dist.all_reduce(x),
         "all_gather": lambda: dist.all_gather_into_tensor(gathered, x),
         "broadcast": lambda: dist.broadcast(x, 0),
+        "all_to_all": lambda: dist.all_to_all_single(other, x),
     }
     if size > 1:
         ops["send"] = lambda: pass_on(dist, x)
@@ -292,8 +300,10 @@ def run_torch(way: str, mib: int) -> dict[str, float]:
         "all_gather": lambda: dist.all_gather(parts, x),
         "broadcast": lambda: dist.broadcast(x, 0),
     }
-    if size > 1 and way == "torch nccl":  # its gloo has no messages of CUDA tensors
-        ops["send"] = lambda: pass_on(dist, x)
+    if way == "torch nccl":  # its gloo has neither for CUDA tensors in every version
+        ops["all_to_all"] = lambda: dist.all_to_all_single(other, x)
+        if size > 1:
+            ops["send"] = lambda: pass_on(dist, x)
     found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
     found["copy"] = 2 * mib * MIB / seconds_of(lambda: other.copy_(x), wait, wait) / 1e9
     dist.destroy_process_group()

@@ -40,7 +40,7 @@ def _run(command: Callable[[], int]) -> int:
                 sys.stdout.flush()  # a full disk may be noticed here only
         return code
     except DistError as error:
-        say(format_error(error))
+        print_error(format_error(error))
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -49,14 +49,14 @@ def _run(command: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno not in _FULL or error.filename is not None:
             return _bug()
-        say(format_error(UsageError(f"the output cannot be written: {error.strerror}")))
+        print_error(format_error(UsageError(f"the output cannot be written: {error.strerror}")))
         return UsageError.exit_code
     except Exception:  # noqa: BLE001 - the last one who can say anything
         return _bug()
 
 
 def _bug() -> int:
-    say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
+    print_error(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
     return InternalError.exit_code
 
 
@@ -88,7 +88,7 @@ def spare_last_collection() -> None:
     gc.freeze()
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """Write to stderr; nobody may be listening there any more."""
     with suppress(OSError, ValueError, AttributeError):  # closed, or None when there never was one
         sys.stderr.write(text + "\n")
@@ -98,5 +98,5 @@ def say(text: str) -> None:
 def _code_of(left: SystemExit) -> int:
     if left.code is None or isinstance(left.code, int):
         return left.code or 0
-    say(str(left.code))
+    print_error(str(left.code))
     return 1

@@ -51,4 +51,4 @@ def _type(field: EntryField) -> str:
 def _comments() -> dict[str, str]:
     """The comments behind the fields."""
     text = Path(layout.__file__).read_text(encoding="utf-8")
-    return dict(re.findall(r'^    "(\w+)": Field\(.*\),  # (.*)$', text, re.MULTILINE))
+    return dict(re.findall(r'^    "(\w+)": EntryField\(.*\),  # (.*)$', text, re.MULTILINE))

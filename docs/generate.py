@@ -28,9 +28,11 @@ from distdbg.tui.table import RowTable
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.views import VIEWS, TimelineView
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
 from functional_page import functional_page as functional_ops
+from hints_page import hints_page as source_hints
 from metrics_page import metrics_page as metrics_tables
 from otel_page import otel_page as otel_tables
 from other_variables import other_variables
@@ -436,6 +438,20 @@ def otel_page() -> str:
     )
 
 
+def hints_page() -> str:
+    """What a hint is about, where the source of the program can be read."""
+    return (
+        MADE.format(source="distdbg/render/hints/")
+        + "# Hints\n\n"
+        + "A report ends with one hint. The records give the first; where the source of the program can\n"
+        + "be read, and has not been changed since the run began, a hint with a line takes its place. The\n"
+        + "surest are looked for first, and the first that fits is shown. A hint says where to look; what\n"
+        + "is proven stands above it.\n\n"
+        + "\n".join(source_hints()).rstrip()
+        + "\n"
+    )
+
+
 PAGES = {
     "analysis-json.md": analysis_json_page,
     "functional.md": functional_page,
@@ -443,6 +459,7 @@ PAGES = {
     "commands.md": commands_page,
     "env.md": env_page,
     "errors.md": errors_page,
+    "hints.md": hints_page,
     "launch-flags.md": launch_flags_page,
     "metrics.md": metrics_page,
     "otel.md": otel_page,

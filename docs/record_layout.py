@@ -73,7 +73,7 @@ def _comments() -> dict[tuple[str, str], str]:
     for line in Path(layout.__file__).read_text(encoding="utf-8").splitlines():
         if table := re.match(r"([A-Z]+): Final = \{", line):
             heading = {"OP": "Event"}.get(table[1], table[1].capitalize())
-        if field := re.match(r'\s+"(\w+)": Field\(', line):
+        if field := re.match(r'\s+"(\w+)": EntryField\(', line):
             name = field[1]
         if name and (comment := re.search(r"# (.*)$", line)):
             found[heading, name] = comment[1].replace("|", "\\|").replace("<", "&lt;")

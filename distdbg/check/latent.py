@@ -144,7 +144,7 @@ class LatentErrors:
         self._deaf: set[str] = set()
         self._pid = os.getpid()
 
-    def tell(self, fact: LatentFinding) -> None:
+    def report(self, fact: LatentFinding) -> None:
         """Count it; the first time for its line, warn and record it."""
         if self._pid != os.getpid():
             return  # a fork has copies of all, which its parent waits for

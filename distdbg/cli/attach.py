@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from distdbg.cli.rank_debuggers import RankDebuggers, find_debuggers
-from distdbg.command import say
+from distdbg.command import print_error
 from distdbg.debugger.interaction import interact
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.printable import printable
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     with find_debuggers(chosen.run) as debuggers:
         rank = _only_stopped(debuggers) if chosen.rank is None else chosen.rank
         try:
-            client = debuggers.connect(rank, on_slow=lambda text: say(f"distdbg: {text}"))
+            client = debuggers.connect(rank, on_slow=lambda text: print_error(f"distdbg: {text}"))
             over = interact(client, stays=not chosen.once)
         except DistNetworkError as error:
             how = debuggers.how_it_ended(rank)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
                 raise
             raise DistNetworkError(f"rank {rank} {how}") from error
     sys.stdout.flush()
-    say(f"distdbg: {printable(over)}")
+    print_error(f"distdbg: {printable(over)}")
     return 0
 
 

@@ -18,8 +18,7 @@ from typing import Any, Final, Self
 
 from distdbg.control.break_fields import ABOUT_ON as ABOUT_ON
 from distdbg.control.break_fields import FIELDS as FIELDS
-from distdbg.control.break_fields import OPERATORS, BreakFacts, Operator
-from distdbg.control.break_fields import StopCondition as On
+from distdbg.control.break_fields import OPERATORS, BreakFacts, Operator, StopCondition
 from distdbg.control.layout import MOST_BREAK_NBYTES
 from distdbg.errors import UsageError, format_ranks
 from distdbg.record.rank_list import read_ranks
@@ -85,7 +84,7 @@ class Rule:
     """What it is cleared by; 0 of one that nobody has numbered."""
     text: str
     """In its normal form, which reads as the same rule."""
-    on: frozenset[On]
+    on: frozenset[StopCondition]
     conditions: tuple[Condition, ...] = ()
     skip: int = 0
     """So many times it does not stop where it would."""
@@ -95,7 +94,7 @@ class Rule:
     @classmethod
     def parse(cls, text: str, id: int = 0) -> Self:
         """Read one rule; UsageError says what is wrong with it and what would fit."""
-        on: frozenset[On] | None = None
+        on: frozenset[StopCondition] | None = None
         conditions: list[Condition] = []
         counts: dict[str, int] = {}
         for part in filter(None, map(str.strip, text.split(","))):
@@ -117,7 +116,7 @@ class Rule:
         if not conditions and on is None:
             raise _wrong(text, "there is no condition", "on=op stops at every op")
         _check_together(text, conditions, on, counts)
-        on = on or frozenset((On.OP,))
+        on = on or frozenset((StopCondition.OP,))
         return cls(
             id=id,
             text=_normal(conditions, on, counts),
@@ -181,14 +180,16 @@ def rules_from_page(text: bytes) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _read_on(rule: str, text: str) -> frozenset[On]:
+def _read_on(rule: str, text: str) -> frozenset[StopCondition]:
     words = [word.strip() for word in text.split("|")]
     for word in words:
-        if word not in set(On):
+        if word not in set(StopCondition):
             raise _wrong(
-                rule, f"on={word} is not an event to stop at", f"it is one of {', '.join(On)}"
+                rule,
+                f"on={word} is not an event to stop at",
+                f"it is one of {', '.join(StopCondition)}",
             )
-    return frozenset(map(On, words))
+    return frozenset(map(StopCondition, words))
 
 
 def _read_condition(rule: str, name: str, operator: str, text: str) -> Condition:
@@ -245,7 +246,10 @@ def _read_ranks(rule: str, name: str, text: str) -> list[int]:
 
 
 def _check_together(
-    rule: str, conditions: Sequence[Condition], on: frozenset[On] | None, counts: Mapping[str, int]
+    rule: str,
+    conditions: Sequence[Condition],
+    on: frozenset[StopCondition] | None,
+    counts: Mapping[str, int],
 ) -> None:
     asked: set[str] = set()
     for each in conditions:
@@ -257,16 +261,18 @@ def _check_together(
                     f"'|' is or: {FIELDS[each.field].example}",
                 )
             asked.add(each.field)
-    if on is not None and set(on) == {On.SIGNAL}:
+    if on is not None and set(on) == {StopCondition.SIGNAL}:
         others = [each.field for each in conditions if each.field != "rank"]
         if others:
             raise _wrong(rule, f"a signal comes outside of ops, so {others[0]} fits none of them")
 
 
-def _normal(conditions: Iterable[Condition], on: frozenset[On], counts: Mapping[str, int]) -> str:
+def _normal(
+    conditions: Iterable[Condition], on: frozenset[StopCondition], counts: Mapping[str, int]
+) -> str:
     parts = [str(each) for each in conditions]
-    if set(on) != {On.OP} or not parts:
-        parts.append("on=" + "|".join(each for each in On if each in on))
+    if set(on) != {StopCondition.OP} or not parts:
+        parts.append("on=" + "|".join(each for each in StopCondition if each in on))
     parts += [f"{name}={counts[name]}" for name in ("skip", "hits") if name in counts]
     return ",".join(parts)
 

@@ -13,19 +13,19 @@ def announce(desk: PromptInput, why: str, site: str) -> None:
     """How to come to a rank that has stopped; nothing where a person is there."""
     if not desk.has_own_terminal and desk.client in ("", FROM_STDIN):
         how = f"distdbg attach --rank {desk.rank} {desk.run}"
-        say(desk.rank, f"stopped at {site}, {why}; attach: {how}")
+        print_line(desk.rank, f"stopped at {site}, {why}; attach: {how}")
 
 
 def say_passed(rank: int, why: str, site: str) -> None:
     """Why a rank has not stopped at a line that wants it to."""
-    say(
+    print_line(
         rank,
         f"{why} at {site} continues: this rank has neither a terminal nor input; "
         "dist.breakpoint(timeout_s=...) waits for distdbg attach",
     )
 
 
-def say(rank: int, text: str) -> None:
+def print_line(rank: int, text: str) -> None:
     """One line."""
     # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
     with suppress(OSError):

@@ -16,7 +16,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 from distdbg import config
-from distdbg.control.breakpoints import On, Rule, parse_rules, rules_from_page
+from distdbg.control.break_fields import StopCondition
+from distdbg.control.breakpoints import Rule, parse_rules, rules_from_page
 from distdbg.debugger.breaking import BreakingEngine
 from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
@@ -119,7 +120,7 @@ class Breaker:
 
     def _arm(self, armed: tuple[ArmedRule, ...]) -> None:
         was_armed, self.armed = bool(self.armed), armed
-        self._signal.listen(any(On.SIGNAL in each.rule.on for each in armed))
+        self._signal.listen(any(StopCondition.SIGNAL in each.rule.on for each in armed))
         if was_armed != bool(armed):
             for group in list(self._world.groups.values()):
                 (self._wrap if armed else _unwrap)(group)
@@ -153,12 +154,15 @@ class Breaker:
         nonfinite: str | None = None
         for each in armed:
             on = each.rule.on
-            if not (On.OP in on or On.NAN in on) or each.key in self._local.looked:
+            if (
+                not (StopCondition.OP in on or StopCondition.NAN in on)
+                or each.key in self._local.looked
+            ):
                 continue
             if not each.rule.fits(facts):
                 continue
             found = ""
-            if On.OP not in on:
+            if StopCondition.OP not in on:
                 if nonfinite is None:
                     nonfinite = describe_nonfinite(call, group_rank)
                 if not nonfinite:
@@ -188,7 +192,7 @@ class Breaker:
     def _stop_at_signal(self) -> None:
         if is_at_prompt():
             return
-        fitting = [each for each in self.armed if On.SIGNAL in each.rule.on]
+        fitting = [each for each in self.armed if StopCondition.SIGNAL in each.rule.on]
         stopping = [each for each in fitting if each.counts()]
         if stopping:
             stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})", stop=self._stop)
@@ -232,16 +236,16 @@ class _Local(threading.local):
         self._seen = weakref.ref(error)
 
 
-def _is_at(on: On, error: DistError) -> bool:
+def _is_at(on: StopCondition, error: DistError) -> bool:
     """Whether that is what this error is; the end of the job is nobody's to look into."""
     match on:
-        case On.MISMATCH:
+        case StopCondition.MISMATCH:
             return isinstance(error, MismatchError) and not isinstance(error, RankLeft)
-        case On.TIMEOUT:
+        case StopCondition.TIMEOUT:
             return isinstance(error, OpTimeout)
-        case On.NAN:
+        case StopCondition.NAN:
             return isinstance(error, NonFiniteError)
-        case On.EXCEPTION:
+        case StopCondition.EXCEPTION:
             return not isinstance(error, JobAborted)
     return False
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.outcome import LIMIT_S
-from distdbg.debugger.session import Outcome, served
+from distdbg.debugger.session import StopOutcome, served
 from distdbg.debugger.stopping import DebuggerOpener, open_prompt
 from distdbg.errors import (
     DebuggerQuit,
@@ -108,7 +108,7 @@ def run_breakpoint(
 
 def open_here(frame: FrameType, stop: DebuggerOpener | None = None) -> None:
     """What Python's own `breakpoint()` does in a rank that has no terminal."""
-    if open_prompt("breakpoint()", frame=frame, limit_s=None, by=stop) is Outcome.QUIT:
+    if open_prompt("breakpoint()", frame=frame, limit_s=None, by=stop) is StopOutcome.QUIT:
         raise bdb.BdbQuit
 
 
@@ -202,9 +202,9 @@ class _Meeting:
             self._settle({**quit_, "raised": type(error).__name__})
             raise
         match outcome:
-            case Outcome.QUIT:
+            case StopOutcome.QUIT:
                 self._settle(quit_)
-            case Outcome.EXPIRED:
+            case StopOutcome.EXPIRED:
                 self._settle({"how": "expired", "ranks": [self._rank]})
             case _:
                 if self._store.add(self._key("done"), 1) >= len(self._ranks):

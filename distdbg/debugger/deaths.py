@@ -37,9 +37,9 @@ class Deaths:
             return ""
         self._next_s = now_s + _LOOK_S
         folder = self._folder()
-        return "" if folder is None else self.tell(read_ends(folder), time.time_ns())
+        return "" if folder is None else self.report(read_ends(folder), time.time_ns())
 
-    def tell(self, ends: Iterable[RankEnd], wall_ns: int) -> str:
+    def report(self, ends: Iterable[RankEnd], wall_ns: int) -> str:
         """Of these, those that are new. Pure but for what was told before."""
         lines = []
         for end in ends:

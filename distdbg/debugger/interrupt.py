@@ -112,11 +112,11 @@ class RankInterrupter:
         *,
         rank: int,
         thread: int,
-        say: Callable[[str], None],
+        write: Callable[[str], None],
     ) -> None:
         self._rank = rank
         self._thread = thread
-        self._say = say
+        self._write = write
         self._is_over = threading.Event()
         self._again: Callable[[], None] = lambda: None
         self._by_signal = False
@@ -146,7 +146,7 @@ class RankInterrupter:
             waited_s = time.monotonic() - began
             if waited_s >= _PATIENCE_S * (2**told) and not self._is_over.is_set():
                 told += 1
-                self._say(
+                self._write(
                     f"rank {self._rank} has not stopped for {duration_text(waited_s)}: {self._where()}; "
                     "still trying\n"
                 )

@@ -24,7 +24,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from distdbg import config
-from distdbg.debugger.announce import announce, say
+from distdbg.debugger.announce import announce, print_line
 from distdbg.debugger.console import DebugConsole, DeskConsole, OwnTerminal, at_own_terminal
 from distdbg.debugger.deaths import Deaths
 from distdbg.debugger.desk import PromptExpired, PromptInput, PromptInterrupted, not_debuggable
@@ -123,7 +123,7 @@ class DebugSession:
             return True
         folder = self._world.run_folder
         if folder is None:
-            say(
+            print_line(
                 self.rank,
                 "no debugger can attach: it has no run folder for a socket, and no terminal",
             )
@@ -132,7 +132,7 @@ class DebugSession:
         try:
             server().open(self.desk, folder, self.evaluate)
         except ConfigError as error:
-            say(self.rank, f"no debugger can attach: {error.what}")
+            print_line(self.rank, f"no debugger can attach: {error.what}")
             return False
         return True
 
@@ -194,7 +194,7 @@ class DebugSession:
         return True
 
     def _fall_back(self, why: str) -> None:
-        say(self.rank, f"{why}; pdb is used")
+        print_line(self.rank, f"{why}; pdb is used")
         self._use_pdb(f"*** {why}; this is pdb\n")
 
     def _use_pdb(self, first_words: str) -> None:
@@ -297,7 +297,7 @@ class DebugSession:
                 self._prepare(frame)
                 return self._sit_over(why, frame, trace, show)
         except PromptExpired:
-            say(self.rank, "no client continued it in time; it continues by itself")
+            print_line(self.rank, "no client continued it in time; it continues by itself")
             return StopOutcome.EXPIRED
         except PromptInterrupted:
             raise KeyboardInterrupt from None

@@ -497,5 +497,4 @@ def _remove(place: RankSocket) -> None:
 
 def _user_of(sock: socket.socket) -> int:
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    uid: int = _PEER.unpack(data)[1]
-    return uid
+    return int(_PEER.unpack(data)[1])

@@ -76,7 +76,7 @@ class Stopper:
             self._desk.write(f"*** it cannot be interrupted: {self._why_no_signal}\n")
         elif self._break is None:
             self._break = chase = RankInterrupter(
-                rank=self._desk.rank, thread=self.thread, say=self._desk.write
+                rank=self._desk.rank, thread=self.thread, write=self._desk.write
             )
             chase.begin(self._signal.send, by_signal=True)
 
@@ -104,7 +104,7 @@ class Stopper:
         """Stop the rank, however long it takes; from any thread."""
         if self._chase is not None:
             return
-        chase = RankInterrupter(rank=self._desk.rank, thread=self.thread, say=self._desk.write)
+        chase = RankInterrupter(rank=self._desk.rank, thread=self.thread, write=self._desk.write)
         self._chase = self._last_chase = chase
         if self._signal is not None and self._signal.is_there:
             chase.begin(self._signal.send, by_signal=True)

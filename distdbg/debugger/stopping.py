@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from distdbg.debugger import session
 from distdbg.debugger.outcome import LIMIT_S, quit_error
-from distdbg.debugger.session import Outcome
+from distdbg.debugger.session import StopOutcome
 from distdbg.log.logs import get_logger
 from distdbg.ops.sites import call_site, shorten
 
@@ -30,7 +30,7 @@ class DebuggerOpener(Protocol):
         frame: FrameType | None = None,
         error: BaseException | None = None,
         limit_s: float | None = LIMIT_S,
-    ) -> Outcome: ...
+    ) -> StopOutcome: ...
 
 
 class _Prompts(threading.local):
@@ -61,7 +61,7 @@ def open_prompt(
     error: BaseException | None = None,
     limit_s: float | None = LIMIT_S,
     by: DebuggerOpener | None = None,
-) -> Outcome:
+) -> StopOutcome:
     """Open the debugger in this thread; returns when the rank may go on.
 
     `limit_s` None: LIMIT_S, and not at all where nobody can type.
@@ -83,9 +83,9 @@ def stop_or_quit(
     Where there is an error, quitting leaves the rank to that.
     """
     outcome = open_prompt(why, frame=frame, error=error, by=stop)
-    if outcome is Outcome.QUIT and error is None:
+    if outcome is StopOutcome.QUIT and error is None:
         raise quit_error(rank_of(world), short_site(call_site()), why)
-    if outcome is Outcome.EXPIRED:
+    if outcome is StopOutcome.EXPIRED:
         _log.warning("no client attached in time: this rank continues", rank=rank_of(world))
 
 

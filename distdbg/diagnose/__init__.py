@@ -14,7 +14,8 @@ How ops of different ranks belong together
 
     matching.py                 which collectives are one op
     messages.py                 which messages in flight have met
-    unmatched.py tags_of_others.py tag_used_twice.py   messages that never met, and which side is wrong
+    unmatched.py tags_of_others.py tag_used_twice.py tag_changed.py
+                                messages that never met, and which side is wrong
     comparing.py legality.py    which calls differ, and whether that is an error
     shifted_calls.py                     a rank that skipped calls or made extra ones
     last_moment.py              the session as it was before the first op failed

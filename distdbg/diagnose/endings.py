@@ -54,6 +54,8 @@ _LOST_CONNECTION: Final = re.compile(
     r"|communicator was aborted|socket closed",
     re.IGNORECASE,
 )
+#: What the others raise of a rank that somebody has ended, and with it the meeting of all.
+_MET_NO_MORE: Final = " was interrupted while the ranks were meeting"
 _PARTS: Final = {
     "PeerLost": EndRole.VICTIM,
     "RankLeft": EndRole.VICTIM,
@@ -159,6 +161,8 @@ def _part(end: RankEnd | None, reason: str, error: Failure | None) -> EndRole:
         return _PARTS[name]
     if name == "RendezvousError" and "; missing rank" in reason:
         return EndRole.SUSPECT
+    if name == "RendezvousError" and _MET_NO_MORE in reason:
+        return EndRole.INTERRUPTED
     if reason and _LOST_CONNECTION.search(reason):
         return EndRole.SUSPECT
     # It caught the error of an op, did nothing more, and gave up in words or a code of its own.

@@ -20,6 +20,7 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.entries import KIND_LABELS, ContextEntry, Event, RecordedFrame
 from distdbg.record.format import Aside, Exit, Flag, Status
 from distdbg.record.forms import Form
+from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ class RankLog:
     """What the variables of these frames held, by file and line: {'step': '= 14'}."""
     end: RankEnd | None = None
     """How its process ended, by whoever saw it."""
+    join: JoinCall | None = None
+    """Its last call of init_process_group, by its own note, of a process without a record."""
     activity: Activity | None = None
     activities: tuple[Activity, ...] = ()
     """All that was seen, in order, where more than the last is known."""
@@ -168,6 +171,11 @@ class RankLog:
         if self.activity is not None and self.activity.since_ns <= own_ns:
             earlier.append(self.activity)
         return max(earlier, key=lambda seen: seen.since_ns, default=None)
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it waits in init_process_group, or did until somebody ended it."""
+        return self.join is not None and self.join.is_waiting
 
     @property
     def has_failed(self) -> bool:
@@ -248,7 +256,9 @@ class Session:
             return ()
         logs = self.ranks.values()
         return tuple(
-            log.rank for log in logs if log.end is not None and not log.source and not len(log.ops)
+            log.rank
+            for log in logs
+            if log.end is not None and not (log.source or len(log.ops) or log.is_joining)
         )
 
     def kind_of(self, op: OpRef) -> str:

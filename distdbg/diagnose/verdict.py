@@ -13,7 +13,7 @@ may still arrive, that comes before errors that the program caught and survived.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from distdbg.diagnose.endings import endings_of, swept_away
@@ -44,6 +44,7 @@ from distdbg.diagnose.find import (
     stuck,
     suspicion,
     thread_error,
+    waits_to_join,
 )
 from distdbg.diagnose.finding import Edge, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
@@ -61,6 +62,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
     mismatch.find,
     dead.find,
     not_joined.find,
+    waits_to_join.find,
     nan_source.find,
     diverged.find,
     failed_op.find,
@@ -123,25 +125,50 @@ _ORDER: Final = (
 _LATE: Final = frozenset((FindingKind.FAILED_OP, FindingKind.STOPPED, FindingKind.STALL))
 #: Warnings of these kinds, and notes, are of what is over: the ranks have gone on.
 _OVER: Final = frozenset(
-    (FindingKind.FAILED_OP, FindingKind.NAN_SOURCE, FindingKind.DIVERGED, FindingKind.SUSPICION, FindingKind.LEAKED_WORK, FindingKind.LEAKED_GROUP,
-     FindingKind.BUFFER_RACE, FindingKind.MESSAGE_RACE)
-)  # fmt: skip
+    (
+        FindingKind.FAILED_OP,
+        FindingKind.NAN_SOURCE,
+        FindingKind.DIVERGED,
+        FindingKind.SUSPICION,
+        FindingKind.LEAKED_WORK,
+        FindingKind.LEAKED_GROUP,
+        FindingKind.BUFFER_RACE,
+        FindingKind.MESSAGE_RACE,
+    )
+)
 _SEVERITIES: Final = tuple(Severity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictWithWaits:
+    """A verdict, and the waits that it stands on; edges by rank."""
+
+    verdict: Verdict
+    waits: dict[int, tuple[Edge, ...]]
+    """Who waits for whom now."""
+    waits_before: dict[int, tuple[Edge, ...]]
+    """Who did so before ops began to fail; the same where none has failed."""
 
 
 def diagnose(session: Session) -> Verdict:
     """What is wrong with a job, and which of it is the cause."""
+    return diagnose_with_waits(session).verdict
+
+
+def diagnose_with_waits(session: Session) -> VerdictWithWaits:
+    """The same, with what it was proven from: matching the ops of ranks is most of the work."""
     if list(session.ranks) != sorted(session.ranks):
         session = replace(session, ranks=dict(sorted(session.ranks.items())))
     matched = match(session)
     moment = last_moment(session)
     then = matched_at(matched, session, moment)
     waits = find_waits(moment, then)
+    waits_now = waits if moment is session else find_waits(session, matched)
     found = [finding for find in FINDERS for finding in find(session, matched, waits)]
     found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]
     if moment is not session:
         found = [missing.tell_who_came_late(finding, session, matched) for finding in found]
-        found += _found_since(session, matched, found)
+        found += _found_since(session, matched, waits_now, found)
     found = no_gradient.tell_no_gradients(found, session)
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
@@ -154,20 +181,23 @@ def diagnose(session: Session) -> Verdict:
     root = _root(tops)
     if root is not None:
         tops = [root, *(finding for finding in tops if finding is not root)]
-    return Verdict(
+    verdict = Verdict(
         what=root.what if root is not None else _what_else(session),
         root=root,
         findings=tuple(tops),
         roles=_roles(session, root),
         lacks=_lacks(session, root),
     )
+    return VerdictWithWaits(verdict=verdict, waits=waits_now, waits_before=waits)
 
 
 def _found_since(
-    session: Session, matched: Matched, before: Sequence[Finding]
+    session: Session,
+    matched: Matched,
+    waits: Mapping[int, tuple[Edge, ...]],
+    before: Sequence[Finding],
 ) -> Iterator[Finding]:
     """What ranks wait for now, where some have given up before: a hang may outlive a caught error."""
-    waits = find_waits(session, matched)
     known = {(finding.kind, finding.ranks, finding.group, finding.seq) for finding in before}
     for find in WAIT_FINDERS if waits else ():
         for finding in find(session, matched, waits):
@@ -246,7 +276,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
     state = longest.what.partition("; then ")[0].replace(" waited ", " had waited ", 1)
     told = replace(
         stop,
-        what=fit(stop.what, f"; {state}"),
+        what=fit(f"{stop.what}; {state}"),
         evidence=(*longest.evidence, *stop.evidence),
         ranks=longest.ranks,
         victims=longest.victims,

@@ -70,10 +70,22 @@ class HostStatusRow(NamedTuple):
 
 
 RANK_SCHEMA: Final[Schema] = (
-    RowColumn.NUMBER, RowColumn.NUMBER, RowColumn.NUMBER, RowColumn.NUMBER, RowColumn.TIME, RowColumn.TEXT, RowColumn.TEXT,
-    RowColumn.NUMBER, RowColumn.TEXT, RowColumn.NUMBER, RowColumn.TIME, RowColumn.TEXT, RowColumn.NUMBERS, RowColumn.NUMBER,
     RowColumn.NUMBER,
-)  # fmt: skip
+    RowColumn.NUMBER,
+    RowColumn.NUMBER,
+    RowColumn.NUMBER,
+    RowColumn.TIME,
+    RowColumn.TEXT,
+    RowColumn.TEXT,
+    RowColumn.NUMBER,
+    RowColumn.TEXT,
+    RowColumn.NUMBER,
+    RowColumn.TIME,
+    RowColumn.TEXT,
+    RowColumn.NUMBERS,
+    RowColumn.NUMBER,
+    RowColumn.NUMBER,
+)
 HOST_SCHEMA: Final[Schema] = (
     RowColumn.TEXT,
     RowColumn.NUMBER,

@@ -39,6 +39,7 @@ diagnosis            what `distdbg analyze` finds in the records of a job that f
 exports              what the agents of a job export, and where
 final_report         what a launcher says of attempts that have failed
 hints                what to do about a root cause, in one line
+joining_ranks        ranks that wait in init_process_group when a signal ends the job: no record says so yet
 killed_at_once       whether all ranks of a launcher were killed in one blow from outside
 last_seen            where a rank was that others waited for, as the agent of its host saw it last
 late_ranks           what is known of ranks for which others waited until they gave up

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from distdbg.command import say
+from distdbg.command import print_error
 from distdbg.errors import format_ranks
 from distdbg.launch.stopped_ranks import StoppedRank
 from distdbg.record.ends import signal_name
@@ -97,7 +97,7 @@ class LauncherTerminal:
         self._left = [left for left in self._left if any(map(left.is_same, stops))]
         if self._is_news and self._stop in self._left:
             rank = self._stop.rank
-            say(
+            print_error(
                 f"distdbg run: rank {rank} is still stopped; "
                 f"distdbg attach --rank {rank} {run} returns there"
             )
@@ -131,7 +131,7 @@ class LauncherTerminal:
         if others:
             ranks = sorted(other.rank for other in others)
             more = f"; then rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}, stopped too"
-        say(f"distdbg run: this terminal now shows the debugger of rank {rank}{more}")
+        print_error(f"distdbg run: this terminal now shows the debugger of rank {rank}{more}")
         self._attributes = termios.tcgetattr(self._fd)
         argv = list(self._command(rank, run))
         try:
@@ -145,7 +145,7 @@ class LauncherTerminal:
                 setsigdef=_SIGNALS,
             )
         except OSError as error:
-            say(f"distdbg run: its debugger cannot be opened here: {error.strerror}")
+            print_error(f"distdbg run: its debugger cannot be opened here: {error.strerror}")
             self._left.append(self._stop)
             return
         self._give()
@@ -207,7 +207,7 @@ class LauncherTerminal:
         self._left.append(self._stop)
         if os.WIFSIGNALED(status):
             signum = os.WTERMSIG(status)
-            say(f"distdbg run: the debugger's client was killed by {signal_name(signum)}")
+            print_error(f"distdbg run: the debugger's client was killed by {signal_name(signum)}")
             if signum == signal.SIGHUP:  # the terminal is gone
                 os.kill(os.getpid(), signal.SIGHUP)
         return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from distdbg.errors import format_ranks
 from distdbg.record.folders import VERDICT_NAME, record_name
+from distdbg.record.join_calls import has_join_calls
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
@@ -43,8 +45,13 @@ _DID_NOT: Final = "did not call "
 _CALLED: Final = "called "
 #: ... and that of a thread which may hold a lock.
 _THREAD: Final = "thread "
+#: ... and that of a rank whose last op was over: where it was since then is not known.
+_AFTER: Final = "after "
 #: ... and those of a rank that hangs in its own code, where the callers say what it waits for.
 _HANGS: Final = ("asleep", "busy", "waiting for", "blocked")
+#: Where all ranks of a cycle wait at one line, its first line has the whole of it.
+_ALL_AT_ONE_LINE: Final = "): all wait in "
+_ONE_WAIT: Final = re.compile(r"rank \d+ waits in ")
 _MOST_LINES: Final = 10
 #: Of each stack, before there are more of the first one.
 _LEAST_LINES: Final = 5
@@ -73,7 +80,8 @@ def diagnose_run(
 
     `with_notes`: also what is no error, such as waits that a signal interrupted.
     """
-    if not run_folder or not all((attempt_folder / record_name(rank)).exists() for rank in ranks):
+    has_records = all((attempt_folder / record_name(rank)).exists() for rank in ranks)
+    if not run_folder or not (has_records or has_join_calls(attempt_folder)):
         return None
     try:
         done = subprocess.run(
@@ -120,10 +128,20 @@ def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]])
         what=str(finding["what"]),
         ranks=tuple(map(int, finding["ranks"])),
         victims=tuple(map(int, finding["victims"])),
-        evidence=tuple(str(one["text"]) for one in finding["evidence"])[:_MOST_EVIDENCE],
+        evidence=tuple(_evidence(finding))[:_MOST_EVIDENCE],
         advice=str(finding["advice"]),
         source=tuple(_source_lines(stacks)),
     )
+
+
+def _evidence(finding: Mapping[str, Any]) -> Iterator[str]:
+    is_whole = _ALL_AT_ONE_LINE in finding["what"]
+    told: list[str] = []
+    for text in (str(one["text"]) for one in finding["evidence"]):
+        # The place of a fact may stand in another line that has it as well.
+        if not (is_whole and _ONE_WAIT.match(text)) and not any(s.startswith(text) for s in told):
+            told.append(text)
+    yield from told
 
 
 def _say_ranks(ranks: Sequence[int]) -> str:
@@ -146,7 +164,7 @@ def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]
     """Of each stack the innermost line, and those around which there is something to be told; each once."""
     seen: set[str] = set()
     has_cause = any(stack["is_cause"] for stack in stacks)
-    for stack in stacks:
+    for stack in _merged(stacks):
         lines: list[str] = []
         for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
             site = os.path.basename(str(frame["site"]))
@@ -158,11 +176,22 @@ def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]
                 continue
             seen.add(site)
             who = _say_ranks(stack["ranks"])
-            what = (
-                str(stack["what"]).removesuffix(" here")
-                if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD))
-                else ""
-            )
+            what = ""
+            if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD)):
+                what = str(stack["what"]).replace(" here", "", 1)
+            elif not at and stack["what"].startswith(_AFTER):
+                what = "was last seen"
             lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}")
             lines += (f"  {note}" for note in frame["notes"])
         yield lines
+
+
+def _merged(stacks: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Ranks at the same lines once, however each of them ended there; what was left out stays apart."""
+    found: dict[object, dict[str, Any]] = {}
+    for at, stack in enumerate(stacks):
+        is_apart = stack["what"].startswith((_DID_NOT, _CALLED, _THREAD))
+        lines = tuple(frame["site"] for frame in stack["frames"])
+        same = found.setdefault(at if is_apart else (stack["is_cause"], lines), dict(stack))
+        same["ranks"] = sorted({*same["ranks"], *stack["ranks"]})
+    yield from found.values()

@@ -24,7 +24,7 @@ class EventLog:
         self._write = write if handler == "console" else None
         self._now_ns = now_ns
 
-    def tell(self, event: Event, **facts: object) -> None:
+    def write_event(self, event: Event, **facts: object) -> None:
         """One event; facts are what JSON can say."""
         if self._write is not None:
             wall_ns = {"wall_ns": self._now_ns()}

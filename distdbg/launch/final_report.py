@@ -6,7 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 
-from distdbg.command import say
+from distdbg.command import print_error
 from distdbg.control.words import AbortWords
 from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
@@ -39,8 +39,8 @@ class FinalReport:
         #: The number in the name of the last one's folder: starts for other reasons have one as well.
         self._last_folder = 0
 
-    def tell(self, line: str) -> None:
-        say(f"distdbg run: {line}")
+    def announce(self, line: str) -> None:
+        print_error(f"distdbg run: {line}")
 
     def failed(self, running: Running, reason: str, restarts: int, code: int) -> None:
         """An attempt has failed, and another one follows."""
@@ -50,21 +50,21 @@ class FinalReport:
         self._failed.append(cause)
         self._last_folder = running.number
         first, *others = cause.lines
-        self.tell(printable(f"{self.number(restarts)}: {first}"))
+        self.announce(printable(f"{self.number(restarts)}: {first}"))
         for line in others:
-            say(f"  {printable(line)}")
+            print_error(f"  {printable(line)}")
 
     def succeeded(self, restarts: int) -> None:
         """After failures only: by now they are far above, behind the output of the ranks."""
         if losses := self._here.losses():
-            self.tell(losses)
+            self.announce(losses)
         if not self._failed:
             return
-        self.tell(f"{self.number(restarts)} succeeded")
+        self.announce(f"{self.number(restarts)} succeeded")
         for line in say_attempts(self._failed):
-            say(f"  {printable(line)}")
+            print_error(f"  {printable(line)}")
         if run := self._run_to_analyze():
-            say(f"  next: distdbg analyze --attempt {self._last_folder} {run}")
+            print_error(f"  next: distdbg analyze --attempt {self._last_folder} {run}")
 
     def number(self, restarts: int) -> str:
         """'attempt 2 of 3': starts that use up no restart are not counted."""
@@ -127,7 +127,7 @@ class FinalReport:
             is_coloured=wants_colour(is_terminal, os.environ),
         )
         if text:
-            say(text.rstrip("\n"))
+            print_error(text.rstrip("\n"))
         return exit_code(outcome)
 
     def _diagnose(

@@ -15,15 +15,21 @@ from distdbg.record.memory_share import MemoryShare, its_share
 
 #: Of ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
-THREAD_RAISED: Final = "see why that thread raised: it was to make or do what this rank waits for"
+THREAD_RAISED: Final = (
+    "see why that thread raised: this rank waits for what the thread should have made or done"
+)
 #: In hints that say what a rank waits for at its line: they hold however the job ended.
 OF_ITS_LINE: Final = (
     "holds that lock itself",
     " waits for a file: see who ",
+    " until a file is gone",
     " makes the file that ",
     " sends nothing: ",
     "from accepting connections: ",
     "Pool never notices",
+    " started (WORLD_SIZE=",
+    " started with RANK=",
+    "one address (init_method, ",
 )
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
@@ -59,7 +65,7 @@ def hint_of(found: RootCause) -> str:
         who = f"rank{'s' * (len(others) > 1)} {names}" if others else "another rank"
         return (
             f"if {who} had to write it first, put a barrier between writing and reading; a file that "
-            "all use is removed by one rank"
+            "all use may be removed by one rank only, behind a barrier"
         )
     if _NO_WORK.match(first.reason):
         return "an op returns None without async_op=True, and on a rank that is not in its group"

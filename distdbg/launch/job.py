@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from distdbg.command import say
+from distdbg.command import print_error
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
 from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import LaunchAttempt
@@ -69,9 +69,9 @@ class LaunchedJob:
         self._signals = signals
         self._stack = stack
         self._here = OwnHost(options, warden, stack)
-        self._events = EventLog(options.event_log_handler, say, time.time_ns)
+        self._events = EventLog(options.event_log_handler, print_error, time.time_ns)
         self._restarts = 0
-        self._telling = FinalReport(options, self._here)
+        self._final_report = FinalReport(options, self._here)
         is_ours = options.rdzv_backend in (STATIC, C10D)
         conf = options.rdzv_conf if is_ours else {}
         #: After which another launcher is known to be dead.
@@ -85,7 +85,7 @@ class LaunchedJob:
     def run(self) -> int:
         """Start the ranks until it is over; returns the exit code."""
         code = self._run_rounds()
-        self._events.tell("done", run=self._here.run, exit_code=code)
+        self._events.write_event("done", run=self._here.run, exit_code=code)
         return code
 
     def _run_rounds(self) -> int:
@@ -116,11 +116,11 @@ class LaunchedJob:
                         attempt=self._restarts,
                         max_restarts=self._options.max_restarts,
                     )
-                    return self._telling.report(stopped)
+                    return self._final_report.report(stopped)
                 except RendezvousClosedError:
                     closing = rendezvous.closing()
                     if closing is not None and closing.is_well:
-                        self._telling.tell(f"not needed: {closing.reason}")
+                        self._final_report.announce(f"not needed: {closing.reason}")
                         return 0
                     raise
                 takes_part = True
@@ -131,9 +131,9 @@ class LaunchedJob:
                 self._stop(running, signal.SIGTERM)
                 if decision.uses_restart:
                     code = _code_of_failure(rendezvous, running)
-                    self._telling.failed(running, decision.reason, self._restarts, code)
+                    self._final_report.failed(running, decision.reason, self._restarts, code)
                 self._restarts += decision.uses_restart
-                self._events.tell(
+                self._events.write_event(
                     "restart",
                     reason=decision.reason,
                     used=self._restarts,
@@ -141,11 +141,13 @@ class LaunchedJob:
                 )
                 count = f"{self._restarts} of {self._options.max_restarts} restarts used"
                 if decision.uses_restart:
-                    self._telling.tell(
-                        f"restarting all ranks ({self._telling.number(self._restarts)})"
+                    self._final_report.announce(
+                        f"restarting all ranks ({self._final_report.number(self._restarts)})"
                     )
                 else:
-                    self._telling.tell(f"{decision.reason}; restarting all ranks ({count})")
+                    self._final_report.announce(
+                        f"{decision.reason}; restarting all ranks ({count})"
+                    )
         except DistError as error:
             if takes_part:  # the others would wait for the ranks here
                 rendezvous.close(error.what)
@@ -179,7 +181,7 @@ class LaunchedJob:
         except BaseException:
             attempt.stop(signal.SIGKILL, 0.0, lambda: True)
             raise
-        self._events.tell(
+        self._events.write_event(
             "start",
             run=start.run,
             folder=str(folder),
@@ -193,13 +195,13 @@ class LaunchedJob:
         return running
 
     def _tell_end(self, end: RankEnd) -> None:
-        self._events.tell("end", **json.loads(end.to_json()))
+        self._events.write_event("end", **json.loads(end.to_json()))
         self._here.agent.tell_end(end)
 
     def _agree(self, round_: LauncherRound) -> StartFacts:
         """What node 0 says, or what this launcher says as node 0."""
         if round_.node_rank > 0:
-            return StartFacts.hear(round_, _HEAR_S)
+            return StartFacts.receive(round_, _HEAR_S)
         options = self._options
         addr = options.master_addr or round_.nodes[0].addr
         if self._held is not None:
@@ -211,7 +213,7 @@ class LaunchedJob:
             master_addr=addr,
             master_port=self._held.number,
         )
-        facts.tell(round_)
+        facts.publish(round_)
         return facts
 
     # ------------------------------------------------------------------------------------ watching
@@ -254,7 +256,7 @@ class LaunchedJob:
             self._signals.drain()
             for number in self._signals.take_notices():
                 count = attempt.notify(number)
-                self._telling.tell(
+                self._final_report.announce(
                     f"{signal_name(number)} was sent to the launcher; it went on to {count} ranks"
                 )
 
@@ -279,7 +281,7 @@ class LaunchedJob:
             return False
         if not running.is_kept:
             running.is_kept = True
-            self._telling.tell(
+            self._final_report.announce(
                 f"{decision.reason}; no rank is terminated while one is in a debugger"
             )
         return True
@@ -355,14 +357,14 @@ class LaunchedJob:
         self._stop(running, received[0] if received else signal.SIGTERM)
         if decision.action is LauncherAction.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
-            self._telling.succeeded(self._restarts)
+            self._final_report.succeeded(self._restarts)
             return 0
         if decision.action is LauncherAction.LEAVE_WELL:
-            self._telling.succeeded(self._restarts)
+            self._final_report.succeeded(self._restarts)
             return 0
         code = _code_of_failure(rendezvous, running)
         outcome = replace(
-            self._telling.outcome(
+            self._final_report.outcome(
                 running,
                 decision.reason,
                 self._restarts,
@@ -371,7 +373,7 @@ class LaunchedJob:
             ),
             interrupted=received[0] if received else None,
         )
-        return self._telling.report(outcome)
+        return self._final_report.report(outcome)
 
     def _address(self) -> str:
         """Where the ranks of other hosts reach this one."""

@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from distdbg.command import say
+from distdbg.command import print_error
 from distdbg.control.page import ControlPage
 from distdbg.errors import ConfigError, RecordError
 from distdbg.launch.agent_link import AgentLink
@@ -220,7 +220,7 @@ class OwnHost:
 
 
 def _tell(line: str) -> None:
-    say(f"distdbg run: {line}")
+    print_error(f"distdbg run: {line}")
 
 
 def _give_back_holds(folder: Path, host: str) -> None:

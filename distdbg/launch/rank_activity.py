@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
+from distdbg.launch.joining_ranks import join_words
 from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
@@ -57,7 +58,8 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
     """By their records, and what the agent has seen; nothing without records."""
     paths = {rank: folder / record_name(rank) for rank in pids}
     if not any(map(os.path.exists, paths.values())):
-        return HostActivity()
+        hang, waited = join_words(folder, pids)
+        return HostActivity(hang=hang, waited=waited)
     try:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
         from distdbg.record.rank_words import Clock, describe, op_text, op_waited_in, read_boot_id

@@ -24,6 +24,7 @@ from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.hints import OF_ITS_LINE, hint_of
+from distdbg.launch.joining_ranks import is_of_joining
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
@@ -159,9 +160,7 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
     if _was_stopped(outcome, found):
         lines = [*_interrupted(outcome)]
         lines += _meanwhile(found) if outcome.struck is None else ()
-        if outcome.waited:
-            lines.append(f"when it was ended {outcome.waited}")
-        elif not outcome.hang:
+        if not outcome.waited and not outcome.hang:
             lines += outcome.doing
         if outcome.diagnosis is not None:
             lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
@@ -238,8 +237,9 @@ def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     diagnosis = outcome.diagnosis
     if diagnosis is None:
         return None
-    is_deadlock = found.part is LossRole.SUSPECT and diagnosis.kind == DEADLOCK
-    return diagnosis if found.part is LossRole.LEAVER or is_deadlock else None
+    is_all = diagnosis.kind == DEADLOCK or is_of_joining(diagnosis)
+    is_shown = found.part is LossRole.LEAVER or (found.part is LossRole.SUSPECT and is_all)
+    return diagnosis if is_shown else None
 
 
 def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
@@ -359,9 +359,10 @@ def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
 def _interrupted(outcome: JobOutcome) -> Iterator[str]:
     if outcome.hang:
         yield outcome.hang
+    after = f" after {outcome.waited}" if outcome.waited else ""
     if outcome.interrupted is None:
         name = signal_name(outcome.struck or 0)
-        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, from outside"
+        yield f"all {len(outcome.evidence)} ranks were killed by {name} at once, from outside{after}"
         return
     number = outcome.interrupted
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
@@ -371,8 +372,13 @@ def _interrupted(outcome: JobOutcome) -> Iterator[str]:
         else f"interrupted by {name}"
     )
     count = sum(one.end.was_asked for one in outcome.evidence)
-    ended = f"; {say_count(count)} {were(count)} terminated" if count else ""
-    yield f"{how}{ended}"
+    ended = f"{say_count(count)} {were(count)} terminated" if count else ""
+    if after:
+        yield f"{how}{after}"
+        if ended:
+            yield ended
+    else:
+        yield "; ".join(filter(None, (how, ended)))
 
 
 def _was_elsewhere(outcome: JobOutcome, found: RootCause) -> bool:
@@ -442,7 +448,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     if shown is not None:
         said = first.reason.partition(": ")[2]
         yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
-    details = all_details(found, outcome.hosts, () if shown is None else shown.evidence)
+    details = all_details(found, outcome.hosts, shown)
     yield from (line for line in details if line != out or not out)
 
 

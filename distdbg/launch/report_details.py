@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.errors import format_ranks
+from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.last_frames import last_frames, last_line
 from distdbg.launch.report_layout import LaterLine
@@ -38,15 +39,16 @@ _SKEW_NS: Final = 10**9
 
 
 def all_details(
-    found: RootCause, hosts: Mapping[int, str], shown: Sequence[str] = ()
+    found: RootCause, hosts: Mapping[int, str], diagnosis: Diagnosis | None = None
 ) -> Iterator[str]:
-    """`shown` is what the records show of its error, in place of what the error says."""
+    """`diagnosis` is what the records show of its error, in place of what the error says."""
     first = found.first[0]
+    shown = () if diagnosis is None else diagnosis.evidence
     error = first.error
     if error is not None:
         # Of our own errors the details say it; of others the rest of a text of several lines.
-        shown = [line for line in shown if not line.startswith(_UNUSABLE)]
-        yield from (shown or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]
+        told = [line for line in shown if not line.startswith(_UNUSABLE)]
+        yield from (told or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]
         if error.cause:
             yield cut_reason(f"caused by {error.cause}")
         if not error.details:
@@ -69,14 +71,21 @@ def all_details(
         yield "the end of its stderr:"
         yield from (f"  {line}" for line in first.stderr_tail)
     yield from _of_blamed(found, hosts)
-    if first.error_file:
-        yield LaterLine(f"error file: {first.error_file}")
+    if error_file := _error_file(found, () if diagnosis is None else diagnosis.ranks):
+        yield LaterLine(f"error file: {error_file}")
     if first.stderr_file:
         yield LaterLine(f"stderr: {first.stderr_file}")
     yield from fold("failed as well", found.others)
     yield from fold("failed because of it", found.victims, is_brief=True)
     yield from _of_victims(found)
     yield from _clocks(found)
+
+
+def _error_file(found: RootCause, ranks: Sequence[int]) -> str:
+    """That of a rank of the cause, which others may have been quicker than to fail; else of the first."""
+    known = (*found.first, *found.others, *found.victims, *found.ended)
+    of_cause = (one.error_file for one in known if one.rank in ranks)
+    return next(filter(None, of_cause), found.first[0].error_file)
 
 
 def own_line(one: LostRankEvidence) -> list[str]:

@@ -35,7 +35,7 @@ def end_facts(
     if memory_limit:
         words.append(f"limit {memory_limit}")
     if was_killed and first.end.by == "launcher":  # which looks at it for every SIGKILL
-        words.append("no rise of the oom_kill counter")
+        words.append("no kill by the kernel's OOM killer")
     if words:
         yield f"memory: {', '.join(words)}"
 

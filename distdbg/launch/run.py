@@ -14,7 +14,7 @@ import os
 import signal
 from contextlib import ExitStack
 
-from distdbg.command import say
+from distdbg.command import print_error
 from distdbg.errors import ConfigError
 from distdbg.launch.exports import check_here
 from distdbg.launch.options import RunOptions
@@ -35,7 +35,7 @@ def run(options: RunOptions) -> int:
     # Where whoever started this process ignored it, nobody could say how the warden ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for note in options.notes:
-        say(note)
+        print_error(note)
     if options.agent:
         check_here(options.exports)
     # First of all: the warden is forked while this process is small and has one thread.

@@ -109,8 +109,9 @@ def _say(how: str, doing: HostActivity, ends: Sequence[str]) -> tuple[str, list[
     """The first word, and the lines. Pure."""
     if doing.hang:
         return headline.HUNG, [doing.hang, f"interrupted by {how}", *ends]
-    waited = [f"when it was ended {doing.waited}"] if doing.waited else doing.lines
-    return headline.STOPPED, [f"interrupted by {how}", *waited, *ends]
+    if doing.waited:
+        return headline.STOPPED, [f"interrupted by {how} after {doing.waited}", *ends]
+    return headline.STOPPED, [f"interrupted by {how}", *doing.lines, *ends]
 
 
 def _find_folder(pids: Mapping[int, int]) -> Path | None:

@@ -26,12 +26,12 @@ class StartFacts:
     master_port: int
     """Where libraries meet that do not know the launcher's store."""
 
-    def tell(self, round_: LauncherRound) -> None:
+    def publish(self, round_: LauncherRound) -> None:
         """Node 0 says it."""
         round_.store.set(_KEY, json.dumps(asdict(self)))
 
     @classmethod
-    def hear(cls, round_: LauncherRound, timeout_s: float) -> Self:
+    def receive(cls, round_: LauncherRound, timeout_s: float) -> Self:
         """The others wait for it; RendezvousError when nothing comes."""
         try:
             round_.store.wait([_KEY], timedelta(seconds=timeout_s))

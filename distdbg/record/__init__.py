@@ -24,6 +24,10 @@ handled_error   the error that the program was handling when an op of it failed
 header          reads the first two pages
 holes           gives back what a record has reserved on disk and never used
 host            the name of this host in records, file names and messages
+join_calls      the calls of init_process_group on a host
+join_note       what a rank notes of its call of init_process_group, torch's or ours, for those that
+                look on
+join_waits      for whom ranks wait in init_process_group, by the calls of all of them
 known_marks     marks and spans that distdbg itself writes for a program, so that readers know them
 libraries       which files are of Python and of installed packages, and not of the program that a rank
                 runs

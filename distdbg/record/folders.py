@@ -54,6 +54,7 @@ _LETTING_GO_S: Final = 0.5
 _OF_A_RUN: Final = (
     "ends-*.jsonl",
     "seen-*.jsonl",
+    "joins-*.jsonl",
     "agent-*.log",
     VERDICT_NAME,
     "rank*.stacks.txt",

@@ -38,8 +38,8 @@ class MemoryShare(NamedTuple):
                 f"see what grows on rank {rank} alone: a list, a cache, a view that keeps its array"
             )
         return (
-            f"see what takes memory on rank {rank} alone: a scheduler, a watchdog or the program kills by "
-            "SIGKILL at its limit, too"
+            f"see what takes memory on rank {rank} alone: a scheduler, a memory watchdog or the "
+            "program itself may have sent SIGKILL at a limit"
         )
 
 

@@ -94,7 +94,7 @@ WAITING_FOR_LOCK: Final = "waiting for a lock"
 OTHER_THREAD: Final = "; its thread "
 
 #: ... or this, where it is the only thread of Python.
-NO_OTHER_THREAD: Final = "; it has no other Python thread that could end the wait"
+NO_OTHER_THREAD: Final = "; no other Python thread of it can end that wait"
 
 #: The reason of a rank that is stopped by a line of its own.
 STOPPED_ITSELF: Final = "by a signal that it sent itself"

@@ -32,7 +32,7 @@ def look(folder: Path, group: str, ranks: Sequence[int]) -> RanOut | None:
     return find_ran_out(tracks)
 
 
-def say(found: RanOut) -> str:
+def describe(found: RanOut) -> str:
     """'rank 2 ran out of batches at step 311; ranks 0-1 went on'."""
     return f"{found.head}{found.rest.replace(', ', '; ', 1) if not found.had else found.rest}"
 

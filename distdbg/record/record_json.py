@@ -44,7 +44,7 @@ def _kind(number: int) -> str | int:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    values = {"type": type(event).__name__, **_fields(event)}
+    values = {"type": type(event).__name__.removesuffix("Entry"), **_fields(event)}
     group = getattr(event, "group", None)
     if isinstance(group, Group):
         values["group"] = group.number  # groups are told once

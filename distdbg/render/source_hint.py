@@ -17,7 +17,17 @@ from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.record.ends import UNKNOWN_SENDER
-from distdbg.render.hints import branches, files, patterns, values, waits
+from distdbg.render.hints import (
+    branches,
+    files,
+    joining,
+    left_behind,
+    parameters,
+    patterns,
+    tags,
+    values,
+    waits,
+)
 from distdbg.render.hints.case import Case
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
@@ -34,7 +44,7 @@ _OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
 #: Hints of who knows the records alone: of ranks that are at other lines; of arrays that differ in size.
 _AT_OTHER_LINES: Final = re.compile(
     "^a branch|^the calls are at different lines|may depend on its own data|made one call fewer"
-    "|^use the groups in the same order: see why"
+    "|^use the groups in the same order: see why|^see why .* do not, or what skipped"
 )
 _SAME_GROUPS: Final = "every rank must make the same groups in the same order"
 _SIZES: Final = re.compile(
@@ -75,12 +85,18 @@ def _is_busy(root: Finding) -> bool:
 
 
 HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]] = (
+    (lambda root: root.advice.startswith("init_process_group(world_size="), joining.by_world_size),
+    (lambda root: root.advice.startswith("give each process a rank of its own: "), joining.by_rank),
+    (lambda root: root.advice.startswith("see what the tag at "), tags.by_origin),
+    (lambda root: root.advice.startswith("use all parameters"), parameters.by_condition),
     (_is_mismatch, branches.by_retry),  # it may look like any of the others
     (lambda root: root.advice == NAME_STEPS, patterns.by_steps),
     (_has_left, patterns.by_exit_of_loop),
     (_has_one_more, patterns.by_one_more),
     (lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
     (_is_asleep, files.by_file_made_later),
+    (_is_asleep, left_behind.by_lock_file),
+    (_is_asleep, left_behind.by_left_function),
     (_is_asleep, patterns.by_file),
     (_is_asleep, waits.by_own_lock),
     (_is_busy, patterns.by_endless_loop),
@@ -92,6 +108,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (lambda root: root.advice.startswith("another array on"), branches.by_skipped_round),
     (_is_mismatch, values.by_keys),
     (_is_mismatch, values.by_empty),
+    (lambda root: bool(_AT_OTHER_LINES.search(root.advice)), branches.by_rank_condition),
     (_is_mismatch, values.by_round),
     (lambda root: _is_deadlock(root) and root.advice == MESSAGES, branches.by_same_branch),
     (_is_deadlock, branches.by_rounds),

@@ -13,6 +13,7 @@ from distdbg.diagnose.session import Session, Stack
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import threads_in
 from distdbg.record.rank_state import RankState
+from distdbg.record.traceback_text import PACKAGE
 from distdbg.render.gone import gone_from, read_site
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.story import state_text
@@ -22,6 +23,8 @@ from distdbg.render.where import place_of
 _STARTS: Final = re.compile(
     r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|/distdbg/launch/|^$"
 )
+#: Of ranks that have no record yet.
+JOINING: Final = "in init_process_group"
 #: How far back the ops are looked at for the whole name of a file.
 _MOST_STACKS: Final = 10_000
 
@@ -86,7 +89,11 @@ def own_frames(frames: Stack) -> Stack:
     end = len(frames)
     while end and _STARTS.search(frames[end - 1].file):
         end -= 1
-    own = tuple(frame for frame in frames[:end] if not is_library(frame.file))
+    own = tuple(
+        frame
+        for frame in frames[:end]
+        if not is_library(frame.file) and not frame.file.startswith(PACKAGE)
+    )
     return own or frames[:end] or frames
 
 
@@ -95,6 +102,8 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
     log = session.ranks.get(rank)
     if log is None:
         return "", "", ()
+    if log.join is not None and log.is_joining and log.join.stack:
+        return JOINING, JOINING, log.join.stack
     gone = gone_from(session, rank)
     if gone is not None and gone.frames:
         return gone.kind, gone.what, gone.frames

@@ -109,7 +109,7 @@ def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
             ops = session.ranks[fact.op.rank].ops
             what = f"did not call {session.kind_of(fact.op)} here"
             if fact.op.rank not in fact.ranks:
-                what += f" (stack of rank {fact.op.rank})"
+                what += f", as rank {fact.op.rank} did"
             frames = session.stacks[ops.stack[fact.op.at]]
             yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
 

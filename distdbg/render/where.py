@@ -18,10 +18,21 @@ _GAVE_UP: Final = frozenset((Status.TIMEOUT, Status.PEER_LOST, Status.NETWORK, S
 
 #: Kinds of findings that are not about one moment: where ranks are now tells nothing of them.
 _TIMELESS: Final = frozenset(
-    (FindingKind.STRAGGLER, FindingKind.SLOW_LINK, FindingKind.SLOW_HOST, FindingKind.ORDER_INVERSION, FindingKind.LEAKED_WORK,
-     FindingKind.LEAKED_GROUP, FindingKind.BUFFER_RACE, FindingKind.MESSAGE_RACE, FindingKind.DIVERGED, FindingKind.NAN_SOURCE,
-     FindingKind.SUSPICION, FindingKind.RECORDING_LOST)
-)  # fmt: skip
+    (
+        FindingKind.STRAGGLER,
+        FindingKind.SLOW_LINK,
+        FindingKind.SLOW_HOST,
+        FindingKind.ORDER_INVERSION,
+        FindingKind.LEAKED_WORK,
+        FindingKind.LEAKED_GROUP,
+        FindingKind.BUFFER_RACE,
+        FindingKind.MESSAGE_RACE,
+        FindingKind.DIVERGED,
+        FindingKind.NAN_SOURCE,
+        FindingKind.SUSPICION,
+        FindingKind.RECORDING_LOST,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

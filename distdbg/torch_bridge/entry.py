@@ -31,6 +31,41 @@ def prepare(c10d: Any) -> None:
             setattr(package, name, wrapped)
 
 
+def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        """A rank has no record before its first group: that it waits for that one is noted beside it."""
+        with _note_of(function, args, kwargs):
+            return function(*args, **kwargs)
+
+    return init_process_group
+
+
+def _note_of(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A block; one that does nothing where the tap is off, or torch will say what is wrong with the call."""
+    from contextlib import nullcontext
+
+    if state["off"]:
+        return nullcontext()
+    try:
+        from inspect import signature
+
+        from distdbg.record.join_note import noted_join
+        from distdbg.runtime.process.exit_reason import tell_launcher_of_errors
+
+        tell_launcher_of_errors()
+        given = signature(function).bind(*args, **kwargs).arguments
+        return noted_join(
+            given.get("init_method"),
+            world_size=given.get("world_size"),
+            rank=given.get("rank"),
+            has_store=given.get("store") is not None,
+            has_launcher_store=False,
+        )
+    except Exception:  # noqa: BLE001 - of a call that fails torch says why, and the rest is ours
+        return nullcontext()
+
+
 def _making(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
@@ -38,6 +73,9 @@ def _making(function: Callable[..., Any]) -> Callable[..., Any]:
         if job is None:
             return function(*args, **kwargs)
         with guarded("a group"):
+            from distdbg.record.join_note import note_connected
+
+            note_connected()
             job.before_group(args, kwargs)
         job.compare_group(args, kwargs)
         made = function(*args, **kwargs)
@@ -96,6 +134,7 @@ _WRAPPERS = {
     "_get_default_timeout": _limiting,
     "_new_process_group_helper": _making,
     "destroy_process_group": _destroying,
+    "init_process_group": _joining,
     "monitored_barrier": _monitoring,
 }
 

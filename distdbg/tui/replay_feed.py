@@ -20,12 +20,9 @@ from typing import Any, Final
 
 from distdbg.diagnose.as_of import session_at
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
-from distdbg.diagnose.last_moment import last_moment
-from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.verdict import diagnose
-from distdbg.diagnose.waits import find_waits
+from distdbg.diagnose.verdict import diagnose_with_waits
 from distdbg.errors import DistError, UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.render.short import short_lines
@@ -46,10 +43,10 @@ from distdbg.view.snapshot import (
     OpDetail,
     OpKey,
     OpRow,
-    RankAtPrompt,
     RankDetail,
     Snapshot,
     Stacks,
+    StoppedAtPrompt,
     WaitRow,
 )
 
@@ -231,7 +228,7 @@ class ReplayFeed:
             hosts=hosts,
             groups=group_rows(self._moments, at_ns) if wants_groups else before.groups,
             stopped=tuple(
-                RankAtPrompt(
+                StoppedAtPrompt(
                     rank=row.rank, host=row.host, why=row.op, site=row.site, at=row.state_at
                 )
                 for row in rows.values()
@@ -313,11 +310,10 @@ class ReplayFeed:
 
     def _diagnose(self, at_ns: int) -> _Told:
         then = session_at(self.session, at_ns)
-        verdict = diagnose(then)
-        waits = find_waits(then, match(then))
-        if not waits:  # all have given up: who waited for whom until then
-            moment = last_moment(then)
-            waits = find_waits(moment, match(moment)) if moment is not then else {}
+        diagnosed = diagnose_with_waits(then)
+        verdict = diagnosed.verdict
+        # Where all have given up: who waited for whom until then.
+        waits = diagnosed.waits or diagnosed.waits_before
         core = {
             r
             for one in verdict.findings

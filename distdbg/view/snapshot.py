@@ -121,7 +121,7 @@ class ArmedBreakpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankAtPrompt:
+class StoppedAtPrompt:
     """A rank at the prompt of a debugger."""
 
     rank: int
@@ -192,7 +192,7 @@ class Snapshot:
     verdict: Mapping[str, Any] | None = None
     """As `distdbg analyze --json` has it (docs/reference/analysis-json.md)."""
     armed: tuple[ArmedBreakpoint, ...] = ()
-    stopped: tuple[RankAtPrompt, ...] = ()
+    stopped: tuple[StoppedAtPrompt, ...] = ()
     is_paused: bool = False
     paused_s: float = 0.0
     """All pauses so far."""

@@ -50,14 +50,23 @@ void bind_device_messages(nb::class_<GroupHandle>& group) {
           nb::arg("message"), nb::arg("ran_ns"))
       .def(
           "give",
-          [](const GroupHandle& self, const MessagePointer& message, const View& view,
-             bool cannot_open) {
+          [](const GroupHandle& self, const MessagePointer& message, const View& places,
+             std::uint64_t piece_nbytes, bool cannot_open) {
             const std::shared_ptr<Parts> p = self.parts();
-            const Region region{view.data(), view.nbytes()};
+            const Region region{places.data(), places.nbytes()};
             const ReleaseGil release;
-            p->messages.give(message, region, cannot_open);
+            p->messages.give(message, region, piece_nbytes, cannot_open);
           },
-          nb::arg("message"), nb::arg("view"), nb::arg("cannot_open"));
+          nb::arg("message"), nb::arg("places"), nb::arg("piece_nbytes"), nb::arg("cannot_open"))
+      .def(
+          "move_pieces",
+          [](const GroupHandle& self, const MessagePointer& message, std::uint64_t served) {
+            const std::shared_ptr<Parts> p = self.parts();
+            const ReleaseGil release;
+            return p->messages.move_pieces(message, served);
+          },
+          nb::arg("message"), nb::arg("served"),
+          "The device has copied so many bytes; how many have come, or left.");
 }
 
 }  // namespace distdbg

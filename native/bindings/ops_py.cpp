@@ -45,6 +45,7 @@ void bind_ops(nb::module_& module) {
                        case Want::take: return "take";
                        case Want::memory: return "memory";
                        case Want::data: return "data";
+                       case Want::pieces: return "pieces";
                        case Want::nothing: break;
                      }
                      return "";
@@ -54,6 +55,7 @@ void bind_ops(nb::module_& module) {
                      return nb::bytes(reinterpret_cast<const char*>(m.description.data()),
                                       m.description.size());
                    })
+      .def_prop_ro("piece_nbytes", [](const Message& m) { return m.pieces.piece_nbytes; })
       .def_prop_ro("is_refused", [](const Message& m) { return m.is_refused; })
       .def_prop_ro("words", &Message::words)
       .def_prop_ro("peer_words", [](const Message& m) { return m.peer_words; })

@@ -297,9 +297,7 @@ void PointToPoint::forget(const MessagePointer& message) {
       if (offer.taken_by == message) offer.taken_by = nullptr;
   }
   std::erase(pushing_, message);
-  if (message->region.data == nullptr) return;  // nothing that arrives has a place yet
-  ring_.cancel(message->region.data, message->region.nbytes);
-  if (net_) net_->cancel(message->region.data, message->region.nbytes);
+  let_go(*message);
 }
 
 void PointToPoint::fail_all(std::exception_ptr error) {

@@ -10,25 +10,30 @@
 //
 //   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
 //           status push when the sender waits in the op and could push at once; status device when the array
-//           is on a GPU: address 0, and the payload is a description of it, never data
-//   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), or mismatch
+//           is on a GPU: address 0, and the payload is a description of it, never data; status staged when it
+//           is on a GPU and can only be sent as frames: address 0, no payload
+//   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), more (of it), or mismatch
 //           (then nbytes and dtype are what the receiver wanted; payload: where it was called). To an
-//           offer from a device: address 1 when the receiver cannot open the sender's memory, and
-//           tag: for how many ns the device copied
-//   DATA    sender -> receiver: id and all bytes, after an answer "push"
+//           offer from a device: address 1 when the receiver cannot open the sender's memory, and with
+//           taken, tag: for how many ns the device copied. With push, nbytes: the bytes of a piece, 0 for all
+//           at once or in pieces of any size; then, and with more, tag: so many bytes in all may be sent
+//   DATA    sender -> receiver: id, nbytes of all, address: where in them the payload begins; in order, after an
+//           answer "push"
 //   WORDS   sender -> receiver: id; payload: where the send was called, after an answer "mismatch"
 //   CAUSE, LEAVE   between hosts, see notices.hpp
 //
 // Example: a send of 8 bytes with tag 3 is one OFFER of 64 + 8 bytes and one ANSWER of 64.
 //
-// A message whose array is on a GPU has no region until somebody gives it one (p2p_device.cpp). What native code
-// cannot do for it, it wants: whoever waits for the message does that, or takes it from `next_wanted`.
+// A message whose array is on a GPU has no memory of the host until somebody gives it some (p2p_device.cpp): a few
+// places, through which it goes in pieces (p2p_pieces.cpp). What native code cannot do for it, it wants: whoever
+// waits for the message does that, or takes it from `next_wanted`.
 //
 // Every thread that waits moves all messages of the group on (`progress`), under one mutex; when
 // asynchronous ops are unfinished a thread of our own does it too, asleep on this rank's bell.
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -54,8 +59,23 @@ constexpr int any_source = -1;
 enum class Want : int {
   nothing,
   take,    // of a recv: copy from the memory that `description` says, then say so by `took`
-  memory,  // of a recv: host memory, since what was sent is data
-  data,  // of a send: the array in host memory, since its receiver does not take it from the device
+  memory,  // of a recv: places in host memory, since what was sent is data
+  data,    // of a send: the same, since its receiver does not take it from the device
+  pieces,  // `move_pieces`: some have come, or have left
+};
+
+// Of a message that is sent as frames: how far it is. Where its array is on a GPU the piece that begins at byte
+// k * piece_nbytes goes through place k % places. In bytes; protected by the owner's lock.
+struct Pieces {
+  std::uint64_t piece_nbytes = 0;  // 0: not known yet, of any size
+  Region places{};                 // of an array on a GPU, in host memory
+  std::uint64_t moved = 0;         // have come, or have left
+  std::uint64_t served = 0;        // were copied to the array, or from it into places
+  std::uint64_t posted = 0;        // of a send: are on their way, or have left
+  std::uint64_t allowed = 0;       // of a send: may be posted; of a recv: the sender was told so
+  std::uint64_t id = 0;            // of the send
+  bool is_answered = false;        // of a send
+  std::deque<bool> are_sent = {};  // of each piece on its way
 };
 
 struct Message : Op {
@@ -64,12 +84,12 @@ struct Message : Op {
   bool is_refused = false;    // the receiver cannot open the sender's memory
   std::atomic<Want> want{Want::nothing};
   std::vector<std::byte> description;  // of the sender's memory, opaque here
+  Pieces pieces;
   int peer = any_source;
   std::int64_t tag = 0;
   std::int32_t dtype = -1;
   Region region{};
   std::vector<std::byte> note;  // the memory of `region` where nobody else has it
-  bool is_sent = false;         // all of what was pushed; protected by the owner's lock
   BufferGuard guard;            // of an asynchronous send
   std::string peer_words;       // after a mismatch: where the other side was called; may stay empty
   std::string seen;             // after a timeout: what the other side offers instead
@@ -78,6 +98,8 @@ struct Message : Op {
   std::string words() const;
   // What a note says; empty: it has not come yet.
   std::string_view note_words() const;
+  // Whether nothing of it has to come or to leave any more; protected by the owner's lock.
+  bool has_moved() const { return region.nbytes > 0 && pieces.moved == region.nbytes; }
   // Whether its own thread has something to do: it has ended, or wants something.
   bool is_up() const {
     return done() || (!is_async && want.load(std::memory_order_acquire) != Want::nothing);
@@ -116,8 +138,8 @@ class PointToPoint : private Receiver {
   bool are_sends_received();
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
-  // The same of arrays on a GPU; the memory of `region` is nullptr. A send without a description is not for
-  // another rank. The wait for a blocking one returns when it wants something, too.
+  // The same of arrays on a GPU; the memory of `region` is nullptr. A send without a description is staged. The
+  // wait for a blocking one returns when it wants something, too.
   MessagePointer send_device(Region region, int dtype, int peer, std::int64_t tag,
                              std::int64_t deadline_ns, bool is_async, const MessageCall& call,
                              std::vector<std::byte> description);
@@ -127,9 +149,14 @@ class PointToPoint : private Receiver {
   MessagePointer next_wanted(std::int64_t timeout_ns);
   void wake_wanted();
   // What was wanted, for a message that has not failed meanwhile: the copy is done, `ran_ns` by the device's clock
-  // (-1: not known), or memory, which must live until the message is done. `cannot_open`: of the sender's memory.
+  // (-1: not known), or places of `piece_nbytes` each, which must live until the message is done. `cannot_open`: of
+  // the sender's memory.
   void took(const MessagePointer& message, std::int64_t ran_ns);
-  void give(const MessagePointer& message, Region region, bool cannot_open);
+  void give(const MessagePointer& message, Region places, std::uint64_t piece_nbytes,
+            bool cannot_open);
+  // So many bytes were copied from the places of a recv, or into those of a send; the same place is not touched
+  // again before its piece has left, or is copied. Returns how many have come, or left.
+  std::uint64_t move_pieces(const MessagePointer& message, std::uint64_t served);
   // While its own thread serves it: throws what ends the message. `wait`: as for wait().
   void look(const MessagePointer& message, const Wait& wait);
   // How many messages there were to this peer, or from it; `any_source`: that any rank might send.
@@ -144,7 +171,7 @@ class PointToPoint : private Receiver {
 
  private:
   enum class FrameType : std::uint32_t { offer, answer, data, words };
-  enum class Status : std::uint32_t { taken, push, mismatch, device };
+  enum class Status : std::uint32_t { taken, push, mismatch, device, staged, more };
   struct Frame {
     std::uint64_t payload_nbytes;
     FrameType type;
@@ -175,9 +202,9 @@ class PointToPoint : private Receiver {
     MessagePointer matched;               // of the offer that arrives
     bool is_direct = false;               // its payload goes to where the recv wants it
     std::vector<std::byte> payload;       // of what arrives, where it is for nothing else
-    std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet answered
-    std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, staged
-    std::map<MessagePointer, Offer> held;               // of recvs that want something
+    std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet ended
+    std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, sent as frames
+    std::map<MessagePointer, Offer> held;               // of recvs that Python serves
     // Recvs that got something else, by the sender's id, until it has said where it was called, or until
     // that time.
     std::map<std::uint64_t, std::pair<MessagePointer, std::int64_t>> disputed;
@@ -187,11 +214,25 @@ class PointToPoint : private Receiver {
   MessagePointer post_recv(const MessagePointer& message, bool is_note, const MessageCall& call);
   // Of an offer: whether its payload is the array.
   static bool carries_data(const Frame& offer) {
-    return offer.status != Status::device && offer.payload_nbytes == offer.nbytes;
+    return !is_of_device(offer) && offer.payload_nbytes == offer.nbytes;
   }
+  static bool is_of_device(const Frame& offer) {
+    return offer.status == Status::device || offer.status == Status::staged;
+  }
+  bool can_read(const Message& recv, std::uint32_t peer, const Frame& offer) const;
+  void read(std::uint32_t peer, const Frame& offer, std::byte* into, std::uint64_t begin,
+            std::uint64_t nbytes);
   void hold(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
             const std::byte* payload);
-  void push(const MessagePointer& message, std::uint32_t peer, std::uint64_t id);
+  void on_push(const MessagePointer& message, const Frame& answer);
+  void push(const MessagePointer& message);
+  bool has_left(const MessagePointer& message);
+  void ask_for_push(const MessagePointer& recv, std::uint32_t peer, const Frame& offer);
+  void ask_for_more(const MessagePointer& recv);
+  void fill(const MessagePointer& recv);
+  static std::byte* place_of(const Message& message, std::uint64_t begin);
+  std::byte* place_data(std::uint32_t peer, const Frame& frame);
+  void let_go(const Message& message);
   void set_want(const MessagePointer& message, Want want);
   void take_in(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
                const std::byte* payload);
@@ -238,7 +279,7 @@ class PointToPoint : private Receiver {
   Notices notices_;                      // with all others, as is
   std::unique_ptr<Transport> net_;       // this; nullptr: there are none
   std::unique_ptr<BellBridge> bridge_;   // from the bell of this host to `net_`, once it is needed
-  std::vector<MessagePointer> pushing_;  // sends whose data is on its way
+  std::vector<MessagePointer> pushing_;  // sends that go as frames
   std::list<MessagePointer> posted_;     // recvs without a message, in order
   std::uint64_t received_from_any_ = 0;
   std::size_t disputes_ = 0;  // of all peers

@@ -14,19 +14,21 @@ MessagePointer PointToPoint::send_device(Region region, int dtype, int peer, std
                                          const MessageCall& call,
                                          std::vector<std::byte> description) {
   const auto to = static_cast<std::uint32_t>(peer);
-  if (to >= group_.size() || to == group_.rank() || !group_.is_here(to))
+  const bool is_staged = description.empty();
+  if (to >= group_.size() || to == group_.rank() || (!is_staged && !group_.is_here(to)))
     throw Error(Fault::usage, "no rank that could take it from the device");
-  if (description.empty() || description.size() > description_nbytes)
+  if (description.size() > description_nbytes || region.nbytes == 0)
     throw Error(Fault::usage, "a description of memory has another size");
   auto message = start_message(region, dtype, peer, tag, deadline_ns, is_async);
   message->is_on_device = true;
   message->description = std::move(description);
+  connect(to, group_.wait_until(deadline_ns));
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   record(*message, peers_[to].sent, call);
   Frame frame{};
   frame.type = FrameType::offer;
-  frame.status = Status::device;
+  frame.status = is_staged ? Status::staged : Status::device;
   frame.id = next_id_++;
   frame.nbytes = region.nbytes;
   frame.tag = tag;
@@ -114,25 +116,6 @@ void PointToPoint::took(const MessagePointer& message, std::int64_t ran_ns) {
   answer.tag = ran_ns;
   post(peer, answer, nullptr);
   complete(message);
-}
-
-void PointToPoint::give(const MessagePointer& message, Region region, bool cannot_open) {
-  const std::lock_guard lock(mutex_);
-  if (message->done()) return;
-  if (message->want == Want::nothing || region.nbytes != message->region.nbytes)
-    throw Error(Fault::usage, "the message wants no such memory");
-  const Want wanted = message->want.exchange(Want::nothing);
-  const auto peer =
-      static_cast<std::uint32_t>(wanted == Want::data ? message->peer : message->source);
-  auto held = peers_[peer].held.extract(message);
-  const Offer& offer = held.mapped();
-  message->region = region;
-  if (wanted == Want::data) {
-    push(message, peer, offer.frame.id);
-    return;
-  }
-  message->is_refused = cannot_open;
-  take_in(message, peer, offer.frame, offer.payload.data());
 }
 
 void PointToPoint::look(const MessagePointer& message, const Wait& wait) {

@@ -39,10 +39,7 @@ bool PointToPoint::progress() {
   bool has_moved = ring_.poll();
   if (net_) has_moved |= net_->poll();
   if (!pushing_.empty())
-    std::erase_if(pushing_, [&](const MessagePointer& message) {
-      if (message->is_sent) complete(message);
-      return message->is_sent;
-    });
+    std::erase_if(pushing_, [&](const MessagePointer& message) { return has_left(message); });
   if (disputes_ != 0) end_disputes();
   return has_moved;
 }
@@ -59,13 +56,7 @@ bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& 
   std::byte* where = nullptr;
   switch (frame.type) {
     case FrameType::offer: where = place_offer(peer, frame); break;
-    case FrameType::data: {
-      // What was given up is thrown away.
-      const auto found = p.receiving.find(frame.id);
-      if (found != p.receiving.end() && found->second->region.nbytes == frame.payload_nbytes)
-        where = found->second->region.data;
-      break;
-    }
+    case FrameType::data: where = place_data(peer, frame); break;
     default:
       if (frame.payload_nbytes > words_nbytes) throw Error(Fault::system, "a frame is too long");
       p.payload.resize(frame.payload_nbytes);
@@ -78,9 +69,10 @@ bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& 
 // Matched when its envelope is there, so that its payload can go to where it is wanted.
 std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
   if (frame.payload_nbytes > most_inline_nbytes) throw Error(Fault::system, "a frame is too long");
-  if (frame.status == Status::device &&
-      (!group_.is_here(peer) || frame.payload_nbytes > description_nbytes))
-    throw Error(Fault::system, "an offer from a device that cannot be one");
+  const bool is_wrong = frame.status == Status::device
+                            ? !group_.is_here(peer) || frame.payload_nbytes > description_nbytes
+                            : frame.status == Status::staged && frame.payload_nbytes != 0;
+  if (is_wrong) throw Error(Fault::system, "an offer from a device that cannot be one");
   Peer& p = peers_[peer];
   const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
     return (recv->peer == static_cast<int>(peer) || recv->peer == any_source) &&
@@ -140,7 +132,15 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   const auto found = sends.find(frame.id);
   if (found == sends.end()) return;  // given up by a timeout
   const MessagePointer message = found->second;
-  sends.erase(found);
+  Pieces& pieces = message->pieces;
+  const bool is_answered = std::exchange(pieces.is_answered, true);
+  if (is_answered != (frame.status == Status::more))
+    throw Error(Fault::system, "an answer that comes out of turn");
+  if (is_answered) {
+    pieces.allowed = std::max(pieces.allowed, static_cast<std::uint64_t>(frame.tag));
+    return push(message);
+  }
+  if (frame.status != Status::push) sends.erase(found);
   if (message->recorder != nullptr) message->recorder->started(message->recorded);
   switch (frame.status) {
     case Status::taken:
@@ -148,16 +148,10 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
       message->ended_ns = message->recorded.started_ns;
       complete(message);
       break;
-    case Status::push:
-      if (message->is_on_device) {
-        message->is_refused = frame.address != 0;
-        peers_[peer].held.emplace(message, Offer{frame, {}, 0});
-        set_want(message, Want::data);
-      } else {
-        push(message, peer, frame.id);
-      }
-      break;
-    case Status::device: break;  // of offers alone
+    case Status::push: on_push(message, frame); break;
+    case Status::device:
+    case Status::staged:
+    case Status::more: break;  // not here
     case Status::mismatch: {
       message->peer_nbytes = frame.nbytes;
       message->peer_dtype = frame.dtype;
@@ -172,15 +166,6 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
       break;
     }
   }
-}
-
-void PointToPoint::push(const MessagePointer& message, std::uint32_t peer, std::uint64_t id) {
-  Frame data{};
-  data.type = FrameType::data;
-  data.id = id;
-  data.payload_nbytes = message->region.nbytes;
-  pushing_.push_back(message);
-  post(peer, data, message->region.data, &message->is_sent);
 }
 
 void PointToPoint::on_words(std::uint32_t peer, const Frame& frame) {
@@ -253,8 +238,14 @@ void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
   const auto found = receiving.find(frame.id);
   if (found == receiving.end()) return;
   const MessagePointer message = found->second;
-  receiving.erase(found);
-  complete(message);
+  Pieces& pieces = message->pieces;
+  pieces.moved += frame.payload_nbytes;
+  if (message->has_moved()) receiving.erase(found);
+  if (message->is_on_device) {
+    if (message->want == Want::nothing) set_want(message, Want::pieces);
+  } else if (message->has_moved()) {
+    complete(message);
+  }
 }
 
 // Whether a recv is for what a send offers. Sizes are compared at every level: what is longer than its
@@ -270,8 +261,8 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
                            const std::byte* payload, const std::string& own_words) {
   recv->source = static_cast<int>(peer);
   if (recv->recorder != nullptr) recv->recorder->started(recv->recorded);
-  const bool is_in_place =
-      recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
+  const bool is_in_place = recv->region.data != nullptr && recv->region.nbytes > 0 &&
+                           payload == recv->region.data;  // then it did fit
   if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
   if (recv->is_on_device) return hold(recv, peer, offer, payload);
   take_in(recv, peer, offer, payload);
@@ -289,24 +280,15 @@ void PointToPoint::take_in(const MessagePointer& recv, std::uint32_t peer, const
   if (is_self || carries_data(offer)) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
     recv->ended_ns = recv->recorded.started_ns;
-  } else if (offer.status != Status::device &&
-             (group_.shares_memory_with(peer) ||
-              (group_.can_read(peer) && (recv->is_async || offer.status != Status::push)))) {
+  } else if (can_read(*recv, peer, offer)) {
     try {
-      group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
-      // A sender that gave up breaks the group before its array is its own again: what we read may
-      // not be what it meant to send.
-      if (group_.is_broken()) group_.throw_cause(true);
+      read(peer, offer, recv->region.data, 0, offer.nbytes);
     } catch (...) {
       complete(recv, std::current_exception());
       return;
     }
   } else {
-    answer.status = Status::push;
-    answer.address = recv->is_refused ? 1 : 0;
-    peers_[peer].receiving.emplace(offer.id, recv);
-    post(peer, answer, nullptr);
-    return;
+    return ask_for_push(recv, peer, offer);
   }
   if (!is_self) post(peer, answer, nullptr);
   complete(recv);

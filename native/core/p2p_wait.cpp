@@ -26,7 +26,8 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
     // Asked again after a peer is seen to have left: what it sent before is in its channel.
     const std::lock_guard lock(mutex_);
     progress();
-    if (message.done() || (!group_.is_here(r) && notices_.may_bring_more(r))) return false;
+    if (message.done() || message.has_moved()) return false;
+    if (!group_.is_here(r) && notices_.may_bring_more(r)) return false;
     if (message.peer != any_source || !has_left(r)) return true;
     // Any source: who left is no loss while somebody is there who may still send.
     for (std::uint32_t other = 0; other < group_.size(); ++other)

@@ -24,7 +24,7 @@
 
 namespace distdbg {
 
-constexpr std::uint32_t tcp_wire_version = 3;
+constexpr std::uint32_t tcp_wire_version = 4;
 constexpr std::size_t tcp_hello_nbytes = 48;
 constexpr std::size_t tcp_request_nbytes = 104;
 constexpr std::size_t tcp_verdict_nbytes = 40;

@@ -145,6 +145,19 @@ def test_the_last_word_of_a_rank_that_failed_is_what_is_shown(
     assert gpu.measure("ipc", 1, 1, 1, 0.1) == "no end within 0.1 s"
 
 
+def test_the_last_words_are_the_error_and_not_its_hint() -> None:
+    told = (
+        "Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in <module>\n'
+        "[rank 12] distdbg.errors.BackendMissingError: backend 'nccl' is not available here\n"
+        "[rank 12]   hint: pip install 'distdbg[gpu]'\n\n"
+    )
+    assert gpu.last_words(told).endswith(
+        "BackendMissingError: backend 'nccl' is not available here"
+    )
+    assert gpu.last_words("") == gpu.last_words("  \n") == ""
+
+
 def play_cupy(waits: list[int]) -> None:
     """What is used of CuPy, on the host."""
 
@@ -171,11 +184,11 @@ def test_a_rank_measures_each_op_between_idle_devices(
     ranks: Callable[..., list[Any]], way: str, ipc: str
 ) -> None:
     for names, are_positive, setting, waits in ranks(be_a_rank, 2, way=way):
-        assert names == ["all_gather", "all_reduce", "broadcast", "copy", "send"]
+        assert names == ["all_gather", "all_reduce", "all_to_all", "broadcast", "copy", "send"]
         assert are_positive
         assert setting == ipc
         # Before and after each of an op; the copy has no ranks to meet, and waits for the device there too.
-        assert waits == (gpu.ROUNDS + 2) * (4 * 2 + 3)
+        assert waits == (gpu.ROUNDS + 2) * (5 * 2 + 3)
 
 
 def test_the_median_leaves_the_first_rounds_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import distdbg as dist
 from distdbg.control.page import ControlPage
 from distdbg.control.words import AbortWords
 from distdbg.debugger import session
-from distdbg.debugger.session import Outcome
+from distdbg.debugger.session import StopOutcome
 from distdbg.errors import (
     DebuggerQuit,
     JobAborted,
@@ -34,7 +34,7 @@ from distdbg.runtime.process.world import current
 Ranks = Callable[..., list[Any]]
 
 
-def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> list[str]:
+def answer(with_: Callable[[str], StopOutcome] = lambda why: StopOutcome.CONTINUED) -> list[str]:
     """From now on stops of this process are answered so; returns the list that gets their reasons."""
     whys: list[str] = []
 
@@ -44,7 +44,7 @@ def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> l
         frame: FrameType | None = None,
         error: BaseException | None = None,
         limit_s: float | None = 3600.0,
-    ) -> Outcome:
+    ) -> StopOutcome:
         assert frame is not None
         whys.append(f"{why} in {frame.f_code.co_name}")
         return with_(why)
@@ -69,9 +69,9 @@ def stops(at: int | list[int]) -> list[Any]:
     dist.init_process_group()
     rank = dist.get_rank()
 
-    def look(why: str) -> Outcome:
+    def look(why: str) -> StopOutcome:
         store().set(f"at/{rank}", "1")
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     whys = answer(look)
     dist.breakpoint(at)
@@ -105,10 +105,10 @@ def test_each_line_counts_its_own_skips(ranks: Ranks) -> None:
 def quits(how: str) -> list[Any]:
     dist.init_process_group()
 
-    def leave(why: str) -> Outcome:
+    def leave(why: str) -> StopOutcome:
         if how == "raise":
             raise KeyboardInterrupt
-        return Outcome.QUIT if dist.get_rank() == 1 else Outcome.CONTINUED
+        return StopOutcome.QUIT if dist.get_rank() == 1 else StopOutcome.CONTINUED
 
     answer(leave)
     try:
@@ -141,8 +141,8 @@ def test_an_exception_out_of_the_debugger_lets_nobody_wait(ranks: Ranks) -> None
 def takes_too_long(how: str) -> list[Any]:
     dist.init_process_group()
 
-    def stay(why: str) -> Outcome:
-        return Outcome.EXPIRED
+    def stay(why: str) -> StopOutcome:
+        return StopOutcome.EXPIRED
 
     answer(stay)
     with pytest.raises(OpTimeout) as caught:
@@ -158,10 +158,10 @@ def test_a_stop_that_takes_too_long_is_a_timeout_for_all(ranks: Ranks) -> None:
 def name_different_ranks(is_late: bool) -> str:
     dist.init_process_group()
 
-    def wait(why: str) -> Outcome:
+    def wait(why: str) -> StopOutcome:
         if not is_late:
             store().wait(["breakpoint/1/end"])
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     answer(wait)
     if is_late:
@@ -185,7 +185,7 @@ def loses_a_rank(how: str) -> list[Any]:
     dist.init_process_group()
     rank = dist.get_rank()
 
-    def end(why: str) -> Outcome:
+    def end(why: str) -> StopOutcome:
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(0)
@@ -206,14 +206,14 @@ def test_who_waits_sees_at_once_that_the_debugged_rank_is_gone(ranks: Ranks) -> 
 def job_is_aborted() -> list[str]:
     dist.init_process_group()
 
-    def abort(why: str) -> Outcome:
+    def abort(why: str) -> StopOutcome:
         folder = current().run_folder
         assert folder is not None
         page = ControlPage.open(folder, host_name())
         page.abort(AbortWords(what="enough", by="ada"))
         page.close()
         store().wait(["never"])  # as a session does, it sees that the job is over
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     answer(abort)
     with pytest.raises(JobAborted) as caught:
@@ -272,9 +272,9 @@ def test_it_is_said_once_that_it_is_off(
 def test_threads_as_ranks_meet_at_a_breakpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
 
-    def stop(why: str, **_: object) -> Outcome:
+    def stop(why: str, **_: object) -> StopOutcome:
         names.append(threading.current_thread().name)
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     monkeypatch.setattr(session, "stop_here", stop)
 
@@ -288,7 +288,7 @@ def test_threads_as_ranks_meet_at_a_breakpoint(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads_that_wait_are_released_when_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(why: str, **_: object) -> Outcome:
+    def stop(why: str, **_: object) -> StopOutcome:
         raise ValueError("typed at the prompt")
 
     monkeypatch.setattr(session, "stop_here", stop)

@@ -12,7 +12,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.debugger import session
-from distdbg.debugger.session import Outcome
+from distdbg.debugger.session import StopOutcome
 from distdbg.errors import RankLeft
 
 Ranks = Callable[..., list[Any]]
@@ -22,13 +22,13 @@ ON = {"DISTDBG_DEBUG_ON_ERROR": "1"}
 def keep_in(folder: str, rank: int | None = None) -> None:
     """Stops write why, and what the others have seen of this rank until then."""
 
-    def stop(why: str, *, error: BaseException | None = None, **_: object) -> Outcome:
+    def stop(why: str, *, error: BaseException | None = None, **_: object) -> StopOutcome:
         number = dist.get_rank() if rank is None else rank
         left = Path(folder, "seen").exists()
         with open(Path(folder, f"rank{number}"), "a") as file:
             file.write(f"{why}{' too late' if left else ''}\n")
         time.sleep(0.1)  # long enough for the others to notice, if there were something to notice
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     session.stop_here = stop
 

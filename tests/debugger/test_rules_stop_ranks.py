@@ -18,7 +18,7 @@ import distdbg as dist
 from distdbg.control.breakpoints import parse_rules, rules_to_page
 from distdbg.control.page import ControlPage
 from distdbg.debugger import session
-from distdbg.debugger.session import Outcome
+from distdbg.debugger.session import StopOutcome
 from distdbg.errors import ConfigError, DebuggerQuit, MismatchError, OpTimeout
 from distdbg.record.host import host_name
 from distdbg.runtime.backends.cpu import CpuEngine
@@ -27,7 +27,7 @@ from distdbg.runtime.process.world import current
 Ranks = Callable[..., list[Any]]
 
 
-def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> list[str]:
+def answer(with_: Callable[[str], StopOutcome] = lambda why: StopOutcome.CONTINUED) -> list[str]:
     """From now on stops of this process are answered so; returns the list that gets their reasons."""
     whys: list[str] = []
 
@@ -37,7 +37,7 @@ def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> l
         frame: FrameType | None = None,
         error: BaseException | None = None,
         limit_s: float | None = 3600.0,
-    ) -> Outcome:
+    ) -> StopOutcome:
         whys.append(why if error is None else f"{why}: {type(error).__name__}")
         return with_(why)
 
@@ -66,10 +66,10 @@ def stops_before_ops() -> list[Any]:
     store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
     seen: list[int] = []
 
-    def look(why: str) -> Outcome:
+    def look(why: str) -> StopOutcome:
         # The other rank needs this one: it has said nothing of its op to anybody.
         seen.append(int(store.check(["through"])))
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     whys = answer(look)
     data = np.ones(4, np.float32)
@@ -379,7 +379,7 @@ def test_nan_is_seen_before_it_spreads(ranks: Ranks) -> None:
 
 def quits() -> str:
     dist.init_process_group()
-    answer(lambda why: Outcome.QUIT)
+    answer(lambda why: StopOutcome.QUIT)
     with pytest.raises(DebuggerQuit) as caught:
         dist.barrier()
     assert list(caught.value.ranks) == [0]
@@ -396,9 +396,9 @@ def test_quitting_before_an_op_raises_in_its_place(ranks: Ranks) -> None:
 def calls_ops_at_the_prompt() -> list[str]:
     dist.init_process_group()
 
-    def ask(why: str) -> Outcome:
+    def ask(why: str) -> StopOutcome:
         dist.barrier()
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     whys = answer(ask)
     dist.all_reduce(np.zeros(1))
@@ -414,9 +414,9 @@ def test_threads_as_ranks_stop_each_by_its_own_rules(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(session, "stop_here", session.stop_here)
     stops: list[tuple[str, str]] = []
 
-    def note(why: str) -> Outcome:
+    def note(why: str) -> StopOutcome:
         stops.append((threading.current_thread().name, why))
-        return Outcome.CONTINUED
+        return StopOutcome.CONTINUED
 
     answer(note)
 

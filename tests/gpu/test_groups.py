@@ -84,9 +84,38 @@ def test_large_arrays_come_out_as_on_the_host(ranks: Callable[..., list[Any]], i
     assert ranks(large, 2, timeout=120.0, ipc=ipc) == [[0] * 6] * 2
 
 
-def exchange(ipc: str) -> list[bool]:
+def trade(ipc: str, transport: str = "auto") -> list[bool]:
+    """all_to_all of large blocks that differ in size, and of nothing."""
+    os.environ["DISTDBG_GPU_IPC"], os.environ["DISTDBG_TRANSPORT"] = ipc, transport
+    cupy = start("gloo", 1)
+    rank = dist.get_rank()
+    rows = [[0, 3 << 20], [5 << 20, 7]]  # by the sender, to each rank
+    takes = [row[rank] for row in rows]
+    right = []
+    for _ in range(2):
+        mine = cupy.arange(sum(rows[rank]), dtype="int32") + rank
+        got = cupy.zeros(sum(takes), "int32")
+        dist.all_to_all_single(got, mine, takes, rows[rank])
+        begins = [sum(row[:rank]) for row in rows]
+        parts = [
+            cupy.arange(begin, begin + count, dtype="int32") + source
+            for source, (begin, count) in enumerate(zip(begins, takes, strict=True))
+        ]
+        right.append(bool((got.get() == cupy.concatenate(parts).get()).all()))
+    dist.destroy_process_group()
+    return right
+
+
+@pytest.mark.parametrize(("ipc", "transport"), [("on", "auto"), ("off", "auto"), ("off", "tcp")])
+def test_large_blocks_of_any_size_arrive(
+    ranks: Callable[..., list[Any]], ipc: str, transport: str
+) -> None:
+    assert ranks(trade, 2, timeout=120.0, ipc=ipc, transport=transport) == [[True] * 2] * 2
+
+
+def exchange(ipc: str, transport: str = "auto") -> list[bool]:
     """Messages of sizes that go through the host and that do not; either side on the host; in a stream."""
-    os.environ["DISTDBG_GPU_IPC"] = ipc
+    os.environ["DISTDBG_GPU_IPC"], os.environ["DISTDBG_TRANSPORT"] = ipc, transport
     cupy = start("gloo", 1)
     rank = dist.get_rank()
     other, right = 1 - rank, []
@@ -118,9 +147,14 @@ def exchange(ipc: str) -> list[bool]:
     return right
 
 
-@pytest.mark.parametrize("ipc", ["on", "off", "always"])
-def test_messages_arrive_as_they_were_sent(ranks: Callable[..., list[Any]], ipc: str) -> None:
-    assert ranks(exchange, 2, timeout=120.0, ipc=ipc) == [[True] * 2, [True] * 8]
+@pytest.mark.parametrize(
+    ("ipc", "transport"), [("on", "auto"), ("off", "auto"), ("always", "auto"), ("off", "tcp")]
+)
+def test_messages_arrive_as_they_were_sent(
+    ranks: Callable[..., list[Any]], ipc: str, transport: str
+) -> None:
+    found = ranks(exchange, 2, timeout=120.0, ipc=ipc, transport=transport)
+    assert found == [[True] * 2, [True] * 8]
 
 
 def one_differs_and_one_dies_on_one_gpu() -> list[Any] | None:

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs/reference/glossary.md"
 #: Records of what was decided, in the words of their day; the tools of tests.
-LEFT_OUT = ("docs/decisions/", "docs/_build/", "distdbg/testing/", "docs/reference/glossary.md")
+LEFT_OUT = ("docs/decisions/", "docs/_build/", "docs/reference/glossary.md")
 
 
 def forbidden() -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from distdbg.launch.memory import locate_cgroup
-from distdbg.testing import ports
+from tests.support import ports
 from tests.support.jobs import RunningJob, running
 
 

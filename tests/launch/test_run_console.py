@@ -39,14 +39,14 @@ while input() != "end":
 LOOP = """
 import os, sys, time
 from pathlib import Path
-from distdbg.launch.console import Console
+from distdbg.launch.console import LauncherTerminal
 from distdbg.launch.stopped_ranks import StoppedRank
 
 def find_stops():
     words = Path(sys.argv[1]).read_text().split()
     return [StoppedRank(*map(int, one.split(":"))) for one in words]
 
-console = Console.here()
+console = LauncherTerminal.here()
 assert console is not None
 console._command = lambda rank, run: (sys.executable, sys.argv[2], str(rank))
 print("begun", os.getpid(), flush=True)

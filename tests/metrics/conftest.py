@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.testing import ports
+from tests.support import ports
 from tests.support.jobs import RunningJob, running
 
 BEGIN = """

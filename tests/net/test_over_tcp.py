@@ -174,15 +174,15 @@ def test_a_wrong_rule_is_an_error_on_every_rank(variable: str, tmp_path: Path) -
 GROUPS = """
 import numpy as np
 import distdbg as dist
-from distdbg.runtime.plan.link import Link
+from distdbg.runtime.plan.link import NetworkLink
 
-Link.LEAST_LATENCY_S = 1e-6
+NetworkLink.LEAST_LATENCY_S = 1e-6
 dist.init_process_group()
 rank = dist.get_rank()
 mine = np.random.default_rng(rank).standard_normal(2_000_000).astype(np.float32)
 first = mine.copy()
 dist.all_reduce(first)
-Link.LEAST_LATENCY_S = 1.0
+NetworkLink.LEAST_LATENCY_S = 1.0
 for ranks in ([0, 1, 2, 3], [3, 2, 1, 0]):
     x = mine.copy()
     dist.all_reduce(x, group=dist.new_group(ranks))

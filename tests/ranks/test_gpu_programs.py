@@ -28,7 +28,10 @@ def made_by(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def play_cupy() -> None:
     device = SimpleNamespace(use=lambda: None, synchronize=lambda: None)
-    makers = {name: made_by(getattr(np, name)) for name in ("array", "arange", "ones", "zeros")}
+    makers = {
+        name: made_by(getattr(np, name))
+        for name in ("array", "arange", "concatenate", "ones", "zeros")
+    }
     # A stand-in has what the programs ask for, and is no module.
     sys.modules["cupy"] = SimpleNamespace(  # type: ignore[assignment]  # a stand-in
         cuda=SimpleNamespace(Device=lambda *_: device, Stream=lambda **_: nullcontext()),
@@ -49,6 +52,7 @@ def play(program: str, **more: Any) -> Any:
         ("conformance", {"backend": "gloo", "gpus": 1}, [{}, {}]),
         ("large", {"ipc": "on"}, [[0] * 6] * 2),
         ("exchange", {"ipc": "on"}, [[True] * 2, [True] * 8]),
+        ("trade", {"ipc": "off", "transport": "tcp"}, [[True] * 2] * 2),
     ],
 )
 def test_a_program_does_on_the_host_what_it_expects_of_a_gpu(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,16 @@ if find_spec("torch") is None or find_spec("mpi4py") is None:
     pytest.skip("torch or mpi4py is not installed", allow_module_level=True)
 
 SIZE = 4
+#: `make stress` has more of them.
+FRESH = int(os.environ.get("STRESS_TORCH_PROGRAMS", "60"))
+
+COMMON = settings(
+    deadline=None,
+    database=None,
+    print_blob=False,
+    # The fixtures are ranks, which take any number of programs one after the other.
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +50,25 @@ def mpi_ranks(request: pytest.FixtureRequest, warm_python: WarmPython) -> Iterat
         yield pool
 
 
+def compare(program: dict[str, Any], theirs: Pool, ours: Pool) -> None:
+    differences = find_differences(program, theirs.run(program), ours.run(program))
+    assert not differences, "\n".join(["", ours.subject, to_script(program), *differences])
+
+
 @given(program=programs(SIZE))
-@settings(
-    deadline=None,
-    database=None,
-    max_examples=60,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(COMMON, max_examples=100, derandomize=True)
 def test_random_programs_give_the_results_of_torch(
     torch_ranks: Pool, mpi_ranks: Pool, program: dict[str, Any]
 ) -> None:
-    differences = find_differences(program, torch_ranks.run(program), mpi_ranks.run(program))
-    assert not differences, "\n".join(["", mpi_ranks.subject, to_script(program), *differences])
+    compare(program, torch_ranks, mpi_ranks)
+
+
+@given(program=programs(SIZE, max_steps=20))
+@settings(COMMON, max_examples=FRESH)
+def test_programs_that_no_run_has_tried_give_the_results_of_torch(
+    torch_ranks: Pool, mpi_ranks: Pool, program: dict[str, Any]
+) -> None:
+    compare(program, torch_ranks, mpi_ranks)
 
 
 def test_every_illegal_call_is_refused_and_the_group_goes_on(mpi_ranks: Pool) -> None:

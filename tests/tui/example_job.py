@@ -13,11 +13,11 @@ from distdbg.view.snapshot import (
     OpDetail,
     OpKey,
     OpRow,
-    RankAtPrompt,
     RankDetail,
     Snapshot,
     StackGroup,
     Stacks,
+    StoppedAtPrompt,
     WaitRow,
 )
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
@@ -138,7 +138,7 @@ def snapshot() -> Snapshot:
             rank3="root", **{f"rank{rank}": "victim" for rank in WAITERS}, rank6="bystander",
         ),
         armed=(ArmedBreakpoint(id=1, rule="rank=6,kind=all_reduce"), ArmedBreakpoint(id=2, rule="on=nan")),
-        stopped=(RankAtPrompt(rank=6, host="n15", why="before all_reduce #42 on group 'world'",
+        stopped=(StoppedAtPrompt(rank=6, host="n15", why="before all_reduce #42 on group 'world'",
                          site="train.py:90 (step)", at=NOW - 12),),
         held_by=("rank 6",),
     )  # fmt: skip

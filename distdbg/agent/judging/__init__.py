@@ -2,14 +2,17 @@
 
 account              the ops in flight and progress of one host, as plain values to send
 live_session         a `diagnose.session.Session` of the accounts of all hosts. Pure
-watch, confirmation  when to diagnose (at the root's agent), and whether a proof still holds
+decide               when the job is diagnosed, what is said of it, when it is aborted: (state, event) ->
+                     (state, instructions). Pure
+diagnosis_state, diagnosis_events, instructions    what those are
+watch                makes the events of what is there, and carries the instructions out
 stuck_thresholds     from which age on a rank that reaches no op counts as stuck. Pure
 reports              what is reported of a verdict, and when; each thing once. Pure
 verdict_files        stacks and sightings of the ranks of the cause; verdict.json
 batches              adds to a verdict that a rank ran out of batches, where the records of this host's
                      ranks prove it
 error_times          times of the errors of ranks, and of their last op that went well
-judge                diagnoses the accounts of the hosts
+judge, judged_verdict    diagnoses the accounts of the hosts
 pacing               when the job is diagnosed again
 signature            the ranks that are a reason to diagnose the job; a change triggers a new diagnosis
 """

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.record.batches import HINT, UNKNOWN
-from distdbg.record.ran_out import look, say
+from distdbg.record.ran_out import describe, look
 from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
 
 if TYPE_CHECKING:
-    from distdbg.agent.judging.judge import JudgedVerdict
+    from distdbg.agent.judging.judged_verdict import JudgedVerdict
 
 _KINDS: Final = frozenset((FindingKind.DEADLOCK, FindingKind.MISSING_RANK, FindingKind.MISMATCH))
 #: Groups that are looked at: one of the finding, or those that its ranks share.
@@ -32,7 +32,7 @@ def tell_out_of_batches(judged: JudgedVerdict, folder: Path) -> JudgedVerdict:
     for group in _groups(judged, root, ranks):
         found = look(folder, group, ranks)
         if found is not None:
-            return _with(judged, root, say(found))
+            return _with(judged, root, describe(found))
     return judged
 
 

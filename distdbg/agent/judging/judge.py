@@ -6,40 +6,49 @@ What takes time, and what takes long to import, is here: it runs in a thread of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.agent.judging.diagnosis_events import AccountMade
+from distdbg.agent.judging.judged_verdict import JudgedVerdict
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_session
 from distdbg.agent.judging.reports import ReportedRoot
 from distdbg.agent.policy import find_hopeless, find_proof
-from distdbg.diagnose.finding import Edge, FindingKind, Verdict
-from distdbg.diagnose.matching import match
-from distdbg.diagnose.session import Session
-from distdbg.diagnose.verdict import diagnose
-from distdbg.diagnose.waits import find_waits
+from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.verdict import diagnose_with_waits
+from distdbg.hosts.accounts import HostAccountState
 from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedVerdict:
-    """One verdict, and what it stands on."""
-
-    session: Session
-    verdict: Verdict
-    case: ReportedRoot | None
-    lines: list[str]
-    plain: dict[str, Any]
-    hopeless: frozenset[int]
-    """The ranks that wait and can never go on."""
-    waits: dict[int, tuple[Edge, ...]] = field(default_factory=dict)
+def judge_job(
+    own: AccountMade,
+    others: Sequence[HostAccountState],
+    *,
+    run: str,
+    source: str,
+    attempt: int,
+) -> JudgedVerdict:
+    """Say what is wrong by the account of this host and what others have told."""
+    heard = [ReceivedAccount(own.account, own.at_ns)]
+    heard += [ReceivedAccount(told.account, told.made_ns) for told in others]
+    facts = LiveFacts(
+        run=run,
+        source=source,
+        attempt=attempt,
+        now_ns=own.at_ns,
+        wall_ns=own.wall_ns,
+        found=own.found,
+        last_good=own.last_good,
+    )
+    return judge_accounts(heard, facts)
 
 
 def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> JudgedVerdict:
     """Say what is wrong, if anything is."""
     session = make_session(heard, facts)
-    waits = dict(find_waits(session, match(session)))
-    verdict = diagnose(session)
+    diagnosed = diagnose_with_waits(session)
+    verdict = diagnosed.verdict
+    waits = {rank: diagnosed.waits[rank] for rank in session.ranks if rank in diagnosed.waits}
     hopeless = find_hopeless(session, waits)
     root = verdict.root
     case = None

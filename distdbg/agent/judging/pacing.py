@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from distdbg.agent.judging.diagnosis_events import ClockHold
+
 if TYPE_CHECKING:
     from distdbg.agent.judging.reports import ReportedRoot
-    from distdbg.agent.steering import Steering
 
 _S: Final = 1_000_000_000
 #: Between two looks, however much changes: a look costs some milliseconds.
@@ -34,6 +35,8 @@ def fresh_ns(lasts_ns: int, cost_ns: int) -> int:
     return max(_AGED_NS, lasts_ns // _AGED_SHARE, cost_ns * _AGED_PER_COST)
 
 
-def is_held_back(case: ReportedRoot, steering: Steering) -> bool:
+def is_held_back(case: ReportedRoot, hold: ClockHold) -> bool:
     """Whether a proof does not end the job yet: somebody is at the prompt of a rank, or has paused it."""
-    return steering.is_debugged if case.proof == _DEAD else steering.is_held
+    if case.proof == _DEAD:
+        return hold is ClockHold.DEBUGGED
+    return hold is not ClockHold.NOBODY

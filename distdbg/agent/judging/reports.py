@@ -14,9 +14,8 @@ A stuck rank that goes on gets one line more.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distdbg.diagnose import headline
@@ -66,55 +65,48 @@ class ReportedRoot:
         return self.proof is not None or self.finding.kind is FindingKind.STUCK_RANK
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportChanges:
-    """What was said, and what is about to be."""
+    """What was said, and what is about to be; what changes it returns another one."""
 
-    def __init__(self) -> None:
-        self._case: ReportedRoot | None = None
-        self._since_ns = 0
-        self._said: set[_Key] = set()
-        self._stuck: dict[_Key, ReportedRoot] = {}
-        #: Since when those of them move.
-        self._freed_ns: dict[_Key, int] = {}
-        self._counts: Counter[str | None] = Counter()
+    case: ReportedRoot | None = None
+    """The one that is true now."""
+    since_ns: int = 0
+    """Since when it is."""
+    _said: frozenset[_Key] = frozenset()
+    _stuck: Mapping[_Key, ReportedRoot] = field(default_factory=dict)
+    _freed_ns: Mapping[_Key, int] = field(default_factory=dict)
+    """Since when those of them move."""
+    _counts: Mapping[str | None, int] = field(default_factory=dict)
 
-    @property
-    def case(self) -> ReportedRoot | None:
-        """The one that is true now."""
-        return self._case
-
-    @property
-    def since_ns(self) -> int:
-        """Since when it is."""
-        return self._since_ns
-
-    def take(self, case: ReportedRoot | None, now_ns: int) -> None:
+    def take(self, case: ReportedRoot | None, now_ns: int) -> ReportChanges:
         """The job was judged anew; None: there is nothing to say of it."""
-        if case is None or self._case is None or case.key != self._case.key:
-            self._since_ns = now_ns
-        self._case = case
+        is_same = case is not None and self.case is not None and case.key == self.case.key
+        return replace(self, case=case, since_ns=self.since_ns if is_same else now_ns)
 
     def due(self, now_ns: int) -> ReportedRoot | None:
         """The case when it is to be said now, for the first time."""
-        case = self._case
-        if case is None or case.key in self._said or self._counts[case.proof] >= _MOST_SAID:
+        case = self.case
+        if case is None or case.key in self._said or self._counts.get(case.proof, 0) >= _MOST_SAID:
             return None
         patience_ns = _patience_ns(case)
-        if patience_ns is None or now_ns - self._since_ns < patience_ns:
+        if patience_ns is None or now_ns - self.since_ns < patience_ns:
             return None
         return case
 
-    def said(self, case: ReportedRoot) -> None:
+    def said(self, case: ReportedRoot) -> ReportChanges:
         """It was said."""
-        self._said.add(case.key)
-        self._counts[case.proof] += 1
-        if case.finding.kind is FindingKind.STUCK_RANK:
-            self._stuck[case.key] = case
+        is_stuck = case.finding.kind is FindingKind.STUCK_RANK
+        return replace(
+            self,
+            _said=self._said | {case.key},
+            _counts={**self._counts, case.proof: self._counts.get(case.proof, 0) + 1},
+            _stuck={**self._stuck, case.key: case} if is_stuck else self._stuck,
+        )
 
-    def again(self, case: ReportedRoot) -> None:
+    def again(self, case: ReportedRoot) -> ReportChanges:
         """What it asks for was put off: it is said once more, if the job is found so again."""
-        self._said.discard(case.key)
-        self._case = None
+        return replace(self, _said=self._said - {case.key}, case=None)
 
     @staticmethod
     def abort_line(finding: Finding) -> str:
@@ -123,29 +115,39 @@ class ReportChanges:
         word = headline.of_kind(finding.kind.value, finding.what)
         return f"{word} on rank{'' if ranks.isdecimal() else 's'} {ranks}: the job is aborted"
 
-    def taken_back(self, states: Mapping[int, RankState], now_ns: int) -> list[str]:
+    @property
+    def has_stuck(self) -> bool:
+        """Whether a stuck rank was named that may go on."""
+        return bool(self._stuck)
+
+    def taken_back(
+        self, states: Mapping[int, RankState], now_ns: int
+    ) -> tuple[ReportChanges, list[str]]:
         """One line for each stuck rank that was named and goes on, by what the ranks do now.
 
         A moment later: a rank that a signal ends moves as well before it is over.
         """
+        if not self._stuck:
+            return self, []
         lines = []
-        for key, case in list(self._stuck.items()):
+        said, stuck, freed_ns = set(self._said), dict(self._stuck), dict(self._freed_ns)
+        for key, case in self._stuck.items():
             now = [states.get(rank) for rank in case.finding.ranks]
             if any(state is not None and state.is_stuck for state in now):
-                self._freed_ns.pop(key, None)
+                freed_ns.pop(key, None)
                 continue
-            self._said.discard(key)
+            said.discard(key)
             is_alive = all(state is not None and not state.is_over for state in now)
-            if is_alive and now_ns - self._freed_ns.setdefault(key, now_ns) < CALM_NS:
+            if is_alive and now_ns - freed_ns.setdefault(key, now_ns) < CALM_NS:
                 continue
-            del self._stuck[key]
-            self._freed_ns.pop(key, None)
+            del stuck[key]
+            freed_ns.pop(key, None)
             if is_alive:
                 ranks = format_ranks(case.finding.ranks)
                 was = f"no longer {case.state}" if case.state is not None else "not stuck any more"
                 who = f"rank {ranks} goes" if ranks.isdecimal() else f"ranks {ranks} go"
                 lines.append(f"{who} on: {was}")
-        return lines
+        return replace(self, _said=frozenset(said), _stuck=stuck, _freed_ns=freed_ns), lines
 
 
 def _patience_ns(case: ReportedRoot) -> int | None:

@@ -22,8 +22,8 @@ from distdbg.view.snapshot import (
     GroupRow,
     HostRow,
     OpRow,
-    RankAtPrompt,
     RankRow,
+    StoppedAtPrompt,
     WaitRow,
 )
 
@@ -285,8 +285,8 @@ def abort_text(control: Plain | None) -> str:
 
 
 def breakpoint_rows(
-    answer: Plain, known: Sequence[RankAtPrompt], now: float
-) -> tuple[tuple[ArmedBreakpoint, ...], tuple[RankAtPrompt, ...]]:
+    answer: Plain, known: Sequence[StoppedAtPrompt], now: float
+) -> tuple[tuple[ArmedBreakpoint, ...], tuple[StoppedAtPrompt, ...]]:
     """The rules that are armed, and the ranks that sit at a prompt."""
     armed = tuple(
         ArmedBreakpoint(id=int(one["id"]), rule=str(one["rule"])) for one in answer["rules"]
@@ -297,7 +297,7 @@ def breakpoint_rows(
         rank, at = int(one["rank"]), now - float(one["since_s"])
         was = before.get(rank)
         stopped.append(
-            RankAtPrompt(
+            StoppedAtPrompt(
                 rank=rank,
                 host=str(one["host"]),
                 why=str(one["why"]),

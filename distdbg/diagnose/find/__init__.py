@@ -66,6 +66,7 @@ unlike_models     models that torch's DDP refuses, as their numbers of parameter
 unsent            messages that are waited for and were never sent, by ranks in a collective
 used_wrong_group  A call that was carried out on one group, where the program's line called it on another
                   one elsewhere
+waits_to_join     ranks that wait in init_process_group for others, by the notes of their calls
 went_on           A rank that went on without a call that had always followed the one before, as it did on
                   the others
 who_chose         the one rank whose group at a line is another one than that in which the others meet

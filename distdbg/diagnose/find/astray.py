@@ -16,6 +16,7 @@ from distdbg.diagnose.find.who_chose import RankAtLine, who_chose_another
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.tag_changed import changed_tag
 from distdbg.diagnose.tag_used_twice import taken_by_same_tag
 from distdbg.diagnose.tags_of_others import odd_tag_of
 from distdbg.diagnose.tags_relayed import wrong_relay
@@ -92,20 +93,28 @@ def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:
     # either may be the wrong one.
     is_one = pair.differ is PairDifference.DST and log.ops.tag[pair.send.at]
     wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
-    relayed = None
+    relayed = changed = None
     if pair.differ is PairDifference.TAG:
         odd = odd_tag_of(session, pair)
         relayed = wrong_relay(session, pair) if odd in (None, pair.send.rank) else None
         odd = pair.send.rank if relayed is not None else odd
+        changed = changed_tag(session, pair) if relayed is None else None
+        if changed is not None and odd in (None, changed.rank):
+            odd = changed.rank
+        else:
+            changed = None  # what the other ranks use says more
         wrong = wrong if odd is None else (odd,)
     cause, advice = pair.cause, relayed.advice if relayed is not None else _advice(session, pair)
+    if changed is not None:
+        cause, advice = changed.cause, changed.advice
     if neighbor is not None:
         wrong, cause, advice = (neighbor.rank,), neighbor.cause, neighbor.advice
     return WrongPeerFact(
         Evidence(
             text=pair.text
             + (f" ({more} more sent at that line)" if more else "")
-            + (f"; {relayed.fact}" if relayed is not None else ""),
+            + (f"; {relayed.fact}" if relayed is not None else "")
+            + (f"; {changed.fact}" if changed is not None else ""),
             rank=pair.send.rank,
             ranks=(pair.send.rank, pair.recv.rank),
             op=pair.send,

@@ -193,7 +193,7 @@ def _evidence(session: Session, one: RankEnding) -> list[Evidence]:
     if one.end is not None and is_out and one.end.max_rss_nbytes:
         counted = ""
         if one.end.cause == "signal" and one.end.by == "launcher":  # which looks for every SIGKILL
-            counted = "; the oom_kill counter did not rise"
+            counted = "; the kernel's OOM killer did not end it"
         used = nbytes_text(one.end.max_rss_nbytes)
         share = _share(session, one)
         others = f", {share.text}" if share else ""

@@ -57,7 +57,7 @@ _ANY: Final = (
 )
 _GROUPS: Final = "use the groups in the same order on all ranks"
 _MIXED: Final = "on all ranks, put all messages before the collective, or all after it"
-_ASIDE: Final = "make all ranks of the group call {} at the same place of the program"
+_NOT_MEMBERS: Final = ", also those that are to be no members of the new one"
 
 
 def find(
@@ -99,6 +99,8 @@ class _Telling:
         """`behind`: the waits of the victims."""
         self._session = session
         self._edges = edges
+        calls = {(edge.text, edge.site) for edge in edges if not self._is_message(edge)}
+        self._alike = [edge for edge in behind if (edge.text, edge.site) in calls]
         self._is_cycle = is_cycle
         self._groups = {self._group(edge) for edge in edges}
         taken = taken_messages(session, edges)
@@ -141,7 +143,7 @@ class _Telling:
             group=min(self._groups) if len(self._groups) == 1 else "",
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
-                *_all_evidence(self._session, edges)[:_MOST_SHOWN],
+                *_all_evidence(self._session, [*edges, *self._alike])[:_MOST_SHOWN],
                 *(miss.evidence for miss in self._misses[:_MOST_SHOWN]),
             ),
             edges=tuple(edges),
@@ -231,7 +233,12 @@ class _Telling:
         if _is_for_another(self._misses):
             return _UNMET
         if asides and asides[0].op is not None:
-            return _ASIDE.format(self._session.kind_of(asides[0].op))
+            kind = self._session.kind_of(asides[0].op)
+            all_of_them = _NOT_MEMBERS if kind == "new_group" else ""
+            return (
+                f"all ranks of the group have to call {kind}{all_of_them}: {say_ranks(asides[0].on, 3)} "
+                f"did not call it"
+            )
         if any(edge.is_any for edge in messages):
             return _ANY
         if not messages:

@@ -1,9 +1,10 @@
-"""Ranks that made the op at fault while they handled an error: that error leads the finding. Pure.
+"""Ranks that made the op at fault, or slept, while they handled an error: that error comes first. Pure.
 
     rank 2 was handling ValueError: no number at load.py:52 (parse) when it called barrier #15
+    rank 5 was handling FileNotFoundError: 'shard-12.npy' at storage.py:24 (read) when it was interrupted
 
 A `finally`, an `__exit__` or an `except` makes the op on the rank alone that has failed, and what the op
-raises hides why.
+raises hides why. A retry that sleeps hides the error for as long as it goes on.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ _KINDS: Final = frozenset(
         FindingKind.FAILED_OP,
         FindingKind.MISMATCH,
         FindingKind.MISSING_RANK,
+        FindingKind.STUCK_RANK,
     )
 )
 _HINT: Final = (
-    "mend that error first: in `finally`, `__exit__`, `except` the failed rank alone makes an op"
+    "mend that error first; what runs because of it (`finally`, `__exit__`, `except`) must not "
+    "make an op"
 )
+_RETRIES: Final = (
+    "see why that error comes again: the rank sleeps where it handles it, as a retry "
+    "without an end does"
+)
+_INTERRUPTED: Final = "KeyboardInterrupt"
 
 
 def tell_handled(finding: Finding, session: Session) -> Finding:
@@ -44,6 +52,8 @@ def tell_handled(finding: Finding, session: Session) -> Finding:
 
 
 def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding:
+    if session.ranks[rank].exit_what.startswith(_INTERRUPTED):
+        return _interrupted(finding, rank, handled)
     called = last_op(session, rank)
     if finding.kind is FindingKind.DEAD_RANK or called is None or called.op is None:
         fact = Evidence(text=f"rank {rank} was handling {handled}", rank=rank)
@@ -56,3 +66,14 @@ def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding
     if brief not in what:
         facts.insert(0, Evidence(text=head + handled, rank=rank))
     return replace(finding, what=what, evidence=tuple(facts), advice=_HINT)
+
+
+def _interrupted(finding: Finding, rank: int, handled: str) -> Finding:
+    """Of a rank that a person interrupted: where it was, not what it called, was within the handling."""
+    text = f"rank {rank} was handling {handled} when it was interrupted"
+    sleeps = "asleep" in finding.what
+    return replace(
+        finding,
+        evidence=(Evidence(text=text, rank=rank), *finding.evidence),
+        advice=_RETRIES if sleeps else finding.advice,
+    )

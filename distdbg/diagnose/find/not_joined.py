@@ -18,6 +18,7 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
+from distdbg.record.join_calls import too_many
 from distdbg.record.rank_list import read_ranks
 
 _MISSING: Final = re.compile(
@@ -80,6 +81,8 @@ def _finding(
         Evidence(text=f"rank {one.rank} raised {one.reason}", rank=one.rank, site=one.where)
         for one in gave_up[:_MOST]
     ]
+    join = session.ranks[first.rank].join
+    too_many_ranks = too_many(join.world_size, join.started) if join is not None else ""
     it = "it" if len(missing) == 1 else "them"
     is_known = len(missing) == 1 and missing[0] in doings
     only = f", {doings[missing[0]].text}" if is_known else ""
@@ -94,5 +97,6 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=f"see what {say_ranks(missing)} did before init_process_group, or why it did not start",
+        advice=too_many_ranks
+        or f"see what {say_ranks(missing)} did before init_process_group, or why it did not start",
     )

@@ -4,6 +4,8 @@
 
     rank 0 sent a last message to ranks 1-2 at tiles.py:58 and not to rank 3
 
+    rank 0 sent messages to ranks 1-2 since broadcast #5 and none to rank 3
+
 Others that call the same function show which of the two is wrong: a rank that is in it alone has more rounds,
 one that has left it alone fewer. Without others nobody knows.
 """
@@ -48,6 +50,8 @@ def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
     theirs = list(_done(session, op, other, op.rank, answer))
     if len(theirs) == len(done) and (left_out := _left_out(session, op, other, answer)):
         return left_out
+    if none_since := _none_since(session, op, other, answer):
+        return none_since
     if len(mine) < _FEWEST or len(theirs) != len(mine):
         return None
     at = site_of(session, theirs[-1])
@@ -106,6 +110,60 @@ def _left_out(session: Session, op: OpRef, other: int, kind: str) -> WrongPeerFa
         (other, op.rank),
         (other,),
     )
+
+
+def _none_since(session: Session, op: OpRef, other: int, kind: str) -> WrongPeerFact | None:
+    """Since its last collective the other one has exchanged messages with all its other peers alone."""
+    log = session.ranks[other].ops
+    began = max((at for at in range(len(log)) if _is_collective(session, other, at)), default=-1)
+    if began < 0:
+        return None
+    peers = _peers(session, other, kind) - {op.rank}
+    first = {
+        peer: messages[0]
+        for peer in sorted(peers)
+        if (messages := [one for one in _done(session, op, other, peer, kind) if one.at > began])
+    }
+    before = list(_done(session, op, other, op.rank, kind))
+    if len(first) < _FEWEST or len(first) < len(peers) or not before or before[-1].at > began:
+        return None
+    did, whom = ("sent", "to") if kind == "send" else ("received", "from")
+    since = session.name_of(OpRef(other, began)).partition(" on ")[0]
+    text = (
+        f"rank {other} {did} messages {whom} {say_ranks(first)} since {since} "
+        f"and none {whom} rank {op.rank}"
+    )
+    one = min(first.values(), key=lambda each: each.at)
+    return WrongPeerFact(
+        Evidence(
+            text=text,
+            rank=other,
+            ranks=(other, op.rank),
+            op=one,
+            site=site_of(session, one),
+            is_left_out=True,
+        ),
+        f"see why rank {other} leaves out rank {op.rank}, or why that one waits with nothing to come",
+        (text,),
+        (other, op.rank),
+        (other,),
+    )
+
+
+def _peers(session: Session, rank: int, kind: str) -> set[int]:
+    """The ranks to which it has sent, or from which it has received."""
+    ops = session.ranks[rank].ops
+    return {
+        ops.source[at] if ops.peer[at] < 0 else ops.peer[at]
+        for at in range(len(ops))
+        if ops.flags[at] & Flag.MESSAGE and session.kind_of(OpRef(rank, at)) == kind
+    }
+
+
+def _is_collective(session: Session, rank: int, at: int) -> bool:
+    """Whether it is a collective that has ended well."""
+    ops = session.ranks[rank].ops
+    return ops.status[at] == Status.OK and not ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE)
 
 
 def _who_is_alone(session: Session, more: OpRef, fewer: OpRef) -> tuple[int, ...]:

@@ -77,6 +77,8 @@ def find(
     for rank, log in sorted(session.ranks.items()):
         if log.activity is None or log.is_gone or is_debugged(log) or log.exit is not None:
             continue
+        if log.is_joining:  # `waits_to_join` says for whom
+            continue
         end = ends.get(rank)
         if log.activity.state.is_stuck and is_overdue(session, rank, end):
             doing = doing_of(session, rank)

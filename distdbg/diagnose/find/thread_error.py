@@ -15,7 +15,9 @@ from distdbg.diagnose.wording import fit, known_ns, short_site
 from distdbg.record.known_marks import THREAD_ERROR
 
 _KINDS: Final = frozenset((FindingKind.STUCK_RANK, FindingKind.STALL, FindingKind.MISSING_RANK))
-_HINT: Final = "see why that thread raised: it was to make or do what this rank waits for"
+_HINT: Final = (
+    "see why that thread raised: this rank waits for what the thread should have made or done"
+)
 #: A thread that has raised so long before the rank's last op is not what it waits for.
 _LONG_NS: Final = 600 * 10**9
 

@@ -23,9 +23,18 @@ _CONSEQUENCES: Final = frozenset(
 )
 #: Shapes of which a rank may exit with an error that needs no further explanation.
 _EXPLAINS_EXIT: Final = _CONSEQUENCES | {
-    FactShape.MISMATCH, FactShape.SIZES, FactShape.DDP_DIFFERS, FactShape.DDP_UNUSED, FactShape.MISSING, FactShape.NOT_JOINED,
-    FactShape.PORT_TAKEN, FactShape.STUCK, FactShape.STOPPED, FactShape.NCCL_WARN, FactShape.NOT_FINISHED,
-}  # fmt: skip
+    FactShape.MISMATCH,
+    FactShape.SIZES,
+    FactShape.DDP_DIFFERS,
+    FactShape.DDP_UNUSED,
+    FactShape.MISSING,
+    FactShape.NOT_JOINED,
+    FactShape.PORT_TAKEN,
+    FactShape.STUCK,
+    FactShape.STOPPED,
+    FactShape.NCCL_WARN,
+    FactShape.NOT_FINISHED,
+}
 
 
 def find_kills_for_memory(facts: Facts) -> list[Finding]:

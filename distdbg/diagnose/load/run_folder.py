@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,16 +27,19 @@ from distdbg.diagnose.load.rank_file import RankFile, read_rank
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import (
     choose_end,
+    is_running,
     read_all_ends,
+    read_all_joins,
     read_all_sightings,
     read_threads,
 )
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.errors import RecordError, UsageError, format_ranks
 from distdbg.record.ends import RankEnd
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
 from distdbg.record.format import MAGIC
+from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
 from distdbg.record.stop_order import read_stop_order
@@ -92,10 +95,12 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
     files, live = _read_all([path for place in chosen for path in place.records], session)
     folders = list(dict.fromkeys(place.folder for place in chosen))
     ends = read_all_ends(folders)
-    if not files and not ends:
+    joins = read_all_joins(folders)
+    if not files and not ends and not joins:
         what = f"{session.source} holds no records (*{SUFFIX})"
         raise RecordError(what, path=session.source, details=session.lacks)
     _fill(session, files, live)
+    _add_joins(session, joins, ends)
     _add_witnesses(session, files, live, ends, folders)
     if session.attempt == session.attempts - 1:  # the order stops the whole run
         session.stopped_by = _stop_order(folders)
@@ -176,7 +181,8 @@ def _has_any(folder: Path) -> bool:
     try:
         with os.scandir(folder) as found:
             return any(
-                entry.name.endswith(SUFFIX) or entry.name.startswith("ends-") for entry in found
+                entry.name.endswith(SUFFIX) or entry.name.startswith(("ends-", "joins-"))
+                for entry in found
             )
     except PermissionError:
         return attempt_number(folder) is not None  # whoever reads it says what is wrong
@@ -282,9 +288,36 @@ def _add_witnesses(
             log.activities = seen.get((rank, end.pid), ())
             log.activity = log.activities[-1] if log.activities else None
             session.ranks[rank] = log
+    if any(log.join is not None for log in session.ranks.values()):
+        _add_seen(session, seen)
     session.ranks = dict(sorted(session.ranks.items()))
     session.now_ns = _now_ns(session, files, live, boot_id)
     session.was_killed = not live and _was_killed(session, files, boot_id)
+
+
+def _add_joins(
+    session: Session, joins: dict[int, JoinCall], ends: dict[int, list[RankEnd]]
+) -> None:
+    """Ranks that wait for their first group: they have no record yet."""
+    for rank, call in joins.items():
+        if rank in session.ranks:
+            continue
+        log = RankLog(rank=rank, host=call.host, pid=call.pid, join=call)
+        log.offset_ns = call.wall_ns - call.since_ns
+        session.ranks[rank] = log
+        session.world_size = session.world_size or max(call.started, 0)
+        session.is_live |= not ends.get(rank) and is_running(call)
+
+
+def _add_seen(session: Session, seen: Mapping[tuple[int, int], tuple[Activity, ...]]) -> None:
+    """Ranks that only an agent has seen, while the others wait for them."""
+    for (rank, pid), activities in seen.items():
+        if rank not in session.ranks:
+            first = next(log for log in session.ranks.values() if log.join is not None)
+            log = RankLog(rank=rank, host=first.host, pid=pid)
+            log.offset_ns, log.activities = first.offset_ns, activities
+            log.activity = activities[-1]
+            session.ranks[rank] = log
 
 
 def _was_killed(session: Session, files: dict[int, RankFile], boot_id: str) -> bool:
@@ -304,6 +337,8 @@ def _now_ns(session: Session, files: dict[int, RankFile], live: set[int], boot_i
     for rank in live:
         if boot_id and files[rank].header.boot_id == boot_id:
             return time.monotonic_ns() + session.ranks[rank].offset_ns
+    if session.is_live:
+        return time.time_ns()
     return max((_last_sign_ns(log) for log in session.ranks.values()), default=NEVER)
 
 
@@ -311,6 +346,8 @@ def _last_sign_ns(log: RankLog) -> int:
     ops = log.ops
     times = [log.began_ns, log.heartbeat_ns, log.exit_ns, max(ops.ended_ns, default=NEVER)]
     times.append(max(ops.issued_ns, default=NEVER))
+    if log.join is not None:
+        times.append(max(log.join.since_ns, log.join.step_ns))
     if log.end is not None:
         times.append(log.end.ended_ns)
     return max(times) + log.offset_ns
@@ -324,7 +361,11 @@ def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
     missing = session.missing_ranks()
     if missing:
         lacks.append(f"nothing is known of {_ranks(missing)} of {session.world_size}")
-    without = [rank for rank in session.ranks if rank not in files]
+    without = [
+        rank
+        for rank, log in session.ranks.items()
+        if rank not in files and log.end is not None and not log.is_joining
+    ]
     if without:
         lacks.append(f"{_ranks(without)} left no record; only how it ended is known")
     damaged = {rank: file.unreadable for rank, file in files.items() if file.unreadable}

@@ -10,6 +10,8 @@ from distdbg.diagnose.load.rank_file import RankFile
 from distdbg.diagnose.session import Activity
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.entries import RecordedFrame
+from distdbg.record.host import host_name
+from distdbg.record.join_calls import JoinCall, read_join_calls
 from distdbg.record.observations import Observation, read_sightings
 
 
@@ -44,6 +46,17 @@ def read_all_sightings(folders: Iterable[Path]) -> dict[tuple[int, int], tuple[A
             if type(seen.rank) is int and type(seen.pid) is int and type(seen.since_ns) is int:
                 found.setdefault((seen.rank, seen.pid), []).append(_to_activity(seen))
     return {who: tuple(each) for who, each in found.items()}
+
+
+def read_all_joins(folders: Iterable[Path]) -> dict[int, JoinCall]:
+    """The last call of init_process_group of each rank."""
+    calls = (call for folder in folders for call in read_join_calls(folder).values())
+    return {call.rank: call for call in sorted(calls, key=lambda call: call.since_ns)}
+
+
+def is_running(call: JoinCall) -> bool:
+    """Whether the process of this host that made the call is there."""
+    return call.host == host_name() and Path(f"/proc/{call.pid}").exists()
 
 
 def _to_activity(seen: Observation) -> Activity:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distdbg.export.exporter.runs import Runs
-from distdbg.export.http.pages import JSON, PageAnswer, make_index, say
+from distdbg.export.http.pages import JSON, PageAnswer, make_index, text_answer
 from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
@@ -53,7 +53,7 @@ class MetricsExporter:
     def _metrics(self, accept: str) -> PageAnswer:
         found = self._runs.metrics()
         if found is None:
-            return say(503, "the runs could not be read in time")
+            return text_answer(503, "the runs could not be read in time")
         writer = negotiate(accept)
         return PageAnswer(writer.write(*found), writer.content_type)
 

@@ -37,7 +37,7 @@ def make_index(title: str, links: Mapping[str, str]) -> PageAnswer:
     return PageAnswer(text.encode(), HTML)
 
 
-def say(status: int, line: str) -> PageAnswer:
+def text_answer(status: int, line: str) -> PageAnswer:
     """One line."""
     return PageAnswer(f"{line}\n".encode(), TEXT, status)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from distdbg.export.http.gate import AccessGate
-from distdbg.export.http.pages import Page, PageAnswer, say, zipped
+from distdbg.export.http.pages import Page, PageAnswer, text_answer, zipped
 from distdbg.export.http.peers import Ends, uid_of_peer
 
 if TYPE_CHECKING:
@@ -101,9 +101,11 @@ class _Requests(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         self.close_connection = True
         if code == 501:  # a method that is none of ours
-            self._write(say(405, f"there is only {_ALLOWED}"))
+            self._write(text_answer(405, f"there is only {_ALLOWED}"))
             return
-        self._write(say(code, message or self.responses.get(code, ("not understood", ""))[0]))
+        self._write(
+            text_answer(code, message or self.responses.get(code, ("not understood", ""))[0])
+        )
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nobody is told of each request."""
@@ -119,23 +121,23 @@ class _Requests(BaseHTTPRequestHandler):
         try:
             path = urlsplit(self.path).path or "/"
         except ValueError:
-            return say(400, "the path cannot be read")
+            return text_answer(400, "the path cannot be read")
         if path == HEALTH:
-            return say(200, "ok")
+            return text_answer(200, "ok")
         why_not = self._why_not()
         if why_not:
-            return say(401, why_not)
+            return text_answer(401, why_not)
         if not self._connection.let_in(self._connection):
             self.close_connection = True
-            return say(503, "busy")
+            return text_answer(503, "busy")
         page = self._pages.get(path)
         if page is None:
-            return say(404, f"there is only {', '.join(sorted([*self._pages, HEALTH]))}")
+            return text_answer(404, f"there is only {', '.join(sorted([*self._pages, HEALTH]))}")
         try:
             return page(", ".join(self.headers.get_all("Accept", [])))
         except Exception:  # noqa: BLE001  # of one page; the others are none the worse
             _log.exception("%s cannot be answered", path)
-            return say(500, "this cannot be answered; the log says why")
+            return text_answer(500, "this cannot be answered; the log says why")
 
     def _why_not(self) -> str:
         ends = self._connection.ends

@@ -15,7 +15,7 @@ from typing import Final
 
 from distdbg.errors import ConfigError
 from distdbg.export.http.gate import AccessGate, find_uids
-from distdbg.export.http.pages import JSON, PageAnswer, make_index, say
+from distdbg.export.http.pages import JSON, PageAnswer, make_index, text_answer
 from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
@@ -124,7 +124,7 @@ class ServerOutlet:
         try:
             metrics = self._metering.metrics()
         except NotInTime as error:
-            return say(503, error.what)
+            return text_answer(503, error.what)
         writer = negotiate(accept)
         return PageAnswer(writer.write(metrics), writer.content_type)
 

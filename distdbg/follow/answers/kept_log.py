@@ -64,7 +64,7 @@ class KeptLog:
         self._passed_nbytes = 0
         self._is_kept = False
 
-    def tell(
+    def describe(
         self,
         ranks: Container[int],
         *,

@@ -136,7 +136,7 @@ class Board:
         roster = self._agent.roster
         if self._log is None:
             self._log = KeptLog(self._agent.folder, roster.attempt)
-        told = self._log.tell(
+        told = self._log.describe(
             roster.seats,
             now_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),

@@ -6,13 +6,15 @@ only rank 0 came to metrics.py:23, by `if rank == 0` (line 71 of job.py): all ra
 that call, or none
 
 see whether all ranks decide `if loss < best` (line 35 of fit.py) alike: rank 0 came to sharded.py:36 by it
+
+see whether rank 0 left the loop before that call by the `break` under `if not pending` (line 12 of a.py)
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks
@@ -21,12 +23,15 @@ from distdbg.render.hints.case import (
     RANK,
     UNDER,
     Case,
+    are_at_other_lines,
     first_match,
     in_file,
     is_left_out,
     matches,
+    place_of_note,
     place_of_stack,
 )
+from distdbg.render.hints.left_behind import by_left_function
 from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
@@ -45,36 +50,22 @@ _LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 
 
 def by_branch(case: Case) -> str:
-    """By what the ranks came to other calls: an exit that skips the call of the others, or a condition."""
+    """Ranks are at other lines: an exit skips the call of the others, or one side alone took a condition."""
     mine, others = case.sides()
-    if len({stack.frames[0].frame[:2] for stack in [*mine, *others]}) < 2:
-        return ""  # all are at one line
+    if not are_at_other_lines(mine, others):
+        return ""
     for stack in others if case.root.ranks else ():
         if found := first_match(stack, _SKIPS):
             return f"see whether {case.who} skipped {place_of_stack(stack)} by the {found}"
         if found := first_match(stack, _ENDS):
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
+    if found := by_left_function(case):
+        return found
     if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
         return f"see whether {loop} makes as many rounds on {case.who} as on the others"
-    return _by_condition(mine, others)
-
-
-def _by_condition(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> str:
-    """One that asks for the rank before any other; never one that both sides stand under."""
-    asked = [
-        (stack, found)
-        for side, other in ((mine, others), (others, mine))
-        for stack in side
-        for found in matches(stack, UNDER)
-        if not _OF_ALL.search(found) and all(found not in matches(one, UNDER) for one in other)
-    ]
-    for stack, found in asked:
-        if RANK.search(found.rpartition(" (line ")[0]):  # not in the name of the file
-            return (
-                f"only {say_ranks(stack.ranks, 3)} came to {place_of_stack(stack)}, by {found}: all ranks of "
-                "the group have to make that call, or none"
-            )
-    for stack, found in asked:
+    if found := by_rank_condition(case):
+        return found
+    for stack, found in _conditions_of_one_side(case):
         return (
             f"see whether all ranks decide {found} alike: {say_ranks(stack.ranks, 3)} came to "
             f"{place_of_stack(stack)} by it"
@@ -82,8 +73,38 @@ def _by_condition(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> str
     return ""
 
 
+def by_rank_condition(case: Case) -> str:
+    """A condition that asks for the rank stands around a call that the other ranks do not make."""
+    for stack, found in _conditions_of_one_side(case):
+        if _asks_for_rank(found):
+            return (
+                f"only {say_ranks(stack.ranks, 3)} came to {place_of_stack(stack)}, by {found}: all ranks of "
+                "the group have to make that call, or none"
+            )
+    return ""
+
+
+def _asks_for_rank(found: str) -> bool:
+    """Of a condition, not of the name of its file."""
+    return RANK.search(found.rpartition(" (line ")[0]) is not None
+
+
+def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
+    """Those that ranks stand under which are at other lines than the rest; never one of both sides."""
+    mine, others = case.sides()
+    if not are_at_other_lines(mine, others):
+        return
+    for side, other in ((mine, others), (others, mine)):
+        for stack in side:
+            for found in matches(stack, UNDER):
+                if not _OF_ALL.search(found) and all(
+                    found not in matches(one, UNDER) for one in other
+                ):
+                    yield stack, found
+
+
 def by_same_branch(case: Case) -> str:
-    """Of ranks that all send, or all receive, under a condition that was to part them."""
+    """Ranks all send, or all receive, under a condition that was to part them."""
     if len({one.frames[0].frame[:2] for one in case.told if one.is_cause and one.frames}) != 1:
         return ""  # each is at a line of its own
     for one in (
@@ -98,13 +119,13 @@ def by_same_branch(case: Case) -> str:
 
 
 def by_skipped_round(case: Case) -> str:
-    """Of ranks that are at one line with other arrays: what skips that line in a round of its loop."""
+    """Ranks are at one line with other arrays: an exit skips that line in a round of its loop."""
     found = first_match(case.told[0], _SKIPS) if case.told else ""
     return f"see whether {case.who} skipped a round by the {found}" if found else ""
 
 
 def by_rounds(case: Case) -> str:
-    """Of ranks of a deadlock: one is in a loop that the other, further down in that function, has left."""
+    """In a deadlock one rank is in a loop that the other, further down in that function, has left."""
     told = [one for one in case.told if one.is_cause and not is_left_out(one)]
     for mine in told:
         for other in told:
@@ -148,7 +169,7 @@ def _is_of(one: ToldFrame, other: ToldFrame) -> bool:
 
 
 def by_exit(case: Case) -> str:
-    """By what skips a call that a rank did not make, or by the condition that it stands under."""
+    """A rank did not make a call: an exit skips it, an error was swallowed, or a condition did not hold."""
     for stack in filter(is_left_out, case.told):
         who = say_ranks(stack.ranks, 3)
         if found := first_match(stack, _SKIPS):
@@ -156,13 +177,17 @@ def by_exit(case: Case) -> str:
         if found := _swallowed(stack):
             place = place_of_stack(stack)
             return f"see whether {who} had an error before {place} that was swallowed: {found}"
-        if found := first_match(stack, UNDER):
-            return f"see whether {who} skipped {place_of_stack(stack)}, which stands under {found}"
+        if found := first_match(stack, _ENDS):
+            return f"see whether {who} left the loop before that call by the {found}"
+        # A condition that asks for the rank held for the calls before, and holds for this one.
+        if found := next((one for one in matches(stack, UNDER) if not _asks_for_rank(one)), ""):
+            place = place_of_note(stack, UNDER)
+            return f"see whether {who} skipped {place}, which stands under {found}"
     return ""
 
 
 def by_retry(case: Case) -> str:
-    """Of ranks that are in a loop which calls again after an error, while the others are not in it."""
+    """Ranks are in a loop that calls again after an error, and the others are not in it."""
     mine, others = case.sides()
     passed = {_retries(stack, case.source) for stack in others}
     for stack in mine if others else ():

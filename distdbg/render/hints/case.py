@@ -60,6 +60,11 @@ class Case:
         return mine, [one for one in stacks if one not in mine]
 
 
+def are_at_other_lines(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> bool:
+    """Whether these ranks are not all at one line."""
+    return len({stack.frames[0].frame[:2] for stack in [*mine, *others]}) > 1
+
+
 def is_left_out(stack: ToldStack) -> bool:
     """Whether it is where a rank did not call what the others did."""
     return stack.what.startswith("did not call")
@@ -73,6 +78,12 @@ def in_file(frame: ToldFrame, line: str) -> str:
 def place_of_stack(stack: ToldStack) -> str:
     """'train.py:49': its innermost line."""
     return short_site(str(stack.frames[0].frame)).partition(" (")[0]
+
+
+def place_of_note(stack: ToldStack, pattern: re.Pattern[str]) -> str:
+    """'manager.py:24': the innermost of its lines that has such a note."""
+    one = next(one for one in stack.frames if any(map(pattern.fullmatch, one.notes)))
+    return short_site(str(one.frame)).partition(" (")[0]
 
 
 def matches(stack: ToldStack, pattern: re.Pattern[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Of ranks that sleep until there is a file, which another rank makes behind the op that it is in.
+"""A file for which ranks sleep, and which another rank makes behind the op that it is in.
 
 rank 0 makes the file that ranks 1-3 wait for by `os.replace(scratch, path)` (line 45 of tokens.py), behind
 the op that it is in (tokens.py:44): make it before
@@ -24,7 +24,7 @@ _MAKES_FILE: Final = frozenset(
 
 
 def by_file_made_later(case: Case) -> str:
-    """The waiting ranks are in a function that the sleeping ones have come through as well."""
+    """The rank that makes the file waits behind it for those that sleep until it is there."""
     late = next((one for one in case.told if one.is_cause and not is_left_out(one)), None)
     waiting = [one for one in case.told if not one.is_cause]
     if late is None or not any(FILE_LOOP.fullmatch(n) for n in late.frames[0].notes):

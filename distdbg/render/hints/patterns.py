@@ -1,4 +1,4 @@
-"""Hints of which one note of the stack of the cause says all: the loop that a rank left, a file it waits for.
+"""The loop that a rank left, or does not end; a condition that depends on time; a file that a rank waits for.
 
 see whether rank 2 left the loop by the `break` under `if patience.exhausted(loss)` (line 59): all ranks
 have to decide that alike
@@ -67,36 +67,36 @@ _ROUND_MORE: Final = (
 
 
 def by_exit_of_loop(case: Case) -> str:
-    """Of a rank that makes no call any more: what ends its loop early tells more than its head."""
+    """A rank makes no call any more: an exit ends its loop early, or its loop has fewer rounds."""
     return _first(case, case.notes_of_cause(), *_LEFT) or _of_one_loop(case, _FEWER)
 
 
 def by_steps(case: Case) -> str:
-    """Of a rank that made fewer calls in a loop, one cannot tell which."""
+    """A rank made fewer calls in a loop, and the records cannot tell which."""
     return _first(case, case.notes_of_cause(), *_LEFT, _FEWER)
 
 
 def by_one_more(case: Case) -> str:
-    """Of ranks that made one call more."""
+    """Ranks made one call more: a condition or a loop around it."""
     return _first(case, case.notes_of_cause(), _HOLDS_MORE) or _of_one_loop(case, _ROUND_MORE)
 
 
 def by_skipping(case: Case) -> str:
-    """Of calls under a condition that depends on time, behind a cache, or behind `or` and `and`.
+    """A condition that depends on time, a cache, or `or` and `and` stand before a call.
 
-    What skips a call of the others may be what is wrong with all: so on all stacks.
+    All stacks are looked at: what skips the call of one rank may skip that of any.
     """
     notes = [note for stack in case.told for one in stack.frames for note in one.notes]
     return _first(case, notes, _BY_TIME, _CACHED, _SHORT)
 
 
 def by_endless_loop(case: Case) -> str:
-    """Of a rank that is busy."""
+    """A rank is busy in a `while` loop."""
     return _first(case, case.notes_of_cause(), _ENDLESS)
 
 
 def by_file(case: Case) -> str:
-    """Of a rank that sleeps until there is a file."""
+    """A rank sleeps in a loop until there is a file."""
     return _first(case, case.notes_of_cause(), _FILE)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, short_site
-from distdbg.render.hints.case import LOOP, RANK, Case, in_file
+from distdbg.render.hints.case import LOOP, RANK, Case, are_at_other_lines, in_file
 from distdbg.render.told_stacks import ToldStack
 
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
@@ -31,7 +31,7 @@ _MADE: Final = re.compile(r"(\w+ = .*) \((line \d+)\)")
 
 
 def by_hash(case: Case) -> str:
-    """Of ranks that got another number from hash(): it is another one in each process for a text."""
+    """A number comes from hash(), which gives another one in each process for a text."""
     for stack in case.told:
         for one in stack.frames:
             if found := next((m for note in one.notes if (m := _HASHED.search(note))), None):
@@ -43,7 +43,7 @@ def by_hash(case: Case) -> str:
 
 
 def by_rank_in_order(case: Case) -> str:
-    """Of groups that ranks make in different orders: what they go over depends on the rank."""
+    """Ranks make groups in different orders, and what they go over depends on the rank."""
     for one in case.told[0].frames[:1] if case.told else ():
         for note in one.notes:
             found = _MADE.fullmatch(note)
@@ -56,7 +56,7 @@ def by_rank_in_order(case: Case) -> str:
 
 
 def by_values(case: Case) -> str:
-    """By a number that differs as the calls do, of the outermost caller that has one."""
+    """A number differs as the calls do; the outermost caller that has it is named."""
     for one in reversed(case.told[0].frames if case.told else ()):
         for note in one.notes:
             if found := _PARTED.fullmatch(note):
@@ -70,7 +70,7 @@ def by_values(case: Case) -> str:
 
 
 def by_keys(case: Case) -> str:
-    """By a dict or a set that ranks go over in different orders, of the outermost caller that has it."""
+    """Ranks go over a dict or a set in different orders."""
     for one in reversed(case.told[0].frames if case.told else ()):
         for at, note in enumerate(one.notes):
             if found := _KEYS.match(note):
@@ -82,7 +82,7 @@ def by_keys(case: Case) -> str:
 
 
 def by_empty(case: Case) -> str:
-    """Of arrays that differ in dtype: NumPy makes float64 of an empty list."""
+    """Arrays differ in dtype: NumPy makes float64 of an empty list."""
     ranks = case.root.ranks
     if "get their dtype" not in case.root.advice or len(ranks) != 1:
         return ""
@@ -98,16 +98,19 @@ def by_empty(case: Case) -> str:
 
 
 def by_round(case: Case) -> str:
-    """By a number of the loop that all are in, which is another one on the ranks of the cause."""
+    """A number of the loop that all ranks are in differs."""
     ranks = set(case.root.ranks)
     mine = next((one for one in case.told if set(one.ranks) <= ranks), None)
     other = next((one for one in case.told if not set(one.ranks) & ranks), None)
     if mine is None or other is None:
         return ""
+    are_apart = are_at_other_lines([mine], [other])
     theirs = {(loop, name): value for _, loop, name, value in _rounds(other)}
     for file, loop, name, value in _rounds(mine):
         there = theirs.get((loop, name), value)
         if there != value:
+            if are_apart and abs(int(there) - int(value)) == 1:
+                continue  # they are at other calls, of which one is of the next round
             return (
                 f"see where {name} starts: in {loop} of {file}) it is {value} on "
                 f"{say_ranks(mine.ranks, 3)} and {there} on {say_ranks(other.ranks, 3)}"

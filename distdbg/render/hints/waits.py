@@ -1,4 +1,4 @@
-"""Of a rank that waits for a lock of its own, or that a timer of its own has killed.
+"""A lock that a rank holds itself, a timer or a signal of the program that ended a rank.
 
 see whether rank 1 holds that lock itself, by `with self._lock` (line 26 of cache.py): take an RLock, or
 lock once
@@ -22,7 +22,7 @@ _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
 
 
 def by_timer(case: Case) -> str:
-    """Where the files of the rank set one."""
+    """A timer killed the rank: where its program sets one."""
     set_at = _calls_in_files(case, timers_in)
     if not 0 < len(set_at) <= _MOST_TIMERS:
         return ""
@@ -44,7 +44,7 @@ def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> li
 
 
 def by_kill(case: Case) -> str:
-    """Where the files of the rank send a signal: it may be the sender itself, by its process group."""
+    """SIGKILL came from somewhere: where the program sends signals, to its process group perhaps."""
     sent_at = _calls_in_files(case, kills_in)
     if not 0 < len(sent_at) <= _MOST_TIMERS:
         return ""
@@ -55,9 +55,9 @@ def by_kill(case: Case) -> str:
 
 
 def by_own_lock(case: Case) -> str:
-    """By a `with` that stands around its own callers as well.
+    """A rank waits for a lock that a `with` of its own callers holds.
 
-    Only in one file, and of `self` in one class: elsewhere the same words are another lock.
+    The two are in one file, and those of `self` in one class: elsewhere the same words are another lock.
     """
     seen = (stack.what for stack in case.told if stack.is_cause)
     if not any("lock" in text for text in (*seen, *(fact.text for fact in case.root.evidence))):

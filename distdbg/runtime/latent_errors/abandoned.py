@@ -66,7 +66,7 @@ class AbandonedGroups:
         if len(mine) < _LEAST_MADE or not any(map(self._is_abandoned, mine[:-1])):
             return
         label = self._groups[mine[0].name].label
-        self.latent.tell(
+        self.latent.report(
             LatentFinding(
                 type="LeakedGroup",
                 kind="",

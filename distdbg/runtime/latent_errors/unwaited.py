@@ -39,7 +39,7 @@ _MOST_SAMPLED: Final = 8
 _OVER: Final = Call(Kind.BARRIER, (), ())
 
 #: begin, a number that is used once, end, whether the op writes to it, the op.
-Range = tuple[int, int, int, bool, "Started"]
+Range = tuple[int, int, int, bool, "StartedOp"]
 
 
 class OpGroup(Protocol):
@@ -437,7 +437,7 @@ class UnwaitedOps:
         begun: str = "started it",
     ) -> None:
         group = started.group
-        self.latent.tell(
+        self.latent.report(
             LatentFinding(
                 type=type_,
                 kind=started.label,

@@ -22,7 +22,7 @@ def tell_out_of_batches(group: ProcessGroup, error: DistError) -> None:
         found = reading.look(folder, group.group_name, group.ranks)
     except Exception:  # noqa: BLE001 - a record that cannot be read must not hide the error
         return
-    words = "" if found is None else reading.say(found)
+    words = "" if found is None else reading.describe(found)
     if words and words not in error.details:  # the agent may have said it
         error.details.insert(0, words)
         error.hint = HINT

@@ -12,6 +12,7 @@ from typing import Any
 
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.log.logs import get_logger
+from distdbg.record.join_note import noted_join
 from distdbg.runtime.api import subgroups as subgroups  # a group's own split_group needs it
 from distdbg.runtime.api.integers import to_ints, to_place
 from distdbg.runtime.backends.registry import (
@@ -97,25 +98,26 @@ def init_process_group(
         _check_store_arguments(init_method, world_size, rank)
     follow_launcher(world)
     try:
-        if is_over_mpi(backend_config):
-            from distdbg.runtime.backends.mpi.joining import join_over_mpi
+        with noted_join(init_method, world_size=world_size, rank=rank, has_store=store is not None):
+            if is_over_mpi(backend_config):
+                from distdbg.runtime.backends.mpi.joining import join_over_mpi
 
-            membership = join_over_mpi(
-                init_method,
-                rank=rank,
-                world_size=world_size,
-                timeout_s=timeout_s,
-                store=store,
-                clock=world.control,
-            )
-        else:
-            membership = join(
-                init_method or "env://",
-                rank=rank,
-                world_size=world_size,
-                timeout_s=timeout_s,
-                store=store,
-            )
+                membership = join_over_mpi(
+                    init_method,
+                    rank=rank,
+                    world_size=world_size,
+                    timeout_s=timeout_s,
+                    store=store,
+                    clock=world.control,
+                )
+            else:
+                membership = join(
+                    init_method or "env://",
+                    rank=rank,
+                    world_size=world_size,
+                    timeout_s=timeout_s,
+                    store=store,
+                )
     except BaseException:
         unfollow_control(world)
         raise

@@ -22,9 +22,9 @@ from distdbg.runtime.rendezvous.join import (
 from distdbg.runtime.rendezvous.verdict import JoinedRank
 
 __all__ = [
-    "Member",
+    "JoinedRank",
+    "LauncherInfo",
     "Membership",
-    "Place",
     "detect",
     "join",
     "register_rendezvous_handler",

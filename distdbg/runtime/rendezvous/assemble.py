@@ -21,6 +21,7 @@ starts anew is certain to find the next round.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, RendezvousError
+from distdbg.record.join_note import note_connected, read_started
 from distdbg.runtime.rendezvous.process import is_alive, is_gone
 from distdbg.runtime.rendezvous.verdict import (
     JoinedRank,
@@ -93,6 +95,7 @@ def assemble(
     """
     started_ns = time.monotonic_ns() if started_ns is None else started_ns
     number = _find_round(store, me, where, is_exclusive, is_host)
+    note_connected()
     arena = JoinRound(store, number, me, hosts, find_dead)
     try:
         arrival = arena.announce()
@@ -116,7 +119,7 @@ def assemble(
     on_decided()
     arena.acknowledge(verdict, is_host=is_host)
     if verdict.outcome != "complete":
-        raise explain(verdict, me, where)
+        raise explain(verdict, me, where, started=read_started(os.environ))
     return AssembledRound(
         round=number, members=tuple(sorted(verdict.members, key=lambda member: member.rank))
     )

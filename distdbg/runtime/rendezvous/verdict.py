@@ -13,6 +13,7 @@ from typing import Literal
 
 from distdbg.errors import RendezvousError, format_ranks
 from distdbg.record.durations import duration_text
+from distdbg.record.join_calls import too_many
 from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 Outcome = Literal["complete", "missing", "twice", "sizes", "died", "left"]
@@ -112,8 +113,13 @@ def expect_hosts(
     return expected
 
 
-def explain(verdict: RendezvousVerdict, me: JoinedRank, where: str) -> RendezvousError:
-    """Return the error for a verdict that is not 'complete', as rank `me` raises it."""
+def explain(
+    verdict: RendezvousVerdict, me: JoinedRank, where: str, *, started: int = -1
+) -> RendezvousError:
+    """Return the error for a verdict that is not 'complete', as rank `me` raises it.
+
+    `started` is how many ranks a launcher has started; -1: it does not say.
+    """
     joined, missing = verdict.joined, verdict.missing
     counted = f"{len(joined)} of {verdict.world_size} ranks joined {where!r}"
     details: list[str] = []
@@ -129,6 +135,7 @@ def explain(verdict: RendezvousVerdict, me: JoinedRank, where: str) -> Rendezvou
             hint = (
                 f"look at the output of {_ranks(missing)}: did they start, and call the same thing"
             )
+            hint = too_many(verdict.world_size, started) or hint
         case "twice":
             rank = verdict.culprits[0]
             claims = [m for m in verdict.members if m.rank == rank]

@@ -38,7 +38,8 @@ def apply_rules(profile: Profile, text: str, variable: str = "DISTDBG_TUNE") -> 
             except ValueError as error:
                 raise ConfigError(
                     f"the variable {variable} has {rule.strip()!r}: {error}",
-                    hint=f"{variable} is on, off, or rules: KIND[@SIZE]={'|'.join(TransportKind)} with KIND one of "
+                    hint=f"{variable} is on, off, or rules: "
+                    f"KIND[@SIZE]={'|'.join(TransportKind)} with KIND one of "
                     f"{', '.join(_KINDS)}; or NAME=NUMBER with NAME one of {', '.join(_NUMBERS)}",
                 ) from None
     return profile

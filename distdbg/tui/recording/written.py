@@ -19,9 +19,9 @@ from distdbg.view.snapshot import (
     HostRow,
     LogRow,
     OpRow,
-    RankAtPrompt,
     RankRow,
     Snapshot,
+    StoppedAtPrompt,
     WaitRow,
 )
 
@@ -31,7 +31,7 @@ Row = TypeVar("Row")
 VERSION: Final = 1
 #: Told whole.
 _LISTS: Final[dict[str, type[Any]]] = {
-    "hosts": HostRow, "ops": OpRow, "waits": WaitRow, "armed": ArmedBreakpoint, "stopped": RankAtPrompt,
+    "hosts": HostRow, "ops": OpRow, "waits": WaitRow, "armed": ArmedBreakpoint, "stopped": StoppedAtPrompt,
 }  # fmt: skip
 _PLAIN: Final = (
     "run", "attempt", "link", "link_why", "began", "world_size", "lines", "verdict", "is_paused",

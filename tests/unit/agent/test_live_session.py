@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from distdbg.agent.judging import judge
 from distdbg.agent.judging.account import latent_of, name_groups, ranks_of, without_ops
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_session
+from distdbg.diagnose import verdict
 from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.record.entries import KIND_LABELS, Group
 from distdbg.record.format import Flag
@@ -211,3 +213,24 @@ def test_groups_that_were_made_again_are_told_apart() -> None:
 def test_ranks_are_read_in_the_order_of_the_group() -> None:
     assert ranks_of("4,0-2") == (4, 0, 1, 2)
     assert ranks_of("a-b") == ()
+
+
+def test_ops_are_matched_once_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def count(name: str) -> None:
+        real = getattr(verdict, name)
+
+        def counted(*arguments: Any) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        for module in (verdict, judge):
+            monkeypatch.setattr(module, name, counted, raising=False)
+
+    count("match")
+    count("find_waits")
+    heard = [ReceivedAccount(account("a", row(0, 1), row(1, 0)), 90_000)]
+    judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
+    assert (judged.hopeless, sorted(judged.waits)) == ({0, 1}, [0, 1])
+    assert sorted(calls) == ["find_waits", "match"]

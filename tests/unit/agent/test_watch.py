@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.judging.judge import JudgedVerdict
+from distdbg.agent.judging import judge
+from distdbg.agent.judging.judged_verdict import JudgedVerdict
 from distdbg.agent.judging.reports import GRACE_NS, ReportedRoot
 from distdbg.agent.judging.watch import LiveDiagnosis
 from distdbg.diagnose.find.latent import KINDS
@@ -125,7 +126,7 @@ def test_a_death_does_not_end_a_job_with_a_rank_at_a_prompt_until_that_goes_on(
     stage: Stage,
 ) -> None:
     stage.steering.is_held = stage.steering.is_debugged = True
-    stage.watch._abort_on = frozenset(("dead",))
+    stage.watch.state = replace(stage.watch.state, abort_on=frozenset(("dead",)))
     stage.watch.tick(time.monotonic_ns())
     stage.thoughts[0][1](outcome((dead(), 0)))
     stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
@@ -138,7 +139,7 @@ def test_a_death_does_not_end_a_job_with_a_rank_at_a_prompt_until_that_goes_on(
 
 
 def test_a_prompt_that_opens_while_stacks_are_taken_stays(stage: Stage) -> None:
-    stage.watch._abort_on = frozenset(("dead",))
+    stage.watch.state = replace(stage.watch.state, abort_on=frozenset(("dead",)))
     stage.roster.seats[0].life = SimpleNamespace(started=1)
     stage.watch.tick(time.monotonic_ns())
     stage.thoughts[0][1](outcome((dead(), 0)))
@@ -151,7 +152,7 @@ def test_a_prompt_that_opens_while_stacks_are_taken_stays(stage: Stage) -> None:
 
 def test_a_rank_that_is_gone_ends_the_job_whoever_has_paused_it(stage: Stage) -> None:
     stage.steering.is_held = True
-    stage.watch._abort_on = frozenset(("dead",))
+    stage.watch.state = replace(stage.watch.state, abort_on=frozenset(("dead",)))
     stage.watch.tick(time.monotonic_ns())
     [(_, then)] = stage.thoughts
     then(outcome((dead(), 0)))
@@ -190,7 +191,7 @@ def test_the_latent_errors_are_those_that_the_diagnosis_knows() -> None:
 def test_what_is_found_as_a_launcher_ends_the_ranks_is_left_to_its_report(stage: Stage) -> None:
     stage.watch.tick(10**9)
     [(_, then)] = stage.thoughts
-    stage.roster.ends.append(SimpleNamespace(was_asked=True, is_failure=True))
+    stage.roster.ends.append(SimpleNamespace(rank=0, was_asked=True, is_failure=True))
     then(outcome((proven(), 0)))
     assert (stage.said, stage.aborted) == ([], [])
 
@@ -240,7 +241,7 @@ def test_the_last_verdict_is_news_to_those_who_ask_by_its_version(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.roster.seats[0].state = RankState.FAILED
-    monkeypatch.setattr(stage.watch, "_prepare", lambda _: lambda: (proven(), 0))
+    monkeypatch.setattr(judge, "judge_job", lambda *_, **__: proven())
     assert stage.watch.version == 0
     stage.watch.finish(10**9)
     assert stage.watch.plain_lines() == ["it is so"]

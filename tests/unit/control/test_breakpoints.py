@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distdbg.control.break_fields import StopCondition
 from distdbg.control.breakpoints import (
     ABOUT_ON,
     FIELDS,
-    On,
     Rule,
     parse_rules,
     rules_from_page,
@@ -115,10 +115,10 @@ def test_dtypes_are_spelled_without_their_library() -> None:
 
 def test_a_rule_says_at_what_it_stops_and_how_often() -> None:
     rule = Rule.parse(" rank = 3 , on=timeout|nan, skip=2,hits=1 ")
-    assert rule.on == {On.NAN, On.TIMEOUT}
+    assert rule.on == {StopCondition.NAN, StopCondition.TIMEOUT}
     assert (rule.skip, rule.hits) == (2, 1)
     assert rule.text == "rank=3,on=nan|timeout,skip=2,hits=1"
-    assert Rule.parse("rank=3").on == {On.OP}
+    assert Rule.parse("rank=3").on == {StopCondition.OP}
     assert Rule.parse("on=op").text == "on=op"
 
 
@@ -205,7 +205,7 @@ def test_each_example_of_the_table_is_a_rule() -> None:
         rule = Rule.parse(field.example)
         assert rule.conditions[0].field == name
         assert Rule.parse(rule.text).conditions == rule.conditions
-    assert set(ABOUT_ON) == set(On)
+    assert set(ABOUT_ON) == set(StopCondition)
 
 
 _WORDS = st.text("abcxyz0123=<>!|,;.-_ *", max_size=30)

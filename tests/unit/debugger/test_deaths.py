@@ -16,19 +16,19 @@ def end(rank: int, **words: Any) -> RankEnd:
 
 def test_a_death_is_told_once_with_its_age() -> None:
     deaths = Deaths(1, lambda: None)
-    told = deaths.tell([end(2)], NOW_NS + 800_000_000)
+    told = deaths.report([end(2)], NOW_NS + 800_000_000)
     assert told.startswith("*** rank 2 was killed by SIGKILL 0.80 s ago; ")
     assert told.endswith("\n")
-    assert deaths.tell([end(2)], NOW_NS + 9**10) == ""
-    assert "rank 3 exited with code 3 12 s ago" in deaths.tell(
+    assert deaths.report([end(2)], NOW_NS + 9**10) == ""
+    assert "rank 3 exited with code 3 12 s ago" in deaths.report(
         [end(2), end(3, cause="exited", signal=None, exit_code=3)], NOW_NS + 12 * 10**9
     )
-    assert deaths.tell([end(2, pid=99)], NOW_NS)  # of another process
+    assert deaths.report([end(2, pid=99)], NOW_NS)  # of another process
 
 
 def test_its_own_end_a_good_one_and_one_that_was_ordered_are_none() -> None:
     good = end(2, cause="exited", signal=None, exit_code=0)
-    assert Deaths(1, lambda: None).tell([end(1), good, end(3, was_asked=True)], NOW_NS) == ""
+    assert Deaths(1, lambda: None).report([end(1), good, end(3, was_asked=True)], NOW_NS) == ""
 
 
 def test_it_is_looked_for_twice_a_second_where_ends_are_written(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def test_a_killed_rank_that_used_far_more_memory_than_the_others_is_told_so() ->
         build.end(rank, at_s=3, cause="exited", exit_code=1, max_rss_nbytes=49 << 20)
     [finding] = [one for one in find(dead, build) if one.ranks == (1,)]
     assert (
-        "rank 1 had used 335.0 MiB of memory at most, the other ranks 49.0 MiB; the oom_kill counter did not "
-        "rise"
+        "rank 1 had used 335.0 MiB of memory at most, the other ranks 49.0 MiB; the kernel's "
+        "OOM killer did not end it"
     ) in texts(finding)
     assert finding.advice.startswith("see what takes memory on rank 1 alone")
 

@@ -201,6 +201,7 @@ def test_the_smallest_core_of_two_large_groups_is_two_ranks() -> None:
     found = only(build.session)
     assert found.ranks == (0, 32)
     assert found.victims == (*range(1, 32), *range(33, 64))
+    assert [one.ranks for one in found.evidence[:2]] == [tuple(range(32)), tuple(range(32, 64))]
 
 
 def test_a_collective_against_a_message() -> None:
@@ -252,8 +253,9 @@ def test_asides_are_waited_for_like_collectives() -> None:
     build.op(2, "barrier")
     found = only(build.session)
     assert found.ranks == (0, 1)
-    assert found.advice == (
-        "make all ranks of the group call monitored_barrier at the same place of the program"
+    assert (
+        found.advice
+        == "all ranks of the group have to call monitored_barrier: ranks 1-2 did not call it"
     )
 
 
@@ -288,6 +290,7 @@ def test_new_group_waits_for_each_of_its_members() -> None:
     found = only(build.session)
     assert found.ranks == (0, 1)
     assert found.victims == (3,)
+    assert "also those that are to be no members of the new one: rank" in found.advice
 
 
 def test_who_is_no_member_of_a_new_group_waits_for_nobody() -> None:

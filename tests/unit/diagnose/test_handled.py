@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.diagnose.find.handled import tell_handled
@@ -62,3 +64,33 @@ def test_a_rank_that_raised_something_else_is_told_by_that() -> None:
 @pytest.mark.parametrize(("handled", "rank"), [("", 1), ("ValueError at a.py:3 (f)", 0)])
 def test_without_one_and_on_other_ranks_nothing_changes(handled: str, rank: int) -> None:
     assert tell_handled(FOUND, session_of(handled, rank)) is FOUND
+
+
+@pytest.mark.parametrize("what", ["KeyboardInterrupt", "ValueError: no step"])
+def test_a_rank_that_sleeps_while_it_handles_an_error_is_told_with_it(what: str) -> None:
+    stuck = Finding(
+        kind=FindingKind.STUCK_RANK,
+        severity=Severity.ERROR,
+        what="rank 0 waited 37 s for rank 1, asleep in read() at storage.py:26",
+        ranks=(1,),
+        advice="see why it sleeps there",
+    )
+    session = session_of("FileNotFoundError: shard-12.npy at storage.py:24 (read)")
+    session.ranks[1].exit_what = what
+    found = tell_handled(stuck, session)
+    text = "rank 1 was handling FileNotFoundError: shard-12.npy at storage.py:24 (read)"
+    if what == "KeyboardInterrupt":
+        assert found.what == stuck.what
+        assert found.evidence[0].text == f"{text} when it was interrupted"
+        assert found.advice.startswith("see why that error comes again")
+    else:  # it made that op within the handling
+        assert found.what.endswith(" when it called barrier")
+
+
+def test_a_rank_that_is_interrupted_in_an_op_keeps_the_hint() -> None:
+    busy = replace(
+        FOUND, kind=FindingKind.MISSING_RANK, what="rank 0 waits for rank 1, busy in f()"
+    )
+    session = session_of("ValueError: no number at a.py:3 (parse)")
+    session.ranks[1].exit_what = "KeyboardInterrupt"
+    assert tell_handled(busy, session).advice == FOUND.advice

@@ -62,3 +62,47 @@ def test_the_rank_that_the_last_message_leaves_out_is_named_with_the_line(kind: 
 )
 def test_who_is_not_alone_without_it_is_not_left_out(last: dict[int, str]) -> None:
     assert "a last message" not in farm("send", last=last, rounds=2).what
+
+
+def rounds(*, last: dict[int, int], first: bool = True) -> Finding:
+    """Rank 0 sends each worker two messages; after a broadcast as many as `last` says."""
+    build = SessionBuilder(4)
+
+    def send(worker: int, site: str) -> None:
+        build.op(0, "send", peer=worker, at_s=1, ended_s=2, site=site)
+        build.op(worker, "recv", peer=0, source=0, at_s=1, ended_s=2, site="farm.py:66 (work)")
+
+    for worker in (1, 2, 3) if first else (1, 2):
+        send(worker, "farm.py:15 (assign)")
+        send(worker, "farm.py:24 (stop)")
+    for rank in range(4):
+        build.op(rank, "broadcast", at_s=3, ended_s=4, site="farm.py:75 (report)")
+    for worker, count in last.items():
+        for site in ("farm.py:15 (assign)", "farm.py:24 (stop)")[:count]:
+            send(worker, site)
+    build.op(3, "recv", peer=0, at_s=5, site="farm.py:66 (work)")
+    for rank in (0, 1, 2):
+        build.op(rank, "broadcast", at_s=6, site="farm.py:75 (report)")
+    session = build.session
+    matched = match(session)
+    (found,) = find(session, matched, find_waits(session, matched))
+    return found
+
+
+def test_who_got_nothing_since_the_last_collective_as_all_others_did_is_left_out() -> None:
+    found = rounds(last={1: 2, 2: 2})
+    assert found.what == (
+        "ranks 0,3 are deadlocked: rank 0 sent messages to ranks 1-2 since broadcast #1 and none to rank 3"
+    )
+    assert found.ranks == (0,)
+    assert found.advice.startswith("see why rank 0 leaves out rank 3")
+    assert found.evidence[-1].site == "farm.py:15 (assign)"
+
+
+@pytest.mark.parametrize("last", [{}, {1: 2}, {1: 1, 2: 2, 3: 1}])
+def test_who_is_not_alone_or_got_some_is_not_left_out_since_then(last: dict[int, int]) -> None:
+    assert "since broadcast" not in rounds(last=last).what
+
+
+def test_who_never_got_any_is_no_worker() -> None:
+    assert "since broadcast" not in rounds(last={1: 2, 2: 2}, first=False).what

@@ -54,7 +54,7 @@ def log(tmp_path: Path) -> Iterator[KeptLog]:
 
 
 def tell(log: KeptLog, at_s: float, **more: Any) -> dict[str, Any]:
-    return log.tell({0, 1}, now_ns=int(at_s * S), wall_ns=int(at_s * S), **more)
+    return log.describe({0, 1}, now_ns=int(at_s * S), wall_ns=int(at_s * S), **more)
 
 
 def texts(told: dict[str, Any]) -> list[tuple[list[int], str]]:

@@ -1,6 +1,7 @@
 """A stand-in for CuPy's runtime, in which ranks that are threads count as processes.
 
-It claims nothing about hardware. A device has memory of the host, and what is queued is done at once.
+It claims nothing about hardware. A device has memory of the host, and what is queued is done at once, or as
+late as it may be where a test wants that: when somebody asks, and only with more behind it (SlowDevice).
 Memory of another process can be used only where a handle to it was opened, through the address that this
 gave. A kernel is told by the first line of its text, and computed by the host's engine.
 """
@@ -11,8 +12,8 @@ import ctypes
 import itertools
 import re
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,32 @@ class Allocation:
         self.is_freed = False
 
 
+class SlowDevice:
+    """Copies of one process, in order: it does one when asked, and has `depth` of them, or all that come."""
+
+    def __init__(self, depth: int, total: int) -> None:
+        self._depth, self._left = depth, total
+        self._queue: deque[tuple[Callable[[], None], ...]] = deque()
+        self._queued = self._done = 0
+        self._after: dict[int, int] = {}
+
+    def queue(self, *steps: Callable[[], None]) -> None:
+        self._queue.append(steps)
+        self._queued += 1
+        self._left -= 1
+
+    def record(self, event: int) -> None:
+        self._after[event] = self._queued
+
+    def has_passed(self, event: int) -> bool:
+        after = self._after.get(event, 0)
+        if self._done < after and (len(self._queue) >= self._depth or not self._left):
+            for step in self._queue.popleft():
+                step()
+            self._done += 1
+        return self._done >= after
+
+
 class Machine:
     """One GPU and the processes that use it: what they did, and how it behaves."""
 
@@ -71,6 +98,10 @@ class Machine:
         self.has_copied = threading.Event()
         #: What the device says of each copy.
         self.copy_ms = 1.5
+        #: By process, where copies are not done at once.
+        self.slow: dict[int, SlowDevice] = {}
+        #: Called by each copy, with how many bytes.
+        self.on_copy: Callable[[int], None] = lambda nbytes: None
         #: Who presses Ctrl-C while a process waits for its device; once.
         self.interrupts: set[int] = set()
         #: Whether CUDA has an error for it.
@@ -244,8 +275,18 @@ class _Runtime:
     def memcpyAsync(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         machine = self._machine
         machine.note("copy", nbytes)
-        ctypes.memmove(machine.real(target, nbytes), machine.real(source, nbytes), nbytes)
-        machine.has_copied.set()
+        machine.on_copy(nbytes)
+        places = machine.real(target, nbytes), machine.real(source, nbytes)
+
+        def copy() -> None:
+            ctypes.memmove(*places, nbytes)
+            machine.has_copied.set()
+
+        slow = machine.slow.get(_me())
+        if slow is None:
+            return copy()
+        slow.queue(copy, lambda: machine.note("copied", nbytes))
+        return None
 
     def eventQuery(self, event: int) -> int:
         assert self._machine.events[event] == _me()
@@ -254,8 +295,9 @@ class _Runtime:
         if _me() in self._machine.interrupts:
             self._machine.interrupts.discard(_me())
             raise KeyboardInterrupt
+        slow = self._machine.slow.get(_me())
         if _me() not in self._machine.hangs:
-            return 0
+            return 0 if slow is None or slow.has_passed(event) else 600
         self._machine.have_waited.add(_me())
         return 600
 
@@ -333,6 +375,8 @@ class _Event:
     def record(self, stream: Any) -> None:
         if self._is_shared:
             self._machine.note("record for the peers")
+        if _me() in self._machine.slow:
+            self._machine.slow[_me()].record(self.ptr)
 
 
 class _Module:

@@ -28,8 +28,12 @@ def test_over_ipc(machine: Machine, size: int) -> None:
         assert {"open", "close", "kernel", "wait for a peer's event"} <= set(machine.names(0))
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_in_chunks(machine: Machine, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "transport"), [(2, ""), (4, ""), (3, "tcp")])
+def test_in_chunks(
+    machine: Machine, size: int, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if transport:  # each rank is a host by itself
+        monkeypatch.setenv("DISTDBG_TRANSPORT", transport)
     monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", 1)
     monkeypatch.setattr("distdbg.runtime.backends.gpu.capabilities.takes_small_too", lambda: True)

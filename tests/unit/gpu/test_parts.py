@@ -57,15 +57,11 @@ def test_small_arrays_go_whole(kind: Kind) -> None:
         assert [choose(call, best, 2) for best in GpuRoute] == ways
 
 
-def test_messages_and_barriers_go_whole_and_exchanges_never_in_chunks() -> None:
+def test_messages_and_barriers_go_whole_and_exchanges_the_best_way() -> None:
     for kind in (Kind.SEND, Kind.RECV, Kind.BARRIER):
         assert choose(Call(kind, [array(MIB)], ()), GpuRoute.IPC, 2) is GpuRoute.WHOLE
     exchange = Call(Kind.ALL_TO_ALL, [array(1)], [array(64 * MIB)])
-    assert [choose(exchange, best, 2) for best in GpuRoute] == [
-        GpuRoute.WHOLE,
-        GpuRoute.WHOLE,
-        GpuRoute.IPC,
-    ]
+    assert [choose(exchange, best, 2) for best in GpuRoute] == list(GpuRoute)
 
 
 def test_a_row_comes_over() -> None:
@@ -115,16 +111,46 @@ class _Recording:
         return np.zeros(nbytes, np.uint8)
 
 
+def test_blocks_of_any_size_are_in_as_many_chunks_as_the_largest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_NBYTES", 3 << 10)
+    sizes, begins = [5000, 0, 12, 9000], [0, 5000, 5000, 5012]
+    blocks = [
+        DeviceBlock(1000 + begin, nbytes) for begin, nbytes in zip(begins, sizes, strict=True)
+    ]
+    job = ChunkedOp(Kind.ALL_TO_ALL, Dtype.float32, blocks, blocks[:2], False, None, True, True)
+    assert chunks.longest(job) == 9000
+    found = list(chunks.pieces(job, 4, 20_000))  # somebody else has a larger one
+    step = chunks.cut(20_000, 4, Kind.ALL_TO_ALL, 4)
+    assert len(found) == -(-20_000 // step) > 4
+    for at, begin, nbytes in zip(range(4), begins, sizes, strict=True):
+        own = [inputs[at] for inputs, _ in found]
+        assert sum(part.nbytes for part in own) == nbytes
+        place = 1000 + begin
+        for part in own:  # one after the other, and nothing twice
+            assert part.address == place
+            assert part.nbytes <= step
+            place += part.nbytes
+    assert all(len(outputs) == 2 for _, outputs in found)
+
+
 def test_chunks_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", 64 << 10)
     nbytes = 64 << 10
     driver: Any = _Recording()
     job = ChunkedOp(
-        Kind.ALL_REDUCE, Dtype.float32, [DeviceBlock(0, 4 * nbytes)], [DeviceBlock(0, 4 * nbytes)], True, None,
-        True, True,
-    )  # fmt: skip
+        Kind.ALL_REDUCE,
+        Dtype.float32,
+        [DeviceBlock(0, 4 * nbytes)],
+        [DeviceBlock(0, 4 * nbytes)],
+        True,
+        None,
+        True,
+        True,
+    )
     Pipeline(driver).run(
-        job, 2, SimpleNamespace(ptr=0),
+        job, 2, 4 * nbytes, SimpleNamespace(ptr=0),
         lambda inputs, outputs: driver.told.append("op"),
         lambda event: driver.told.append(f"until {event}"),
     )  # fmt: skip

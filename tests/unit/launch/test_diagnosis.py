@@ -155,3 +155,48 @@ def test_the_report_is_headed_by_it() -> None:
         "  at x.py:50 (fit): a()",
         "    noted",
     ]
+
+
+def test_ranks_at_the_same_lines_are_told_once_and_a_rank_whose_op_was_over_as_last_seen() -> None:
+    def stack(what: str, *ranks: int, line: int = 18) -> dict[str, Any]:
+        frame = {"site": f"/job/x.py:{line} (step)", "text": "dist.all_reduce(a)", "notes": []}
+        return {"ranks": ranks, "what": what, "is_cause": line == 7, "frames": [frame]}
+
+    whole = json.loads(document(0, FINDING))
+    whole["stacks"] = [
+        stack("after all_reduce #7 on group 'world'", 2, line=7),
+        stack("raised CollectiveError in all_reduce #8", 1, 3),
+        stack("raised KeyboardInterrupt in all_reduce #8", 0),
+    ]
+    found = read_diagnosis(json.dumps(whole).encode())
+    assert found is not None
+    assert found.source == (
+        "rank 2 was last seen at x.py:7 (step): dist.all_reduce(a)",
+        "ranks 0-1,3 at x.py:18 (step): dist.all_reduce(a)",
+    )
+
+
+@pytest.mark.parametrize("where", ["): all wait in send at x.py:5", "): rank 0 in send"])
+def test_waits_that_the_first_line_has_are_not_told_again(where: str) -> None:
+    waits = [{"text": f"rank {rank} waits in send to rank {1 - rank} at x.py:5"} for rank in (0, 1)]
+    finding = FINDING | {
+        "what": f"ranks 0-1 are deadlocked (cycle of 2 ranks{where}",
+        "evidence": [*waits, {"text": "rank 0 came first"}],
+    }
+    found = read_diagnosis(document(0, finding))
+    assert found is not None
+    told = found.evidence
+    assert len(told) == (1 if "all wait" in where else 3)
+    assert told[-1] == "rank 0 came first"
+
+
+def test_a_fact_whose_place_is_in_another_line_is_told_once() -> None:
+    told = [
+        "rank 3 skipped all_reduce #9 at a.py:7 (f)",
+        "rank 3 skipped all_reduce #9",
+        "rank 1 is well",
+    ]
+    finding = FINDING | {"evidence": [{"text": text} for text in told]}
+    found = read_diagnosis(document(0, finding))
+    assert found is not None
+    assert found.evidence == (told[0], told[2])

@@ -68,4 +68,6 @@ def test_the_report_says_what_the_job_hung_in_and_who_is_no_cause() -> None:
     assert not any(line.startswith(("RANK DIED", "  before,")) for line in lines)
     assert exit_code(outcome) == 137
     stopped = report(JobOutcome(evidence=evidence, struck=9, waited="rank 0 had waited 2 s"))
-    assert stopped.startswith("STOPPED: all 3 ranks were killed by SIGKILL at once")
+    assert stopped.startswith(
+        "STOPPED: all 3 ranks were killed by SIGKILL at once, from outside after rank 0 had waited 2 s\n"
+    )

@@ -140,7 +140,7 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
         told(*evidence),
         [
             "RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)",
-            "  memory: no rise of the oom_kill counter",
+            "  memory: no kill by the kernel's OOM killer",
             "  at its end: in all_reduce #12 on group 'dp' for 0.1 s",
             "  ranks 0-1,3 failed because of it: PeerLost",
             "  hint: who sent SIGKILL is unknown: the scheduler, a person, or the program itself; it was not "
@@ -158,7 +158,7 @@ def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> N
     ]
     text = told(grown, *usual)
     assert "memory: 335.0 MiB used at most (the other ranks 49.0 MiB)" in text
-    assert "  hint: see what takes memory on rank 1 alone: a scheduler, a watchdog or" in text
+    assert "  hint: see what takes memory on rank 1 alone: a scheduler, a memory" in text
     alike = [replace(one, end=replace(one.end, max_rss_nbytes=300 << 20)) for one in usual]
     assert "the other ranks" not in told(grown, *alike)
     assert "hint: who sent SIGKILL is unknown" in told(grown, *alike)
@@ -184,7 +184,7 @@ def test_a_kill_is_told_with_its_time_and_what_is_known_of_memory() -> None:
     lines = told(LostRankEvidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end.wall_ns // 10**9))
     assert lines[1] == (
-        "  memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup), no rise of the oom_kill counter"
+        "  memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup), no kill by the kernel's OOM killer"
     )
     assert lines[-2:] == [f"  died at {when}", f"  run folder: {FOLDER}"]
     by_agent = told(LostRankEvidence(end=replace(end, by="agent")))
@@ -523,3 +523,16 @@ def test_a_hint_is_given_once() -> None:
     text = "UsageError: wrong thing\n  hint: do the right one"
     one = LostRankEvidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
     assert told(one).count("hint: do the right one") == 1
+
+
+def test_what_ranks_had_waited_for_is_in_the_first_line_of_a_job_that_was_stopped() -> None:
+    waited = "rank 2 had waited 27 s in barrier #4 (job.py:39) for rank 0, asleep in acquire() at lock.py:15"
+    evidence = [terminated(rank) for rank in range(3)]
+    lines = report(
+        JobOutcome(evidence=evidence, interrupted=15, waited=waited, doing=["rank 0: asleep"])
+    ).splitlines()
+    assert lines[:2] == [
+        f"STOPPED: interrupted by SIGTERM after {waited}",
+        "  3 ranks were terminated",
+    ]
+    assert not any("asleep" in line for line in lines[1:])

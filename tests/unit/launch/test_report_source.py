@@ -40,7 +40,7 @@ def test_who_may_have_had_to_write_a_missing_file_is_named() -> None:
     mine = LostRankEvidence(end=ended(1, cause="exited", exit_code=1), error=said)
     hint = (
         "hint: if {} had to write it first, put a barrier between writing and reading; a file that all "
-        "use is removed by one rank"
+        "use may be removed by one rank only, behind a barrier"
     )
     assert hint.format("rank 0") in told(mine, terminated(0))
     assert hint.format("another rank") in told(mine)

@@ -97,11 +97,16 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
         advice="see why rank 1 did not make that call",
     )
     differs = [
-        LostRankEvidence(end=ended(rank, exit_code=1), error=error(f"MismatchError: {said}"))
+        LostRankEvidence(
+            end=ended(rank, exit_code=1),
+            error=error(f"MismatchError: {said}"),
+            error_file=f"{FOLDER}/{rank}/error.json",
+        )
         for rank in range(2)
     ]
     lines = told(*differs, diagnosis=shown).splitlines()
     assert lines[0] == f"MISMATCH: {shown.what}"
+    assert f"  error file: {FOLDER}/1/error.json" in lines  # of the rank to blame, not of the first
     assert lines[1:3] == [f"  {said}", f"  {shown.evidence[0]}"]
     assert f"  hint: {shown.advice}" in lines
     assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")

@@ -143,7 +143,7 @@ def test_json_holds_the_same() -> None:
     assert plain["state"]["exit"] == "raised"
     assert plain["groups"][0]["progress"]["issued_seq"] == 2
     assert plain["counters"][0]["kind"] == "all_reduce"
-    assert [event["type"] for event in plain["events"]] == ["OpEntry", "Finding", "Op"]
+    assert [event["type"] for event in plain["events"]] == ["Op", "Finding", "Op"]
     barrier = plain["in_flight"][0]
     assert (barrier["name"], barrier["status"], barrier["group"]) == ("barrier", "in flight", 1)
     assert barrier["stack"][0] == {"file": "train.py", "line": 91, "function": "save"}

@@ -291,3 +291,98 @@ def test_a_file_that_is_made_behind_the_op_in_which_its_maker_waits(
             "rank 0 makes the file that rank 1 waits for by `os.replace(temporary, path)` (line 8 of "
             "tokens.py), behind the op that it is in (tokens.py:7): make it before"
         )
+
+
+STEPS = """\
+def epoch(self, loader):
+    for inputs in loader:
+        if not isfinite(loss):
+            continue
+        backward()
+    return summary()
+def main():
+    for step in range(STEPS):
+        update(step)
+        if CONDITION:
+            report(step)
+"""
+
+
+def test_what_skipped_a_call_of_the_loop_that_a_rank_has_left(tmp_path: Path) -> None:
+    path = tmp_path / "fit.py"
+    path.write_text(STEPS)
+    build = SessionBuilder(3)
+    for rank in range(3):
+        for at in range(1, 6):
+            build.op(rank, "all_reduce", at_s=at, ended_s=at + 0.5, site=f"{path}:5 (epoch)")
+        line, size = (6, 2) if rank == 1 else (5, 24)
+        site = f"{path}:{line} (epoch)"
+        build.op(rank, "all_reduce", at_s=6, site=site, dtype="float32", inputs=[(size,)])
+    assert hint(tmp_path, build) == (
+        "see whether rank 1 skipped fit.py:5 by the `continue` under `if not isfinite(loss)` "
+        "(line 3 of fit.py)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "ahead"), [("rank == 0", 1), ("is_due(step)", 1), ("True", 5)]
+)
+def test_a_round_ahead_is_no_cause_where_ranks_are_at_other_lines(
+    tmp_path: Path, condition: str, ahead: int
+) -> None:
+    path = tmp_path / "fit.py"
+    path.write_text(STEPS.replace("CONDITION", condition).replace("if True:", "if 1:"))
+    build = SessionBuilder(3)
+    for rank in range(3):
+        line, size, step = (9, 24, 4 + ahead) if rank else (11, 2, 4)
+        site = f"{path}:{line} (main)"
+        build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
+        build.session.ranks[rank].left_values = {(str(path), line): {"step": f"= {step}"}}
+    told = hint(tmp_path, build)
+    if ahead > 1:
+        assert told.startswith("see where step starts: ")
+    elif condition == "rank == 0":
+        assert told.startswith(
+            "only rank 0 came to fit.py:11, by `if rank == 0` (line 10 of fit.py)"
+        )
+    else:
+        assert told.startswith(
+            "see whether all ranks decide `if is_due(step)` (line 10 of fit.py) alike"
+        )
+
+
+FARM = """\
+def farm():
+    for worker in workers:
+        if not pending:
+            break
+        send(worker)
+    while busy:
+        if rank == 0:
+            send(STOP)
+"""
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    (5, "see whether rank 0 left the loop before that call by the `break` under `if not pending` "
+        "(line 3 of farm.py)"),
+    (8, "see why rank 0 leaves out rank 3"),
+])  # fmt: skip
+def test_the_exit_of_the_loop_in_which_others_got_a_message(
+    tmp_path: Path, line: int, told: str
+) -> None:
+    path = tmp_path / "farm.py"
+    path.write_text(FARM)
+    build = SessionBuilder(4)
+    for at_s, workers in ((1, (1, 2, 3)), (5, (1, 2))):
+        for worker in workers:
+            site = f"{path}:{line} (farm)"
+            build.op(0, "send", peer=worker, at_s=at_s, ended_s=at_s + 1, site=site)
+            where = "run.py:20 (work)"
+            build.op(worker, "recv", peer=0, source=0, at_s=at_s, ended_s=at_s + 1, site=where)
+        for rank in range(4) if at_s == 1 else ():
+            build.op(rank, "broadcast", at_s=3, ended_s=4, site="run.py:9 (main)")
+    build.op(3, "recv", peer=0, at_s=7, site="run.py:20 (work)")
+    for rank in (0, 1, 2):
+        build.op(rank, "broadcast", at_s=7, site="run.py:9 (main)")
+    assert hint(tmp_path, build).startswith(told)

@@ -369,9 +369,11 @@ def test_what_a_backend_raises_is_a_backend_error_of_the_op() -> None:
     run(rank_main, 2)
 
 
-def test_an_op_that_a_backend_refuses_because_a_rank_has_left_names_that_rank(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_op_that_a_backend_refuses_because_a_rank_leaves_names_that_rank(
+    monkeypatch: pytest.MonkeyPatch, is_first: bool
 ) -> None:
+    """`is_first`: the backend notices it before this rank has heard of it."""
     is_issued, has_left = threading.Event(), threading.Event()
     real = in_memory.Together._start
 
@@ -388,6 +390,8 @@ def test_an_op_that_a_backend_refuses_because_a_rank_has_left_names_that_rank(
         set_level(INFO)
         if rank == 1:
             assert is_issued.wait(30)
+            if is_first:
+                has_left.set()
             dist.destroy_process_group()
             has_left.set()
             return

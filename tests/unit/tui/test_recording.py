@@ -24,8 +24,8 @@ from distdbg.view.snapshot import (
     HostRow,
     LogRow,
     OpRow,
-    RankAtPrompt,
     Snapshot,
+    StoppedAtPrompt,
     WaitRow,
 )
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
@@ -39,7 +39,7 @@ RICH = replace(
     lines=("ranks 0-1 wait", "  hint: x"),
     verdict={"verdict": {"what": "x", "root": 0}, "findings": [{"ranks": [1]}]},
     armed=(ArmedBreakpoint(id=1, rule="rank=3"),),
-    stopped=(RankAtPrompt(rank=1, why="breakpoint"),),
+    stopped=(StoppedAtPrompt(rank=1, why="breakpoint"),),
     held_by=("rank 3",),
 )
 

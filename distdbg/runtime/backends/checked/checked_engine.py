@@ -416,7 +416,8 @@ class CheckedEngine:
                 watch(grace_ns=0)
             except DistError as better:
                 raise better from error
-            if not self.control.can_tell_death or time.monotonic_ns() > deadline_ns:
+            may_know_more = self.control.can_tell_death or watch.is_agreeing
+            if not may_know_more or time.monotonic_ns() > deadline_ns:
                 return
             time.sleep(0.01)  # a process that is ended closes its connections a moment before
 

@@ -120,6 +120,11 @@ class OpWatch:
         except DistError as error:
             raise self._engine.on_trouble(error) from error.__cause__
 
+    @property
+    def is_agreeing(self) -> bool:
+        """Whether the ranks have yet to agree on the op: the agreement ends when one of them leaves."""
+        return self._agreement is not None and not self._agreement.done()
+
     def _await_soon(self, agreement: Agreement) -> None:
         deadline_ns = self._engine.clock.now_ns() + _SOON_NS
         await_started(agreement, deadline_ns, self._engine.when_started)

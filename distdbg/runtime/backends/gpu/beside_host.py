@@ -17,7 +17,7 @@ from distdbg.native import Group, RecordedOp
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
-from distdbg.runtime.backends.gpu import capabilities, driver
+from distdbg.runtime.backends.gpu import capabilities, chunks, driver
 from distdbg.runtime.backends.gpu.messages import GpuMessages
 from distdbg.runtime.backends.gpu.mixed import IssuedRecord
 from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, GpuRoute, choose
@@ -26,6 +26,7 @@ from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.cpu import CpuEngine
+    from distdbg.runtime.backends.gpu.transfer import Transfer
     from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
@@ -55,18 +56,16 @@ class OnGpu:
         if call.kind < Kind.SEND:
             better = self.engine_for(call)
             return None if better is None else better.run(call)
-        messages = self._messages_for(engine, call)
-        transfer = None if messages is None else messages.prepare(call)
-        return None if messages is None or transfer is None else messages.run(engine, transfer)
+        found = self._transfer_for(engine, call)
+        return None if found is None else found[0].run(engine, found[1])
 
     def try_submit(self, engine: CpuEngine, call: Call) -> Pending | None:
         """Start it; None: the host does."""
         if call.kind < Kind.SEND:
             better = self.engine_for(call)
             return None if better is None else better.submit(call)
-        messages = self._messages_for(engine, call)
-        transfer = None if messages is None else messages.prepare(call)
-        return None if messages is None or transfer is None else messages.submit(engine, transfer)
+        found = self._transfer_for(engine, call)
+        return None if found is None else found[0].submit(engine, found[1])
 
     def engine_for(self, call: Call) -> Engine | None:
         """What carries it out; None: the host does, with the arrays as a whole."""
@@ -113,23 +112,26 @@ class OnGpu:
             if self._group.world.recorder is not None and self._number:
                 self._group.world.recorder.close_group(self._number)
 
-    def _messages_for(self, engine: CpuEngine, call: Call) -> GpuMessages | None:
-        """What carries out a message whose array may stay on the device, as far as this rank can know."""
+    def _transfer_for(self, engine: CpuEngine, call: Call) -> tuple[GpuMessages, Transfer] | None:
+        """A message that need not be on the host as a whole, as far as this rank can know."""
         own, peer = self._group.rank(), call.peer
-        array = (call.inputs or call.outputs)[0]
-        if self._host.options != 0 or peer == own or not array.nbytes:
+        nbytes = int((call.inputs or call.outputs)[0].nbytes)
+        if self._host.options != 0 or peer == own or not nbytes or not driver.is_likely():
             return None
-        if array.nbytes < MESSAGE_FROM_NBYTES and not capabilities.takes_small_too():
-            return None
-        if not self._takes_messages(engine, own):
-            return None
-        if call.kind is Kind.SEND and not self._takes_messages(engine, peer):
+        stages = nbytes > chunks.CHUNK_NBYTES
+        offers = (
+            (nbytes >= MESSAGE_FROM_NBYTES or capabilities.takes_small_too())
+            and self._takes_messages(engine, own)
+            and (call.kind is not Kind.SEND or self._takes_messages(engine, peer))
+        )
+        if not (stages or offers):
             return None
         with self._lock:
             if self._messages is None:
                 self._messages = GpuMessages(driver.load(), self._host, self._group.label, own)
             messages = self._messages
-        return None if call.kind is Kind.SEND and peer in messages.refused else messages
+        transfer = messages.prepare(call, offers=offers, stages=stages)
+        return None if transfer is None else (messages, transfer)
 
     def _takes_messages(self, engine: CpuEngine, rank: int) -> bool:
         found = self._takers.get(rank)

@@ -6,7 +6,8 @@
 
 A chunk is a piece of each block of the op, the same piece on every rank, so each chunk is an op of the same
 kind by itself, and all together are one op. What is in which chunk depends on sizes alone that are alike on
-all ranks. Blocks that differ in size go in one chunk.
+all ranks: those of the blocks, or, where each rank knows but some of them, the largest, which they tell each
+other first. A block that is shorter has nothing in the last chunks.
 """
 
 from __future__ import annotations
@@ -66,20 +67,26 @@ def cut(nbytes: int, ranks: int, kind: Kind, itemsize: int) -> int:
     return min(max(1, nbytes), -(-piece // (_ALIGN * itemsize)) * _ALIGN * itemsize)
 
 
-def pieces(job: ChunkedOp, ranks: int) -> Iterator[tuple[list[DeviceBlock], list[DeviceBlock]]]:
-    """The blocks of each chunk, in order."""
-    sizes = {block.nbytes for block in (*job.inputs, *job.outputs)}
-    if job.kind is Kind.ALL_TO_ALL or len(sizes) > 1 or not sizes:
-        yield list(job.inputs), list(job.outputs)
-        return
-    nbytes = sizes.pop()
+def longest(job: ChunkedOp) -> int:
+    """Bytes of the largest block that this rank knows of."""
+    return max((block.nbytes for block in (*job.inputs, *job.outputs)), default=0)
+
+
+def pieces(
+    job: ChunkedOp, ranks: int, nbytes: int
+) -> Iterator[tuple[list[DeviceBlock], list[DeviceBlock]]]:
+    """The blocks of each chunk, in order; `nbytes`: of the largest block of all ranks."""
     step = cut(nbytes, ranks, job.kind, job.dtype.itemsize)
     for start in range(0, max(1, nbytes), step):
-        length = min(step, nbytes - start)
         yield (
-            [DeviceBlock(block.address + start, length) for block in job.inputs],
-            [DeviceBlock(block.address + start, length) for block in job.outputs],
+            [_part(block, start, step) for block in job.inputs],
+            [_part(block, start, step) for block in job.outputs],
         )
+
+
+def _part(block: DeviceBlock, start: int, nbytes: int) -> DeviceBlock:
+    at = min(start, block.nbytes)
+    return DeviceBlock(block.address + at, min(nbytes, block.nbytes - at))
 
 
 class _Chunk:
@@ -109,11 +116,12 @@ class Pipeline:
         self,
         job: ChunkedOp,
         ranks: int,
+        nbytes: int,
         ready: Any,
         move: Move,
         await_event: Callable[[Any], None],
     ) -> None:
-        """Carry it out. `ready`: the event that the inputs are there after."""
+        """Carry it out. `nbytes`: of the largest block of all ranks; `ready`: after it inputs may be read."""
         driver = self._driver
         if self._down is None:
             self._down, self._up = driver.stream(), driver.stream()
@@ -123,7 +131,7 @@ class Pipeline:
         is_up: list[Any] = [None] * _PLACES
         try:
             coming: _Chunk | None = None
-            for number, blocks in enumerate(pieces(job, ranks)):
+            for number, blocks in enumerate(pieces(job, ranks, nbytes)):
                 chunk = _Chunk(number, job, blocks)
                 if is_up[chunk.place] is not None:
                     await_event(is_up[chunk.place])

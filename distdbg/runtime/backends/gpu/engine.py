@@ -29,9 +29,10 @@ from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.checked.lane import StartQueue
-from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline
+from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline, longest
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
+from distdbg.runtime.backends.gpu.exchanges import largest_block
 from distdbg.runtime.backends.gpu.ipc import GpuOp, Ipc
 from distdbg.runtime.backends.gpu.mixed import IssuedRecord, MixedWatch
 from distdbg.runtime.backends.gpu.pending import GpuPending
@@ -271,7 +272,10 @@ class GpuEngine:
 
         if self._pipeline is None:
             self._pipeline = Pipeline(self._driver)
-        self._pipeline.run(job, control.size, one.ready, move, wait)
+        nbytes = longest(job)
+        if job.kind is Kind.ALL_TO_ALL:  # each rank knows its own blocks alone
+            nbytes = largest_block(control, header, job)
+        self._pipeline.run(job, control.size, nbytes, one.ready, move, wait)
 
     def _finish(self, one: _Prepared, wait: Callable[[Any], None]) -> None:
         """Copy into arrays that are not in one piece what was written for them."""

@@ -11,20 +11,17 @@ What an op decides, every rank decides from the same infos.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distdbg.check.explain import describe, explain_mismatch
-from distdbg.errors import MismatchError
 from distdbg.log.logs import get_logger
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import ReduceOp
-from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 from distdbg.runtime.backends.gpu.driver import Driver
+from distdbg.runtime.backends.gpu.exchanges import difference
 from distdbg.runtime.backends.gpu.exports import IpcExports
 from distdbg.runtime.backends.gpu.ipc_info import (
     NO_MEMORY,
@@ -110,7 +107,10 @@ class Ipc:
         try:
             infos = [unpack(data, control.size) for data in control.exchange(order.header, mine)]
             if not sizes_match(infos):
-                raise self._difference(order, infos)
+                own, every = infos[control.rank], range(control.size)
+                sends = [own.source_for(reader).nbytes for reader in every]
+                expects = own.recv_nbytes or [0 for _ in every]
+                raise difference(control, order.header, order.job, sends, expects)
         except BaseException:
             self._exports.roll_back()
             raise
@@ -212,27 +212,6 @@ class Ipc:
         if ref.export < 0:
             return DeviceBlock(0, 0)
         return DeviceBlock(self._mappings.address(owner, ref.export, ref.offset), ref.nbytes)
-
-    def _difference(self, order: GpuOp, infos: Sequence[IpcInfo]) -> MismatchError:
-        """Sizes of blocks that differ between giver and taker; each rank adds the line that called."""
-        control, call, itemsize = self._control, order.header.call, order.job.dtype.itemsize
-        size, own = control.size, infos[control.rank]
-        words = describe(
-            {"kind": call.kind.label},
-            call.function[:MOST_WORDS],
-            [own.source_for(reader).nbytes // itemsize for reader in range(size)],
-            [nbytes // itemsize for nbytes in own.recv_nbytes or [0] * size],
-        )
-        site = json.dumps(control.call_site()).encode()
-        table = DescriptionTable(words + b', "call_site": ' + site + b"}", size)
-        told = control.exchange(order.header, table.mine.tobytes())
-        return explain_mismatch(
-            [text.rstrip(b"\0") for text in told],
-            group=control.name,
-            seq=order.header.seq,
-            names=control.names,
-            this_rank=control.names[control.rank],
-        )
 
 
 def _rounded(factor: float, dtype: Dtype) -> float:

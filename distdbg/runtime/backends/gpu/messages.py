@@ -3,8 +3,9 @@
 Native code matches and checks them as all messages, and says what each wants (native/core/p2p_device.cpp):
 
     a recv   "take"      the sender is on a device of this host: copy, and say so
-             "memory"    what was sent is data: it needs memory of the host, and is copied to the device later
-    a send   "data"      its receiver does not take it from the device: copy to the host, and hand that over
+             "memory"    what was sent is data: it needs places in memory of the host
+    a send   "data"      its receiver does not take it from the device: the same
+    either   "pieces"    some have come into those places, or have left them (message_pieces.py)
 
 A blocking message is served by the thread that waits for it, an asynchronous one by a thread of the group.
 See docs/decisions/0042-a-message-that-is-taken-from-the-device.md.
@@ -33,7 +34,6 @@ from distdbg.runtime.backends.gpu.message_offer import pack
 from distdbg.runtime.backends.gpu.transfer import Transfer
 from distdbg.runtime.backends.nccl.streams import current_stream
 from distdbg.runtime.backends.pending import CpuPending
-from distdbg.runtime.backends.staging import StagedPending
 
 if TYPE_CHECKING:
     from distdbg.ops.engine import Pending
@@ -65,17 +65,21 @@ class GpuMessages:
         self._offers = Offers(driver)
         self._opened = OpenedMemory(driver)
         #: Ranks that cannot open this one's memory.
-        self.refused: Final[set[int]] = set()
+        self._refused: set[int] = set()
         self._forms: dict[object, Form] = {}
         self._lock = threading.Lock()  # protects the rest
-        self._streams: dict[int, Any] = {}
+        #: By the device, and whether for sends: both directions at once.
+        self._streams: dict[tuple[int, bool], Any] = {}
         #: Asynchronous ones that have not ended.
         self._in_flight: dict[Message, Transfer] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = threading.Event()
 
-    def prepare(self, call: Call) -> Transfer | None:
-        """The call as the thread that calls sees it; None: it has to go through the host."""
+    def prepare(self, call: Call, *, offers: bool, stages: bool) -> Transfer | None:
+        """The call as the thread that calls sees it; None: it has to go through the host as a whole.
+
+        A send is offered from the device if it can be, or staged in pieces; a recv takes what comes.
+        """
         is_send = call.kind is Kind.SEND
         x = (call.inputs if is_send else call.outputs)[0]
         if is_tensor(x) and not is_plain(x):
@@ -85,16 +89,17 @@ class GpuMessages:
         with driver.on_device(buffer.device):
             stream = current_stream(driver.cupy, buffer.device, is_tensor(x))
             transfer = Transfer(
-                driver, self._group, self._opened, call, buffer, self._stream(buffer.device),
+                driver, self._group, self._opened, call, buffer, self._stream(buffer.device, is_send),
                 driver.event(stream), self._form(is_send, buffer, device_text(x)),
             )  # fmt: skip
-            if is_send:
+            if not is_send:
+                return transfer
+            if offers and call.peer not in self._refused:
                 try:
                     transfer.offer, transfer.event = self._offers.make(call.peer, buffer, stream)
                 except (RuntimeError, DistBackendError) as error:
                     _log.debug("rank %s offers nothing: %s", self._rank, str(error))
-                    return None
-        return transfer
+        return transfer if stages or transfer.offer is not None else None
 
     def run(self, engine: CpuEngine, transfer: Transfer) -> int:
         """Carry it out, blocking; a recv returns the group rank it came from."""
@@ -114,7 +119,6 @@ class GpuMessages:
                     break
                 transfer.begin()
                 self._await(transfer)
-            transfer.bring_back()
         except NativeError as error:
             engine.fail(call, error, group.started_ns, message)
         except BaseException as error:  # noqa: BLE001 - raised again, when the group is told
@@ -136,9 +140,9 @@ class GpuMessages:
             if error.fault == "break":
                 return engine.other_rules().submit(call)
             engine.fail(call, error, started_ns)
-        pending = CpuPending(engine, call, transfer.message, (), started_ns)
+        pending = GpuMessagePending(engine, call, transfer, started_ns)
         engine.keep(pending)
-        return GpuMessagePending(pending, transfer)
+        return pending
 
     def close(self) -> None:
         """Let the thread end, and leave nothing open."""
@@ -181,11 +185,12 @@ class GpuMessages:
             form = self._forms[key] = Form(text, kind.label, int(kind), buffer.nbytes, 0, dtype)
         return form
 
-    def _stream(self, device: int) -> Any:
+    def _stream(self, device: int, is_send: bool) -> Any:
+        key = (device, is_send)
         with self._lock:
-            if device not in self._streams:
-                self._streams[device] = self._driver.stream()
-            return self._streams[device]
+            if key not in self._streams:
+                self._streams[key] = self._driver.stream()
+            return self._streams[key]
 
     def _release(self, transfer: Transfer) -> None:
         transfer.release()
@@ -194,7 +199,7 @@ class GpuMessages:
             self._offers.release(event)
         message = transfer.message
         if message is not None and message.is_refused and transfer.call.kind is Kind.SEND:
-            self.refused.add(transfer.call.peer)
+            self._refused.add(transfer.call.peer)
 
     # -------------------------------------------------------------------------------- serving
 
@@ -254,12 +259,10 @@ class GpuMessages:
                 del self._in_flight[message]
             if transfer in copying:
                 copying.remove(transfer)
-            with suppress(Exception):  # whoever waits for its Work is told
-                transfer.end()
             self._release(transfer)
             return
         self._try(transfer, transfer.begin)
-        if transfer.is_busy:
+        if transfer.is_busy and transfer not in copying:
             copying.append(transfer)
 
     def advance(self, copying: list[Transfer]) -> None:
@@ -284,13 +287,14 @@ class GpuMessages:
         return self._is_closed.is_set()
 
 
-class GpuMessagePending(StagedPending):
-    """Implements Pending: an asynchronous message of an array on a GPU."""
+class GpuMessagePending(CpuPending):
+    """An asynchronous message of an array on a GPU."""
 
     __slots__ = ("_transfer",)
 
-    def __init__(self, inner: CpuPending, transfer: Transfer) -> None:
-        super().__init__(inner, transfer)
+    def __init__(self, engine: CpuEngine, call: Call, transfer: Transfer, started_ns: int) -> None:
+        assert transfer.message is not None  # it was posted
+        super().__init__(engine, call, transfer.message, (), started_ns)
         self._transfer = transfer
 
     def wait(self, deadline_ns: int) -> None:
@@ -299,7 +303,7 @@ class GpuMessagePending(StagedPending):
             super().wait(deadline_ns)
         except DistError as error:
             failed = self._transfer.error
-            if failed is None or not self._inner.done():
+            if failed is None or not self.handle.done:
                 raise
             raise failed from error
 

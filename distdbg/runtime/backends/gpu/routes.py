@@ -39,7 +39,7 @@ MESSAGE_FROM_NBYTES: Final = 64 << 10
 #: More ranks than that do not open each other's memory: their kernels would have too many arguments.
 MOST_RANKS: Final = 16
 
-#: An exchange may have other sizes on each rank: nothing that is alike on all of them could choose.
+#: Its blocks may have other sizes on each rank, none of which could choose for all: it goes the best way.
 _OF_ANY_SIZE: Final = Kind.ALL_TO_ALL
 #: Kinds whose blocks have a size of one rank's array.
 _TIMES_RANKS: Final = (Kind.GATHER, Kind.SCATTER)
@@ -50,7 +50,7 @@ def choose(call: Call, best: GpuRoute, size: int, *, is_small_too: bool = False)
     if best is GpuRoute.WHOLE or call.kind >= Kind.BARRIER:
         return GpuRoute.WHOLE
     if call.kind is _OF_ANY_SIZE:
-        return GpuRoute.IPC if best is GpuRoute.IPC else GpuRoute.WHOLE
+        return best
     nbytes = _nbytes(call, size)
     chunks_from, ipc_from = (1, 1) if is_small_too else FROM_NBYTES[call.kind]
     if best is GpuRoute.IPC and nbytes >= ipc_from:

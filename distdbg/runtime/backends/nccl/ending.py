@@ -98,7 +98,7 @@ class CommunicatorEnding:
             untold, self._untold = self._untold, None
         return untold
 
-    def tell(self, error: DistError) -> None:
+    def deliver(self, error: DistError) -> None:
         """The program has this error now."""
         with self._lock:
             if error is self._untold:

@@ -189,7 +189,7 @@ class NcclPending:
     def raise_error(self) -> None:
         """Raise what it was ended by, if it was."""
         if self._error is not None:
-            self._engine.ending.tell(self._error)
+            self._engine.ending.deliver(self._error)
             raise self._error
 
     def _broken_by(self, reason: str) -> DistError:

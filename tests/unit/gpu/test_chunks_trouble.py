@@ -1,0 +1,100 @@
+"""Collectives in chunks between hosts that go wrong: each rank is a host by itself. The GPU is a stand-in."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import DistError, MismatchError, OpTimeout, PeerLost
+from distdbg.runtime.backends.gpu import chunks, driver
+from tests.unit.gpu.moving import copies, run
+from tests.unit.gpu.stand_in import Machine
+
+CHUNK = 64 << 10
+COUNT = 10 * CHUNK // 4
+
+
+@pytest.fixture(autouse=True)
+def _far(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
+    monkeypatch.setattr(
+        chunks, "_PATIENCE_NS", 50_000_000
+    )  # a device that hangs is not waited for long
+    monkeypatch.setenv("DISTDBG_TRANSPORT", "tcp")
+
+
+def test_a_difference_writes_to_no_array_and_the_group_goes_on(machine: Machine) -> None:
+    def program() -> list[float]:
+        rank = dist.get_rank()
+        x = machine.array(np.ones(COUNT + rank))
+        with pytest.raises(MismatchError) as differs:
+            dist.all_reduce(x)
+        assert f"float32[{COUNT}] on rank 0, float32[{COUNT + 1}] on rank 1" in differs.value.what
+        assert set(x.host.tolist()) == {1.0}
+        y = machine.array(np.ones(COUNT))
+        dist.all_reduce(y)
+        return sorted(set(y.host.tolist()))
+
+    assert run(program) == [[2.0]] * 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
+    machine: Machine, is_async: bool
+) -> None:
+    def on_copy(nbytes: int) -> None:
+        if dist.get_rank() == 1 and len(copies(machine, 1)) == 5:
+            machine.hangs.add(1)
+
+    machine.on_copy = on_copy
+
+    def program() -> type[DistError]:
+        x = machine.array(np.ones(COUNT))
+
+        def step() -> None:
+            work = dist.all_reduce(x, async_op=is_async, timeout=0.5)
+            if work is not None:
+                work.wait()
+
+        with pytest.raises(DistError, match="all_reduce #1") as ended:
+            step()
+        return type(ended.value)
+
+    assert OpTimeout in run(program)
+
+
+def one_is_killed() -> list[Any]:
+    chunks.CHUNK_NBYTES = CHUNK
+    machine = Machine()  # a GPU of its own for each process
+    driver._driver = machine.driver()
+    dist.init_process_group()
+    x = machine.array(np.ones(COUNT))
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        faulthandler.disable()
+        before = len(copies(machine, 1))
+
+        def die(nbytes: int) -> None:
+            if len(copies(machine, 1)) == before + 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        machine.on_copy = die
+    with pytest.raises(PeerLost) as lost:
+        dist.all_reduce(x)
+    return [lost.value.peer, lost.value.what]
+
+
+@pytest.mark.ranks
+def test_a_rank_that_is_killed_in_the_middle_is_told(ranks: Callable[..., list[Any]]) -> None:
+    env = {"DISTDBG_GPU_IPC": "always", "DISTDBG_TRANSPORT": "tcp"}
+    result = ranks(one_is_killed, 2, timeout=60.0, env=env, expect_exit={1: -signal.SIGKILL})
+    peer, what = result[0]
+    assert peer == 1
+    assert "all_reduce #2" in what

@@ -1,0 +1,183 @@
+"""Messages that end in the middle of their pieces: limits, errors, interrupts, aborts and deaths.
+
+The GPU is a stand-in, and each rank a host by itself where the transport is TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import DistBackendError, DistError, OpTimeout, PeerLost
+from distdbg.runtime.backends.gpu import chunks, driver, message_pieces
+from tests.unit.gpu.moving import copies, move, run
+from tests.unit.gpu.stand_in import Machine
+
+CHUNK = 4096
+NBYTES = 10 * CHUNK
+TRANSPORTS = pytest.mark.parametrize("transport", ["", "tcp"], ids=["shared memory", "tcp"])
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
+    monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
+    yield
+    message_pieces._kept.clear()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
+    if transport:
+        monkeypatch.setenv("DISTDBG_TRANSPORT", transport)
+
+
+def at_the_third_copy(machine: Machine, rank: int, act: Callable[[], object]) -> None:
+    """What a rank does, or its device, in the middle of its message."""
+
+    def on_copy(nbytes: int) -> None:
+        if dist.get_rank() == rank and len(copies(machine, rank)) == 3:
+            act()
+
+    machine.on_copy = on_copy
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, transport: str, who: int, is_async: bool
+) -> None:
+    use(monkeypatch, transport)
+    at_the_third_copy(machine, who, lambda: machine.hangs.add(who))
+
+    def program() -> type[DistError]:
+        x = machine.array(np.zeros(NBYTES), np.uint8)
+        with pytest.raises(DistError) as ended:
+            move(x, 0.4 if dist.get_rank() == who else None, is_async=is_async)
+        told = ended.value
+        assert ("send" if dist.get_rank() == 0 else "recv") in told.what
+        if dist.get_rank() != who:
+            assert f"rank {who}" in str(told)
+        return type(told)
+
+    assert run(program)[who] is OpTimeout
+    # Nobody else gets the memory that the device may still read or write.
+    assert len(message_pieces._kept) == 1
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_device_that_fails_in_the_middle_is_told_at_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, transport: str, who: int, is_async: bool
+) -> None:
+    use(monkeypatch, transport)
+    at_the_third_copy(machine, who, lambda: machine.fails.add(who))
+    name = ["send", "recv"][who]
+
+    def program() -> str:
+        x = machine.array(np.zeros(NBYTES), np.uint8)
+        with pytest.raises(DistError) as ended:
+            move(x, is_async=is_async)
+        if dist.get_rank() == who:
+            assert isinstance(ended.value, DistBackendError)
+        return ended.value.what
+
+    told = run(program)
+    assert told[who] == f"{name} on group 'world' failed on the GPU: CudaError: 700"
+    assert told[who].partition(":")[0] in told[1 - who]
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("who", [0, 1])
+def test_an_interrupt_in_the_middle_ends_both_sides(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, transport: str, who: int
+) -> None:
+    use(monkeypatch, transport)
+    at_the_third_copy(machine, who, lambda: machine.interrupts.add(who))
+
+    def program() -> None:
+        x = machine.array(np.zeros(NBYTES), np.uint8)
+        if dist.get_rank() == who:
+            with pytest.raises(KeyboardInterrupt):
+                move(x)
+            return
+        with pytest.raises(DistError) as ended:
+            move(x)
+        assert f"rank {who}" in str(ended.value)
+        assert "was interrupted" in str(ended.value)
+
+    run(program)
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("who", [0, 1])
+def test_an_abort_in_the_middle_ends_both_sides(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, transport: str, who: int
+) -> None:
+    use(monkeypatch, transport)
+    at_the_third_copy(machine, 1, lambda: machine.hangs.add(1))
+
+    def program() -> None:
+        x = machine.array(np.zeros(NBYTES), np.uint8)
+        is_send = dist.get_rank() == 0
+        work = dist.isend(x, 1) if is_send else dist.irecv(x, 0)
+        group: Any = dist.group.WORLD
+        if dist.get_rank() == who:
+            assert machine.has_copied.wait(20.0)
+            group.abort()
+        assert work is not None
+        with pytest.raises(DistError):
+            work.wait()
+
+    run(program)
+
+
+def one_is_killed(who: int) -> list[Any]:
+    chunks.CHUNK_NBYTES = CHUNK
+    machine = Machine()  # a GPU of its own for each process
+    driver._driver = machine.driver()
+    dist.init_process_group()
+    x = machine.array(np.full(NBYTES, 7 - 7 * dist.get_rank()), np.uint8)
+    move(x)
+    right = bool((x.host == 7).all())
+    if dist.get_rank() == who:
+
+        def die(nbytes: int) -> None:
+            if len(copies(machine, who)) == 13:  # the third of the second message
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        machine.on_copy = die
+
+    def go_on() -> None:
+        for _ in range(
+            2
+        ):  # a sender is done when all has left it, which may be before its receiver dies
+            move(x)
+
+    with pytest.raises(PeerLost) as lost:
+        go_on()
+    return [right, lost.value.peer, lost.value.what]
+
+
+@TRANSPORTS
+@pytest.mark.ranks
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_rank_that_is_killed_in_the_middle_is_told(
+    ranks: Callable[..., list[Any]], transport: str, who: int
+) -> None:
+    env = {"DISTDBG_GPU_IPC": "off", "PYTHONFAULTHANDLER": ""}
+    if transport:
+        env["DISTDBG_TRANSPORT"] = transport
+    result = ranks(
+        one_is_killed, 2, timeout=60.0, env=env, expect_exit={who: -signal.SIGKILL}, who=who
+    )
+    right, peer, what = result[1 - who]
+    assert (right, peer) == (True, who)
+    assert f"rank {who}" in what
