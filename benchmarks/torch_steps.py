@@ -6,7 +6,8 @@ used in a step: time, CPU time of its main thread and of all threads, and how of
 and the median of differences in pairs to the plain job. `low` is the 10th percentile of the CPU time of the
 main thread in a step, which a busy machine changes least. Below, the CPU time by thread.
 
-With `--bucket-mb 25` buckets are as DDP makes them by default; small ones show what a bucket costs.
+With `--bucket-mb 25` buckets are as DDP makes them by default; small ones show what a bucket costs. Other
+trainings than DDP's are in torch_trainings.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from benchmarks.ddp import MODELS
+from benchmarks.torch_trainings import make_step
 
 LIMIT_S: Final = 60
 #: Tells the ranks of all jobs how large a bucket of DDP may be.
@@ -44,18 +45,20 @@ FACTS: Final = ("time", "low", "main", "all", "waits")
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torch_steps", description=__doc__)
-    parser.add_argument("--models", default="mlp,convolution")
+    parser.add_argument("--models", default="mlp,convolution", help="see torch_trainings.py")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each job")
     parser.add_argument("--steps", type=int, default=15, help="in each turn")
     parser.add_argument("--ranks", default="2", help="world sizes")
     parser.add_argument(
         "--jobs", default=",".join(JOBS), help="the first is what others differ from"
     )
-    parser.add_argument("--bucket-mb", type=int, default=1, help="of DDP, whose own default is 25")
+    parser.add_argument(
+        "--bucket-mb", type=float, default=1, help="of DDP, whose own default is 25"
+    )
     parser.add_argument("--rank", nargs=2, metavar=("BACKEND", "MODEL"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank:
-        run_rank(*args.rank, int(os.environ[BUCKET_MB]))
+        run_rank(*args.rank, float(os.environ[BUCKET_MB]))
         return 0
     os.environ[BUCKET_MB] = str(args.bucket_mb)
     names = args.jobs.split(",")
@@ -140,23 +143,13 @@ def print_table(model: str, found: Mapping[str, list[dict[str, Any]]]) -> None:
         print(f"  {job:8} ms of CPU by thread: {', '.join(words)}", flush=True)
 
 
-def run_rank(backend: str, name: str, bucket_mb: int) -> None:
+def run_rank(backend: str, name: str, bucket_mb: float) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group(backend)
-    make, batch = MODELS[name](torch)
-    torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(make(), bucket_cap_mb=bucket_mb)
-    # The values stay as they are: tiny ones would take longer, in the job that has gone on longest.
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
-
+    step = make_step(torch, dist, name, bucket_mb)
     for _ in range(10):
         step()
     print("ready", flush=True)

@@ -184,6 +184,7 @@ def time_ops(dist: Any, torch: Any) -> dict[str, float]:
     ops: dict[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(x),
         "all_reduce, async and wait": lambda: dist.all_reduce(x, async_op=True).wait(),
+        "broadcast": lambda: dist.broadcast(x, 0),
         "all_gather_single": lambda: gather(flat, x),
     }
     if dist.get_world_size() == 2:
@@ -193,7 +194,15 @@ def time_ops(dist: Any, torch: Any) -> dict[str, float]:
             first(x, peer)
             then(x, peer)
 
+        other = torch.empty_like(x)
+
+        def exchange() -> None:
+            ops = [dist.P2POp(dist.isend, x, peer), dist.P2POp(dist.irecv, other, peer)]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+
         ops["send, recv"] = send_and_recv
+        ops["batch_isend_irecv of two"] = exchange
     results = {}
     store = dist.distributed_c10d._get_default_store()
     for number, (name, op) in enumerate(ops.items()):

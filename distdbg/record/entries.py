@@ -224,6 +224,8 @@ class OpEntry(Event):
     #: Group rank that a recv came from.
     source: int | None
     error: str | None
+    #: Its end is when somebody noticed it: it may have ended before.
+    is_end_noticed: bool = False
 
     @property
     def is_prompt(self) -> bool:

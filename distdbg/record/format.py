@@ -241,6 +241,9 @@ class Flag(IntEnum):
     MESSAGE = 2
     ASIDE = 4  # not counted among the collectives of its group; seq is a number of its own
     SAMPLED = 8  # of a CONTEXT: the user's trace is kept
+    END_NOTICED = (
+        16  # its backend tells no end: that is when somebody asked or waited, so at the latest
+    )
 
 
 class Aside(IntEnum):

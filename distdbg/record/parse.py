@@ -112,6 +112,7 @@ class Parsing:
             is_async=bool(flags & Flag.ASYNC),
             is_message=bool(flags & Flag.MESSAGE),
             is_aside=bool(flags & Flag.ASIDE),
+            is_end_noticed=bool(flags & Flag.END_NOTICED),
             level=level,
             fingerprint=fingerprint,
             comm=self._get(references.string, comm, ""),

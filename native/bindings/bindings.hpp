@@ -55,6 +55,7 @@ void bind_group(nb::module_& module);
 void bind_known_calls(nb::module_& module);
 void bind_reducer(nb::module_& module);
 void bind_tap(nb::module_& module);
+void bind_tap_messages(nb::module_& module);
 void bind_shared_heap(nb::module_& module);
 
 // True when a Python signal handler raised (KeyboardInterrupt); takes the GIL, and only on the main

@@ -99,7 +99,9 @@ void bind_group(nb::module_& module) {
       .def("submit", &GroupHandle::submit)
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
-      .def("post_note", &GroupHandle::post_note)
+      .def("post_note", &GroupHandle::post_note, nb::arg("words").none(), nb::arg("nbytes"),
+           nb::arg("peer"), nb::arg("tag"))
+      .def("are_sends_received", &GroupHandle::are_sends_received)
       .def("post_device", &GroupHandle::post_device, nb::arg("is_send"), nb::arg("nbytes"),
            nb::arg("dtype"), nb::arg("peer"), nb::arg("tag"), nb::arg("limit_ns"),
            nb::arg("is_async"), nb::arg("form").none(), nb::arg("description"))

@@ -205,14 +205,22 @@ class GroupHandle {
     message->is_plain = is_plain;
     return message;
   }
-  // As PointToPoint::send_note. Not recorded.
-  MessagePointer post_note(bool is_send, const View& view, int peer, std::int64_t tag) {
+  // As PointToPoint::send_note, and of the other side where there are no words. Not recorded.
+  MessagePointer post_note(std::optional<nb::bytes> words, std::uint64_t nbytes, int peer,
+                           std::int64_t tag) {
     const std::shared_ptr<Parts> p = parts();
-    const Region region{view.data(), view.nbytes()};
-    const int dtype = view.dtype_code();
+    if (!words) {
+      const ReleaseGil release;
+      return p->messages.recv_note(nbytes, peer, tag);
+    }
+    const std::span known(static_cast<const std::byte*>(words->data()), words->size());
     const ReleaseGil release;
-    return is_send ? p->messages.send_note(region, dtype, peer, tag)
-                   : p->messages.recv_note(region, dtype, peer, tag);
+    return p->messages.send_note(known, nbytes, peer, tag);
+  }
+  bool are_sends_received() const {
+    const std::shared_ptr<Parts> p = parts();
+    const ReleaseGil release;
+    return p->messages.are_sends_received();
   }
   // A send or recv of an array on a GPU, begun (device_messages_py.cpp). `form`: of the record; None: not recorded.
   MessagePointer post_device(bool is_send, std::uint64_t nbytes, int dtype, int peer,

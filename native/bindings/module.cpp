@@ -17,5 +17,6 @@ NB_MODULE(_native, module) {
   distdbg::bind_known_calls(module);
   distdbg::bind_reducer(module);
   distdbg::bind_tap(module);
+  distdbg::bind_tap_messages(module);
   distdbg::bind_shared_heap(module);
 }

@@ -59,7 +59,11 @@ void bind_ops(nb::module_& module) {
       .def_prop_ro("is_refused", [](const Message& m) { return m.is_refused; })
       .def_prop_ro("words", &Message::words)
       .def_prop_ro("peer_words", [](const Message& m) { return m.peer_words; })
-      .def_prop_ro("seen", [](const Message& m) { return m.seen; });
+      .def_prop_ro("seen", [](const Message& m) { return m.seen; })
+      .def_prop_ro("note", [](const Message& m) {
+        const std::string_view words = m.note_words();
+        return nb::bytes(words.data(), words.size());
+      });
 
   nb::class_<Watched>(module, "Watched", "Whether a process still lives, and how it ended.")
       .def(nb::init<std::int32_t, std::uint64_t>())

@@ -1,5 +1,6 @@
 // The all_reduce of the group that DDP's reducer is given, see distdbg/torch_bridge/tap/reducing.py.
 #include "attributes.hpp"
+#include "torch_keys.hpp"
 
 namespace distdbg {
 
@@ -39,12 +40,7 @@ class ReducerOp {
         learn_(std::move(learn)),
         start_(std::move(start)),
         long_way_(std::move(long_way)),
-        key_(std::move(key)) {
-    const nb::object c = nb::module_::import_("torch").attr("_C");
-    is_excluded_ = c.attr("_dispatch_tls_is_dispatch_key_excluded");
-    exclude_ = c.attr("_dispatch_tls_set_dispatch_key_excluded");
-    modes_ = c.attr("_len_torch_dispatch_stack");
-  }
+        keys_(std::move(key)) {}
 
   nb::object operator()(nb::handle tensors, nb::handle options) const {
     nb::object found = expected(tensors, options);
@@ -61,7 +57,7 @@ class ReducerOp {
       if (PyErr_Occurred() != nullptr) nb::raise_python_error();
       return {};
     }
-    if (nb::cast<int>(modes_()) != 0 || nb::cast<bool>(is_excluded_(key_))) return {};
+    if (keys_.are_in_use()) return {};
     const nb::handle tensor = PyList_GetItem(tensors.ptr(), 0);
     const nb::object model = armed_[0];
     nb::object bucket = get(model, n.expects);
@@ -75,7 +71,7 @@ class ReducerOp {
     const bool is_foreseen = was_started && get(bucket, n.is_first).is(nb::handle(Py_False));
     nb::object work;
     {
-      const Excluded below(*this);
+      const TorchKeys::Excluded below(keys_);
       work = get(lane, n.launch)(lane, get(bucket, n.known), true, -1, false, get(bucket, n.comm),
                                  start_, arguments, is_foreseen);
     }
@@ -91,34 +87,13 @@ class ReducerOp {
            get(bucket, n.numel).equal(call(tensor, n.numel));
   }
 
-  // Torch passes our kernels by while it has an op.
-  class Excluded {
-   public:
-    explicit Excluded(const ReducerOp& op) : op_(op) { op_.exclude_(op_.key_, true); }
-    ~Excluded() {
-      try {
-        op_.exclude_(op_.key_, false);
-      } catch (nb::python_error& error) {
-        error.discard_as_unraisable(op_.exclude_);
-      }
-    }
-    Excluded(const Excluded&) = delete;
-    Excluded& operator=(const Excluded&) = delete;
-
-   private:
-    const ReducerOp& op_;
-  };
-
   const nb::object theirs_;
   const nb::dict lanes_;
   const nb::list armed_;
   const nb::object learn_;
   const nb::object start_;
   const nb::object long_way_;
-  const nb::object key_;
-  nb::object is_excluded_;
-  nb::object exclude_;
-  nb::object modes_;
+  const TorchKeys keys_;
 };
 
 }  // namespace

@@ -35,9 +35,23 @@ MessagePointer start_message(Region region, int dtype, int peer, std::int64_t ta
   return message;
 }
 
+static MessagePointer start_note(std::uint64_t nbytes, int peer, std::int64_t tag) {
+  const MessagePointer message =
+      start_message({}, static_cast<int>(Dtype::uint8), peer, tag, no_deadline, true);
+  message->note.resize(nbytes);
+  message->region = {message->note.data(), nbytes};
+  return message;
+}
+
 std::string Message::words() const {
   std::string text = recorder != nullptr && site != 0 ? recorder->site_words(site) : std::string();
   return text.size() <= words_nbytes ? text : text.substr(text.size() - words_nbytes);
+}
+
+std::string_view Message::note_words() const {
+  if (!done()) return {};
+  const std::string_view all(reinterpret_cast<const char*>(note.data()), note.size());
+  return all.substr(0, all.find_last_not_of('\0') + 1);
 }
 
 PointToPoint::PointToPoint(Group& group)
@@ -89,7 +103,7 @@ void PointToPoint::connect(std::uint32_t peer, const Wait& wait) {
 MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64_t tag,
                                   std::int64_t deadline_ns, bool is_async,
                                   const MessageCall& call) {
-  return post_send(region, dtype, peer, tag, deadline_ns, is_async, false, call);
+  return post_send(start_message(region, dtype, peer, tag, deadline_ns, is_async), false, call);
 }
 
 MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
@@ -98,19 +112,34 @@ MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64
   return post_recv(start_message(region, dtype, peer, tag, deadline_ns, is_async), false, call);
 }
 
-MessagePointer PointToPoint::send_note(Region region, int dtype, int peer, std::int64_t tag) {
-  return post_send(region, dtype, peer, tag, no_deadline, true, true, {});
+MessagePointer PointToPoint::send_note(std::span<const std::byte> words, std::uint64_t nbytes,
+                                       int peer, std::int64_t tag) {
+  if (words.size() > nbytes) throw Error(Fault::usage, "a note is longer than both sides know");
+  const MessagePointer message = start_note(nbytes, peer, tag);
+  std::copy(words.begin(), words.end(), message->note.begin());
+  return post_send(message, true, {});
 }
 
-MessagePointer PointToPoint::recv_note(Region region, int dtype, int peer, std::int64_t tag) {
-  return post_recv(start_message(region, dtype, peer, tag, no_deadline, true), true, {});
+MessagePointer PointToPoint::recv_note(std::uint64_t nbytes, int peer, std::int64_t tag) {
+  return post_recv(start_note(nbytes, peer, tag), true, {});
 }
 
-MessagePointer PointToPoint::post_send(Region region, int dtype, int peer, std::int64_t tag,
-                                       std::int64_t deadline_ns, bool is_async, bool is_note,
+bool PointToPoint::are_sends_received() {
+  const std::lock_guard lock(mutex_);
+  progress();
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& each) { return each.sends.empty(); });
+}
+
+MessagePointer PointToPoint::post_send(const MessagePointer& message, bool is_note,
                                        const MessageCall& call) {
+  const Region region = message->region;
+  const int dtype = message->dtype;
+  const int peer = message->peer;
+  const std::int64_t tag = message->tag;
+  const std::int64_t deadline_ns = message->deadline_ns;
+  const bool is_async = message->is_async;
   if (group_.checks(check_nonfinite)) refuse_nonfinite(region, dtype);
-  auto message = start_message(region, dtype, peer, tag, deadline_ns, is_async);
   if (is_async && group_.checks(check_buffers)) message->guard.start({&message->region, 1}, {});
   connect(static_cast<std::uint32_t>(peer), group_.wait_until(deadline_ns));
   const std::lock_guard lock(mutex_);

@@ -38,7 +38,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,12 +89,15 @@ struct Message : Op {
   std::int64_t tag = 0;
   std::int32_t dtype = -1;
   Region region{};
-  BufferGuard guard;       // of an asynchronous send
-  std::string peer_words;  // after a mismatch: where the other side was called; may stay empty
-  std::string seen;        // after a timeout: what the other side offers instead
+  std::vector<std::byte> note;  // the memory of `region` where nobody else has it
+  BufferGuard guard;            // of an asynchronous send
+  std::string peer_words;       // after a mismatch: where the other side was called; may stay empty
+  std::string seen;             // after a timeout: what the other side offers instead
 
   // Where it was called, as the other side shall show it.
   std::string words() const;
+  // What a note says; empty: it has not come yet.
+  std::string_view note_words() const;
   // Whether nothing of it has to come or to leave any more; protected by the owner's lock.
   bool has_moved() const { return region.nbytes > 0 && pieces.moved == region.nbytes; }
   // Whether its own thread has something to do: it has ended, or wants something.
@@ -124,9 +129,13 @@ class PointToPoint : private Receiver {
   MessagePointer send(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   // A short note beside a message of somebody else's: it moves on when this rank waits for one, or posts the
-  // next, so that no thread has to wake up for each.
-  MessagePointer send_note(Region region, int dtype, int peer, std::int64_t tag);
-  MessagePointer recv_note(Region region, int dtype, int peer, std::int64_t tag);
+  // next, so that no thread has to wake up for each. Its memory is the message's own; both sides say how long it
+  // is, and what is shorter ends in zeros.
+  MessagePointer send_note(std::span<const std::byte> words, std::uint64_t nbytes, int peer,
+                           std::int64_t tag);
+  MessagePointer recv_note(std::uint64_t nbytes, int peer, std::int64_t tag);
+  // Whether every send has been received.
+  bool are_sends_received();
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   // The same of arrays on a GPU; the memory of `region` is nullptr. A send without a description is staged. The
@@ -201,9 +210,7 @@ class PointToPoint : private Receiver {
     std::map<std::uint64_t, std::pair<MessagePointer, std::int64_t>> disputed;
   };
 
-  MessagePointer post_send(Region region, int dtype, int peer, std::int64_t tag,
-                           std::int64_t deadline_ns, bool is_async, bool is_note,
-                           const MessageCall& call);
+  MessagePointer post_send(const MessagePointer& message, bool is_note, const MessageCall& call);
   MessagePointer post_recv(const MessagePointer& message, bool is_note, const MessageCall& call);
   // Of an offer: whether its payload is the array.
   static bool carries_data(const Frame& offer) {

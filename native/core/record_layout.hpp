@@ -166,6 +166,7 @@ constexpr std::uint8_t flag_async = 1;
 constexpr std::uint8_t flag_message = 2;
 constexpr std::uint8_t flag_aside = 4;
 constexpr std::uint8_t flag_sampled = 8;
+constexpr std::uint8_t flag_end_noticed = 16;
 
 struct OpEntry {
   std::uint64_t number;

@@ -105,6 +105,7 @@ def test_constants_are_the_same() -> None:
     assert numbers["flag_async"] == Flag.ASYNC
     assert numbers["flag_message"] == Flag.MESSAGE
     assert numbers["flag_aside"] == Flag.ASIDE
+    assert numbers["flag_end_noticed"] == Flag.END_NOTICED
 
 
 def test_enums_are_the_same() -> None:

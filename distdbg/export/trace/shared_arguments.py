@@ -122,6 +122,8 @@ def facts_of(session: Session, ops: Ops, at: int) -> dict[str, Fact]:
         facts["tag"] = ops.tag[at]
     if flags & Flag.ASYNC:
         facts["is_async"] = "yes"
+    if flags & Flag.END_NOTICED:
+        facts["end"] = "when it was noticed"
     facts["status"] = _status(ops.status[at])
     if error := ops.errors.get(at):
         facts["error"] = error[:_MOST_TEXT]

@@ -78,7 +78,7 @@ class RecordedEngine:
         other = self._other_rules()
         if other is not None:
             return other.submit(call)
-        op = self._begin(call, int(Flag.ASYNC))
+        op = self._begin(call, int(Flag.ASYNC) | self._noticed(call))
         try:
             return RecordedPending(self.inner.submit(call), self, op, self.recorder)
         except BaseException as error:
@@ -118,6 +118,11 @@ class RecordedEngine:
         op.ended(int(status_of(error)), -1)
         if isinstance(error, DistError):
             write_error(self.recorder, self.group_number, number, error)
+
+    def _noticed(self, call: Call) -> int:
+        """The flag of an op whose end is known by whoever asks or waits for it alone."""
+        is_told = call.kind < Kind.SEND and getattr(self.inner, "tells_ends", False)
+        return 0 if is_told else int(Flag.END_NOTICED)
 
     def _other_rules(self) -> Engine | None:
         """None: the same breakpoints are armed as before."""

@@ -8,6 +8,7 @@ methods       the methods of torch's group that take it
 reducing      the group that DDP's reducer is given, whose buckets take it
 calls         the arguments of each op as a Call
 engine        an engine that hands an op back to torch; the check around it
+foreseen      whether an op of an FSDP unit is the one that is expected next
 pending       torch's Work as a Pending
 in_flight     an op that torch has, until its end is known
 groups        which of our groups is beside which of torch's

@@ -9,8 +9,8 @@ Levels
     DETAIL      a blocking op starts when all ranks have agreed. One that its caller does not wait for waits
                 for the agreement for a moment only: two ranks may start ops on two groups in different
                 orders, and wait for them later. Where the moment is over it starts as at INFO. So does a
-                bucket of DDP that a pass before has started at its place, but for the first of a pass:
-                there the ranks meet.
+                bucket of DDP or an op of an FSDP unit that a pass before has started at its place, but for
+                the first of a pass: there the ranks meet.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
 MOMENT_NS = 100_000_000
-#: What is started without waiting for all at DETAIL: any bucket of a pass but the first.
-_FORESEEN = re.compile(r"DDP bucket [1-9]")
+#: What may start without waiting for all at DETAIL: a bucket that is not the first, an op of an FSDP unit.
+_FORESEEN = re.compile(r"DDP bucket [1-9]|FSDP (root )?unit")
 #: How a rank begins that tells the others that it watches no longer.
 UNWATCHED = "watches this job no longer: "
 #: How long a wait in torch goes on before the peers are looked at; then longer.
@@ -68,6 +68,9 @@ class TorchGroupEngine:
 
 class TorchEngine:
     """Implements Engine for one group of torch's: each Call brings its own way to start it."""
+
+    #: Torch's futures tell when a collective has ended.
+    tells_ends = True
 
     def __init__(self, theirs: TorchGroupEngine, clock: JobClock) -> None:
         self.theirs = theirs
@@ -130,6 +133,8 @@ class ShortWay(Protocol):
 
 class TapEngine(CheckedEngine):
     """CheckedEngine for ops that torch starts on the caller's thread."""
+
+    tells_ends = True
 
     def __init__(
         self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int

@@ -24,6 +24,7 @@ from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, TorchEngine, TorchGroupEngine
+from distdbg.torch_bridge.tap.foreseen import Foreseen
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.pending import TorchPending, can_be_sliced
 
@@ -179,9 +180,13 @@ class FastLane:
             self.waits = {}
         #: Messages that somebody waits for in torch: as above, on all backends.
         self.message_waits: dict[int, MessageWait] = {}
+        #: Their native part, with the first of them (lane_message.py).
+        self.messages: Any = None
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
         #: Starts an op: see native/bindings/tap_py.cpp.
         self.launch: Callable[..., Any] = self.ops.launch
+        #: Which op of an FSDP unit is expected, see foreseen.py.
+        self.foreseen = Foreseen()
         self._known: dict[object, KnownLook] = {}
         #: What is known of ops of this look; None: nothing yet.
         self.find = self._known.get
@@ -268,6 +273,8 @@ class FastLane:
     def close(self) -> None:
         """Nothing comes any more."""
         self.ops.close()
+        if self.messages is not None:
+            self.messages.close()
 
 
 def lane_of(tapped: LaneGroup) -> FastLane | None:

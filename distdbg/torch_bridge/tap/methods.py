@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.ops.call import Kind
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
+from distdbg.runtime.backends.checked.checked_engine import DETAIL
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import FastLane, KnownLook
-from distdbg.torch_bridge.tap.lane_message import know_message, launch_message
+from distdbg.torch_bridge.tap.lane_message import know_message, messages_of
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.groups import TappedGroups
@@ -87,11 +88,18 @@ class ShortMethods:
             *arguments: Any,
         ) -> Any:
             limit_ns = -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
+            checked, is_foreseen = lane.checked, False
+            if checked is not None and checked.level == DETAIL:
+                is_foreseen = lane.foreseen.is_next(known, lane.recorder.comm)
             if is_excluded(key):  # by somebody else, whose it stays
-                return lane.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
+                return lane.launch(
+                    lane, known, is_async, limit_ns, False, "", real, arguments, is_foreseen
+                )
             exclude(key, True)
             try:
-                return lane.launch(lane, known, is_async, limit_ns, False, "", real, arguments)
+                return lane.launch(
+                    lane, known, is_async, limit_ns, False, "", real, arguments, is_foreseen
+                )
             finally:
                 exclude(key, False)
 
@@ -282,15 +290,16 @@ class ShortMethods:
                 tensor = tensors[0]
                 key = (kind, peer, tag, tensor.shape, tensor.dtype, tensor.device, tensor.layout,
                        type(tensor))  # fmt: skip
-                known = lane.find(key)
+                known: Any = lane.find(key)
                 if known is None:
+                    if lane.messages is None:
+                        lane.messages = messages_of(lane, key_off)
                     known = know_message(lane, key, kind, tensor, peer, tag)
                 if known is not None:
-                    op, work = launch_message(
-                        lane, known, kind, peer, tag, start, (self, tensors, peer, tag)
+                    work = lane.messages.launch(
+                        lane, known, known.look, groups, real, (self, tensors, peer, tag)
                     )
-                    if op is not None:
-                        groups.find_again(op, work)
+                    if work is not NotImplemented:
                         return work
                 call = TapCall(
                     kind,

@@ -17,6 +17,8 @@ _MODULES = (
 )
 _METHODS = ("unshard", "post_backward")
 _MARK = "_distdbg_named"
+#: Where a unit keeps its name, with what the name was made of.
+_NAME = "_distdbg_name"
 
 
 def patch_loaded(torch: Any) -> None:
@@ -46,9 +48,19 @@ def _naming(real: Callable[..., Any], torch: Any) -> Callable[..., Any]:
 
 
 def _name_of(unit: Any) -> str:
+    module = getattr(unit, "_module_fqn", None)  # known from the first forward pass on
+    kept = getattr(unit, _NAME, None)
+    if kept is not None and kept[0] == module:
+        return str(kept[1])
+    name = _make_name(unit, module)
+    setattr(unit, _NAME, (module, name))
+    return name
+
+
+def _make_name(unit: Any, module: str | None) -> str:
     info = getattr(unit, "mesh_info", None)
     names = getattr(getattr(info, "mesh", None), "mesh_dim_names", None)
     dimension = getattr(info, "shard_mesh_dim", None)
     is_known = names is not None and dimension is not None
     over = str(names[dimension]) if names is not None and is_known else ""
-    return unit_name(getattr(unit, "_module_fqn", None), over)
+    return unit_name(module, over)

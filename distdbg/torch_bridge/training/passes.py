@@ -19,6 +19,8 @@ class TrainingSteps:
 
     def __init__(self) -> None:
         self.done = 0
+        #: Of backward passes and of what is between them, how many have begun: odd in a backward pass.
+        self.phase = 0
         self._has_gradients = False
         self._depth = 0
         #: How many have begun, those within others included, and the span of the first.
@@ -52,6 +54,7 @@ class TrainingSteps:
                 before()
             self._optimizers = 0  # of a step that raised
             self._depth, is_well = 1, False
+            self.phase += 1
             begun = begin_span(BACKWARD)
             try:
                 result = real(*args, **kwargs)
@@ -59,6 +62,7 @@ class TrainingSteps:
             finally:
                 end_span(begun)
                 self._depth = 0
+                self.phase += 1
                 for after in self.after_backward:
                     after(is_well)
             return result

@@ -26,6 +26,11 @@ def patch(torch: Any) -> None:
     patch_loaded(torch)
 
 
+def count_phases() -> int:
+    """How many phases of this program's training have begun, see Steps.phase; 0: it is not patched."""
+    return _patched[0].phase if _patched else 0
+
+
 def _apply(torch: Any, steps: TrainingSteps) -> None:
     _attempt("the optimizer", partial(_patch_optimizer, steps))
     _attempt("the backward pass", partial(_patch_backward, torch, steps))

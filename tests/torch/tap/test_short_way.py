@@ -78,6 +78,7 @@ def facts(op: OpEntry) -> tuple[Any, ...]:
     assert op.ended_ns is not None
     assert op.ended_ns > op.issued_ns
     lines = [(Path(frame.file).name, frame.line) for frame in op.stack[:1]]
+    assert op.is_end_noticed is op.is_message  # torch's futures tell when other ops end
     return (op.kind, op.form, op.peer, op.tag, op.is_async, op.status, op.level, lines)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout,
 from distdbg.native import Message
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.checked.checked_engine import OFF, CheckedEngine
-from distdbg.runtime.backends.checked.messages import MessageHeader, Messages
+from distdbg.runtime.backends.checked.messages import Messages
 from tests.support.store_ranks import run_store_ranks
 
 # Test folders are no packages: the file is imported by its path.
@@ -106,38 +106,75 @@ def test_a_sender_that_notices_later_has_the_same_error() -> None:
     assert first == second
 
 
-def test_the_header_of_a_receive_that_was_dropped_has_memory_until_it_has_come(
+def test_a_header_comes_also_for_a_receive_that_was_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found: list[tuple[Message, weakref.ref[Any]]] = []
+    found: list[Message] = []
     expect = Messages.expect
 
-    def remember(self: Messages, *args: Any) -> MessageHeader:
+    def remember(self: Messages, *args: Any) -> Message:
         header = expect(self, *args)
-        assert header.message is not None
-        found.append((header.message, weakref.ref(header.memory)))
+        found.append(header)
         return header
 
     monkeypatch.setattr(Messages, "expect", remember)
 
     def rank_main(rank: int) -> None:
-        engine: Any = dist.group.WORLD.engine
-        while not hasattr(engine, "control"):
-            engine = engine.inner
+        control = control_of(dist.group.WORLD.engine)
         if rank == 1:
-            engine.submit(Call(Kind.RECV, (), (np.zeros(4, np.float32),), peer=0))  # and drop it
+            pending = dist.group.WORLD.engine.submit(
+                Call(Kind.RECV, (), (np.zeros(4, np.float32),), peer=0)
+            )
+            del pending
             gc.collect()
-            assert found[0][1]() is not None
+            assert found[0].note == b""  # it has not come
         dist.barrier()
         if rank == 0:
             work = dist.isend(np.ones(4, np.float32), 1)
             assert work is not None
             work.wait()
-        while rank == 1 and not engine.control.has_come(found[0][0]):
+        while rank == 1 and not control.has_come(found[0]):
             time.sleep(0.001)  # nothing but another look tells
         dist.barrier()
 
     run(rank_main, 2)
+    words = json.loads(found[0].note)
+    assert (words["function"], words["dtype"], words["count"]) == ("send", "float32", 4)
+
+
+def control_of(engine: Any) -> Any:
+    while not hasattr(engine, "control"):
+        engine = engine.inner
+    return engine.control
+
+
+def test_a_rank_knows_when_all_of_its_headers_were_received() -> None:
+    def rank_main(rank: int) -> list[bool]:
+        control = control_of(dist.group.WORLD.engine)
+        call = Call(Kind.SEND, (np.ones(4, np.float32),), (), peer=1)
+        seen = [control.are_sends_received()]
+        if rank == 0:
+            control.post(call, b"words", 16, 1, 3)
+            seen.append(control.are_sends_received())
+        dist.barrier()
+        if rank == 1:
+            header = control.post(call, None, 16, 0, 3)
+            control.await_header(call, header, 2**62, False)
+            assert header.note == b"words"
+        dist.barrier()
+        return [*seen, control.are_sends_received()]
+
+    assert run(rank_main, 2) == [[True, False, True], [True, True]]
+
+
+def test_a_header_that_is_longer_than_both_sides_know_is_refused() -> None:
+    def rank_main(rank: int) -> str:
+        control = control_of(dist.group.WORLD.engine)
+        call = Call(Kind.SEND, (np.ones(4, np.float32),), (), peer=1 - rank)
+        return caught(lambda: control.post(call, b"12345", 4, 1 - rank, 0)).what
+
+    for text in run(rank_main, 2):
+        assert "a note is longer than both sides know" in text
 
 
 def test_sends_before_receives_and_tags_in_any_order_are_legal() -> None:

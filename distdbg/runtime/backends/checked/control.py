@@ -426,19 +426,23 @@ class ControlGroup:
 
     # ------------------------------------------------------------------------- point to point
 
-    def post(self, call: Call, view: View, peer: int, tag: int) -> Message:
-        """Start to send or receive a header beside a message of the backend.
+    def post(self, call: Call, words: bytes | None, nbytes: int, peer: int, tag: int) -> Message:
+        """Start to send a header of at most so many bytes beside a message of the backend, or to receive one.
 
         It has no deadline: a message may lie in the backend for as long as nobody receives it.
         """
         try:
-            return self._group.post_note(call.kind is Kind.SEND, view, peer, tag)
+            return self._group.post_note(words, nbytes, peer, tag)
         except NativeError as error:
             self.fail(call, error, time.monotonic_ns())
 
     def has_come(self, header: Message) -> bool:
         """Whether a header has been taken, or is here; never blocks."""
         return self._group.is_message_done(header)
+
+    def are_sends_received(self) -> bool:
+        """Whether the other sides have all headers that this one has sent; never blocks."""
+        return self._group.are_sends_received()
 
     def await_header(self, call: Call, header: Message, deadline_ns: int, breaks: bool) -> None:
         """Block until the header is there; `breaks`: the deadline is that of the op itself."""

@@ -21,10 +21,8 @@ import time
 import weakref
 from typing import Any, Protocol
 
-import numpy as np
-
 from distdbg.errors import DistError, MismatchError
-from distdbg.native import Message, View
+from distdbg.native import Message
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending
 from distdbg.ops.sites import UNKNOWN, shorten
@@ -34,40 +32,15 @@ from distdbg.runtime.backends.failures import DIFFERS
 from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.handles.work import NO_DEADLINE
 
-_HEADER_NBYTES = 768
+#: How long what one side says of a message may be.
+HEADER_NBYTES = 768
 _WORDS = 100
 #: A header is posted before its message, so it is there soon after it.
 _SOON_NS = 5_000_000_000
 #: How long close() waits for receivers to take the headers of what was sent.
 _LINGER_S = 5.0
-#: Sent headers are looked through when there are so many.
-_SWEEP_AT = 64
 #: Looks that are kept.
 _MOST_KNOWN = 512
-
-
-class MessageHeader:
-    """What one side says about a message; `bytes` is what travels."""
-
-    __slots__ = ("memory", "message", "view")
-
-    def __init__(self, words: bytes | None = None) -> None:
-        self.memory = np.zeros(_HEADER_NBYTES, np.uint8)
-        if words is not None:
-            self.memory[: len(words)] = np.frombuffer(words, np.uint8)
-        self.view = View(self.memory, words is None)
-        self.message: Message | None = None
-
-    def again(self) -> MessageHeader:
-        """The same words for another message; nobody writes to them."""
-        other = MessageHeader.__new__(MessageHeader)
-        other.memory, other.view, other.message = self.memory, self.view, None
-        return other
-
-    def facts(self) -> dict[str, Any]:
-        """What the sender said."""
-        parsed: dict[str, Any] = json.loads(self.memory.tobytes().rstrip(b"\0"))
-        return parsed
 
 
 class MessageChecks(Protocol):
@@ -99,11 +72,8 @@ class Messages:
         self.order = threading.Lock()
         #: Protects the rest.
         self._lock = threading.Lock()
-        self._sent: list[MessageHeader] = []
-        #: Of receives: native code writes to their memory, also when nobody waits for them any more.
-        self._expected: list[MessageHeader] = []
         #: What was sent before, and what was compared before and is alike: programs repeat themselves.
-        self._known: dict[object, MessageHeader] = {}
+        self._known: dict[object, bytes] = {}
         self._alike: set[object] = set()
         #: Receives that have not been seen to end, by tag.
         self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
@@ -126,15 +96,14 @@ class Messages:
             pending = self.submit(call)
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
-        header = MessageHeader()
         deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
         try:
-            message = self._control.post(call, header.view, call.peer, tag)
-            self._control.await_header(call, message, deadline_ns, True)
+            header = self.expect(call, call.peer, tag)
+            self._control.await_header(call, header, deadline_ns, True)
         except DistError as error:
             told = self._control.told_mismatch() or error
             raise self._engine.on_trouble(told) from error.__cause__
-        self.compare(call, call.peer, header)
+        self.compare(call, call.peer, header.note)
         return self._engine.carry_out(call, 0)
 
     def submit(self, call: Call, compares_first: bool = False) -> Pending:
@@ -159,32 +128,27 @@ class Messages:
         pending.inner = self._engine.pending(call)
         return pending
 
-    def _compare_first(self, pending: ReceivePending, header: MessageHeader) -> None:
+    def _compare_first(self, pending: ReceivePending, header: Message) -> None:
         """Wait for the header and compare, before the backend may write anything."""
-        call, message = pending.call, header.message
-        assert message is not None  # it was posted
+        call = pending.call
         deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
         try:
-            self._control.await_header(call, message, deadline_ns, True)
+            self._control.await_header(call, header, deadline_ns, True)
         except DistError as error:
             told = self._control.told_mismatch() or error
             raise self._engine.on_trouble(told) from error.__cause__
         with self._lock:
             self._open[pending.tag].discard(pending)
         pending.is_taken = True
-        self.compare(call, call.peer, header)
+        self.compare(call, call.peer, header.note)
 
     def drain(self) -> None:
         """Wait a little for receivers that have not taken the headers of what they are sent."""
         deadline = time.monotonic() + _LINGER_S
-        for header in self._sent:
-            message = header.message
-            while message is not None and not message.done:
-                if time.monotonic() > deadline or self._control.is_broken:
-                    break
-                if not self._control.has_come(message):
-                    time.sleep(0.001)  # nothing but another look tells
-        self._sent.clear()
+        while not self._control.is_broken and not self._control.are_sends_received():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)  # nothing but another look tells
 
     # -------------------------------------------------------------------------------- headers
 
@@ -210,15 +174,11 @@ class Messages:
     def _announce(self, call: Call) -> None:
         self.announce(call, self._header(call, self._control.call_site()), self._tag(call))
 
-    def announce(self, call: Call, header: MessageHeader, tag: int) -> None:
+    def announce(self, call: Call, header: bytes, tag: int) -> None:
         """Post what is said of a message, before the message itself."""
-        with self._lock:
-            if len(self._sent) >= _SWEEP_AT:
-                self._sent = [each for each in self._sent if each.message and not each.message.done]
-            header.message = self._control.post(call, header.view, call.peer, tag)
-            self._sent.append(header)
+        self._control.post(call, header, HEADER_NBYTES, call.peer, tag)
 
-    def header_of(self, words: dict[str, Any]) -> MessageHeader:
+    def header_of(self, words: dict[str, Any]) -> bytes:
         """What is said of a message that is sent from the program's line of now."""
         return _make_header(self.at(words))
 
@@ -226,14 +186,14 @@ class Messages:
         """The same at the program's line of now."""
         return words | {"call_site": self._control.call_site()[-_WORDS:]}
 
-    def _header(self, call: Call, site: str) -> MessageHeader:
+    def _header(self, call: Call, site: str) -> bytes:
         key: object = (site, *_look(call, call.inputs[0]))
         try:
             known = self._known.get(key)
         except TypeError:  # a dtype or shape of somebody's that cannot be hashed
             known, key = None, None
         if known is not None:
-            return known.again()
+            return known
         header = _make_header(_words(call, site))
         if key is not None:
             if len(self._known) >= _MOST_KNOWN:
@@ -250,51 +210,38 @@ class Messages:
                 pending.expect(source)
             self._open[pending.tag].discard(pending)
         header = pending.header
-        if header is None or header.message is None:
+        if header is None:
             return
         try:
             self._control.await_header(
-                pending.call,
-                header.message,
-                self._control.clock.now_ns() + _SOON_NS,
-                False,
+                pending.call, header, self._control.clock.now_ns() + _SOON_NS, False
             )
         except DistError:
             # The message itself has come, so nothing is wrong but our count.
             self.lose(pending.tag)
             return
         if pending.is_certain and self._engine.level > 0:
-            self.compare(pending.call, source, header)
+            self.compare(pending.call, source, header.note)
 
-    def expect_next(self, call: Call, source: int, tag: int) -> MessageHeader:
-        """The same for one whose header is certain."""
-        with self._lock:
-            return self.expect(call, source, tag)
-
-    def expect(self, call: Call, source: int, tag: int) -> MessageHeader:
+    def expect(self, call: Call, source: int, tag: int) -> Message:
         """Post the receive of a header."""
-        header = MessageHeader()
-        header.message = self._control.post(call, header.view, source, tag)
-        if len(self._expected) >= _SWEEP_AT:
-            self._expected = [
-                each for each in self._expected if each.message and not each.message.done
-            ]
-        self._expected.append(header)
-        return header
+        return self._control.post(call, None, HEADER_NBYTES, source, tag)
 
     def lose(self, tag: int) -> None:
         """From now on headers of this tag cannot be told apart."""
         self.lost_tags.add(tag)
 
-    def compare(self, call: Call, source: int, header: MessageHeader) -> None:
+    def compare(self, call: Call, source: int, header: bytes) -> None:
         """Raise when what was sent is not what is expected."""
-        key: object = (header.memory.tobytes(), *_look(call, call.outputs[0]))
+        key: object = (header, *_look(call, call.outputs[0]))
         try:
             if key in self._alike:
                 return
         except TypeError:  # as above
             key = None
-        self.compare_words(call, source, header.facts(), _words(call, self._control.call_site()))
+        self.compare_words(
+            call, source, json.loads(header), _words(call, self._control.call_site())
+        )
         if key is not None:
             if len(self._alike) >= _MOST_KNOWN:
                 self._alike.clear()
@@ -354,7 +301,7 @@ class ReceivePending:
         self.is_taken = False
         self.call = call
         self.tag = tag
-        self.header: MessageHeader | None = None
+        self.header: Message | None = None
         self.inner: Pending | None = None
         #: Whether the next header from its source is its own.
         self.is_certain = True
@@ -391,11 +338,11 @@ class ReceivePending:
             self._messages.lose(self.tag)
 
 
-def _make_header(words: dict[str, Any]) -> MessageHeader:
+def _make_header(words: dict[str, Any]) -> bytes:
     text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
-    if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
+    if len(text) > HEADER_NBYTES:  # names in characters that take many bytes
         text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
-    return MessageHeader(text)
+    return text
 
 
 def _look(call: Call, array: Any) -> tuple[Any, ...]:

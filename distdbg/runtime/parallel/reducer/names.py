@@ -38,6 +38,11 @@ def unit_name(module: str | None, dimension: str = "") -> str:
     return _short(f"{unit} over mesh dimension {dimension}" if dimension else unit)
 
 
+def is_unit(name: str) -> bool:
+    """Whether `unit_name` has made it."""
+    return name.startswith(("FSDP unit ", "FSDP root unit"))
+
+
 def list_names(names: Sequence[str]) -> str:
     """'fc2.weight, fc2.bias', as many as fit, and how many more there are."""
     text = ""
