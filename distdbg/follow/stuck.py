@@ -35,6 +35,7 @@ from distdbg.record.observations import (
     IN_LOCK,
     NO_OTHER_THREAD,
     OTHER_THREAD,
+    STORE_KEY,
 )
 from distdbg.record.rank_state import RankState
 
@@ -49,6 +50,9 @@ FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait",
 _WITHOUT_LIMIT: Final = ("waiter.acquire()",)
 #: Of the standard library, where a lock is all that is waited for.
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
+
+#: Of a store: they wait until a key is there.
+_KEY_WAITS: Final = ("get", "wait")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ def judge(first: Look, second: Look, own_package: str) -> StuckJudgement:
     if first.letter == second.letter == "D":
         return StuckJudgement(RankState.BLOCKED_IO, describe_block(second.thread), site)
     if main is not None and _is_ours(main, own_package):
+        if _waits_for_key(main, own_package):
+            return StuckJudgement(RankState.ASLEEP, STORE_KEY, site)
         return StuckJudgement(RankState.WAITING, site=site)
     burn = _burn(first, second)
     # On a host with more to do than cores a rank that burns gets little; but it always wants more.
@@ -158,6 +164,16 @@ def _is_ours(thread: ThreadStack, own_package: str) -> bool:
     """Whether the rank waits in distdbg itself: for an op begun earlier, the store, the others."""
     python = thread.python
     return bool(python) and python[0].file.startswith(own_package) and not thread.holds_gil
+
+
+def _waits_for_key(thread: ThreadStack, own_package: str) -> bool:
+    """Whether the program itself has called `get` or `wait` of a store: not the making of a group."""
+    python = thread.python
+    own = [frame for frame in python if frame.file.startswith(own_package)]
+    called = own[-1] if own and python[: len(own)] == tuple(own) else None
+    if called is None or called.function.rpartition(".")[2] not in _KEY_WAITS:
+        return False
+    return os.path.join("runtime", "store", "") in called.file.removeprefix(own_package)
 
 
 def _hold(first: Look, second: Look, is_busy: bool) -> str | None:

@@ -180,7 +180,7 @@ def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]
             if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD)):
                 what = str(stack["what"]).replace(" here", "", 1)
             elif not at and stack["what"].startswith(_AFTER):
-                what = "was last seen"
+                what = f"{'was' if len(stack['ranks']) == 1 else 'were'} last seen"
             lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}")
             lines += (f"  {note}" for note in frame["notes"])
         yield lines

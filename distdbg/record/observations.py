@@ -80,6 +80,8 @@ _HOLDER: Final = re.compile(rf"{FILE_LOCK} that rank (\d{{1,9}}) holds")
 DATA_FROM: Final = "waiting for data from "
 #: ... whose process does not know of the connection yet.
 NOT_ACCEPTED: Final = ", which has not accepted the connection"
+#: The reason of a rank that waits in `get` or `wait` of a store.
+STORE_KEY: Final = "waits for a key of the store that no rank has set"
 #: Reasons that say more than that a rank is asleep, and for whom it waits.
 FOR_WHOM: Final = (FILE_LOCK, DATA_FROM)
 #: The reason of a rank that waits for a child process: '47 (sort), which sleeps (pipe_read)'.

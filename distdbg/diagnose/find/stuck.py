@@ -37,6 +37,7 @@ from distdbg.record.observations import (
     NOT_ACCEPTED,
     OTHER_THREAD,
     STOPPED_ITSELF,
+    STORE_KEY,
     UNREAD,
     lock_holder_in,
     nobody_wakes_it,
@@ -247,6 +248,8 @@ def advice_of_reason(why: str) -> str:
         return f"see why {found[1]} sends nothing: distdbg stacks shows where its threads are"
     if why.startswith(DATA_FROM):
         return "see whether the other end of that connection lives and answers; give the read a time limit"
+    if why.startswith(STORE_KEY):
+        return "see which rank has to set that key, and on which way it does not come there"
     if why.startswith(FILE_LOCK) and (holder := _HOLDER.match(why)):
         return f"let {holder[1]} release that file lock before it waits for the others"
     if why.startswith(FILE_LOCK):

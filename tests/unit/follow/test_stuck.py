@@ -12,7 +12,7 @@ from distdbg.diagnose.find.stuck import advice_of_reason
 from distdbg.follow.processes import MainThread
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.follow.stuck import Look, StuckJudgement, judge
-from distdbg.record.observations import NO_OTHER_THREAD, UNREAD, threads_in
+from distdbg.record.observations import NO_OTHER_THREAD, STORE_KEY, UNREAD, threads_in
 from distdbg.record.rank_state import RankState
 
 OWN = "/env/distdbg"
@@ -240,6 +240,26 @@ def test_a_wait_in_our_own_code_is_a_wait() -> None:
     at = thread(native("futex"), py("wait", 5, f"{OWN}/runtime/handles/work.py"), py())
     found = judged(look(0, at), look(1, at))
     assert (found.state, found.site) == (RankState.WAITING, "train.py:88 (step)")
+
+
+@pytest.mark.parametrize(
+    ("outer", "state"),
+    [
+        (py("Store.get", 9, f"{OWN}/runtime/store/base.py"), RankState.ASLEEP),
+        (py("Store.add", 9, f"{OWN}/runtime/store/base.py"), RankState.WAITING),
+        # Making a group waits in the store as well.
+        (py("join", 9, f"{OWN}/runtime/rendezvous/join.py"), RankState.WAITING),
+        (py("look_up", 9, "/job/cache.py"), RankState.ASLEEP),
+    ],
+)
+def test_who_waits_in_the_store_for_a_key_sleeps_at_its_line(
+    outer: StackFrame, state: RankState
+) -> None:
+    at = thread(native("futex"), py("get", 5, f"{OWN}/runtime/store/tcp.py"), outer, py())
+    found = judged(look(0, at), look(1, at))
+    assert found.state is state
+    assert (found.why == STORE_KEY) == (state is RankState.ASLEEP)
+    assert ("set that key" in advice_of_reason(found.why)) == (state is RankState.ASLEEP)
 
 
 def test_faulthandler_tells_by_the_line_alone() -> None:
