@@ -19,6 +19,7 @@ from distdbg.diagnose.session import Session
 from distdbg.record.ends import UNKNOWN_SENDER
 from distdbg.render.hints import (
     branches,
+    dtypes,
     files,
     joining,
     left_behind,
@@ -108,6 +109,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (lambda root: root.advice.startswith("another array on"), branches.by_skipped_round),
     (_is_mismatch, values.by_keys),
     (_is_mismatch, values.by_empty),
+    (_is_mismatch, dtypes.by_default_dtype),
     (lambda root: bool(_AT_OTHER_LINES.search(root.advice)), branches.by_rank_condition),
     (_is_mismatch, values.by_round),
     (lambda root: _is_deadlock(root) and root.advice == MESSAGES, branches.by_same_branch),
