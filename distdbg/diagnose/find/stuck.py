@@ -249,7 +249,7 @@ def advice_of_reason(why: str) -> str:
     if why.startswith(DATA_FROM):
         return "see whether the other end of that connection lives and answers; give the read a time limit"
     if why.startswith(STORE_KEY):
-        return "see which rank has to set that key, and on which way it does not come there"
+        return "see which rank has to set that key, and which condition keeps it from doing so"
     if why.startswith(FILE_LOCK) and (holder := _HOLDER.match(why)):
         return f"let {holder[1]} release that file lock before it waits for the others"
     if why.startswith(FILE_LOCK):

@@ -32,7 +32,8 @@ def hint(folder: Path, text: str, odd: str = "float64", dtype: str = "float32") 
     path.write_text(text)
     line = text.splitlines().index("    all_reduce(table)") + 1
     build = SessionBuilder(3)
-    what = f"all_reduce #1 on group 'world' differs between ranks: {dtype}[2,8] on ranks 0-1, {odd}[2,8] on rank 2"
+    sides = f"{dtype}[2,8] on ranks 0-1, {odd}[2,8] on rank 2"
+    what = f"all_reduce #1 on group 'world' differs between ranks: {sides}"
     for rank in range(3):
         site = f"{path}:{line} (main)"
         facts = {
