@@ -95,11 +95,32 @@ def _sent_by_another(session: Session, recv: OpRef, sender: int) -> OpRef | None
     for rank in sorted(session.ranks):
         if rank in (sender, recv.rank):
             continue
-        for op in _sends(session, rank, recv):
+        takers = _takers(session, recv, rank)
+        for at, op in enumerate(_sends(session, rank, recv)):
             site = site_of(session, op)
-            if site and site not in mine:
+            if site and site not in mine and _is_of_one_line(session, recv, takers[at : at + 1]):
                 found.append((not _is_in_flight(session, op), op))
     return min(found, default=(False, None))[1]
+
+
+def _takers(session: Session, recv: OpRef, sender: int) -> list[OpRef]:
+    """What took the messages of that rank, in order: on one group and tag they do not overtake each other."""
+    group, ops = session.group_of(recv), session.ranks[recv.rank].ops
+    return [
+        op
+        for at, flags in enumerate(ops.flags)
+        if flags & Flag.MESSAGE
+        and ops.status[at] == Status.OK
+        and sender in (ops.source[at], ops.peer[at])
+        and session.kind_of(op := OpRef(recv.rank, at)) == "recv"
+        and session.group_of(op) == group
+    ]
+
+
+def _is_of_one_line(session: Session, recv: OpRef, takers: list[OpRef]) -> bool:
+    """Whether a message was meant for the line that waits; of one that nobody has taken that may be."""
+    site = site_of(session, recv)
+    return all(not site or site_of(session, taker) in ("", site) for taker in takers)
 
 
 def _is_in_flight(session: Session, op: OpRef) -> bool:

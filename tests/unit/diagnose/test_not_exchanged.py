@@ -7,6 +7,7 @@ import pytest
 from distdbg.diagnose.find.deadlock import find
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.matching import match
+from distdbg.diagnose.verdict import diagnose
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.format import Status
 from tests.support.session_builder import SessionBuilder
@@ -129,3 +130,18 @@ def test_of_two_that_never_exchanged_a_message_either_may_have_the_wrong_peer() 
         "see why rank 3 does not send at grid.py:43, as rank 1 does; if it must not, see why rank 2 has rank "
         "3 as its peer"
     )
+
+
+@pytest.mark.parametrize("line", [38, 18])
+def test_a_message_that_another_line_has_taken_is_not_like_the_one_that_is_missing(
+    line: int,
+) -> None:
+    build = SessionBuilder(3)
+    build.op(2, "send", peer=0, at_s=1, ended_s=2, site="/job/x.py:13 (migrate)")
+    build.op(0, "recv", peer=2, source=2, at_s=1, ended_s=2, site=f"/job/x.py:{line} (f)")
+    build.op(0, "recv", peer=1, at_s=3, site="/job/x.py:38 (f)")
+    for rank in (1, 2):
+        build.op(rank, "all_reduce", at_s=3, site="/job/x.py:44 (total)")
+    root = diagnose(build.session).root
+    assert root is not None
+    assert ("x.py:13" in root.what) == (line == 38)
