@@ -144,4 +144,4 @@ def test_a_message_that_another_line_has_taken_is_not_like_the_one_that_is_missi
         build.op(rank, "all_reduce", at_s=3, site="/job/x.py:44 (total)")
     root = diagnose(build.session).root
     assert root is not None
-    assert ("x.py:13" in root.what) == (line == 38)
+    assert ("never sent; rank 2 sent its own at x.py:13" in root.what) == (line == 38)
