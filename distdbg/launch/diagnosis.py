@@ -50,7 +50,7 @@ _AFTER: Final = "after "
 #: ... and those of a rank that hangs in its own code, where the callers say what it waits for.
 _HANGS: Final = ("asleep", "busy", "waiting for", "blocked")
 #: Where all ranks of a cycle wait at one line, its first line has the whole of it.
-_ALL_AT_ONE_LINE: Final = "): all wait in "
+_ALL_AT_ONE_LINE: Final = re.compile(r"\): all wait in .* at \S+:\d+")
 _ONE_WAIT: Final = re.compile(r"rank \d+ waits in ")
 _MOST_LINES: Final = 10
 #: Of each stack, before there are more of the first one.
@@ -135,7 +135,7 @@ def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]])
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[str]:
-    is_whole = _ALL_AT_ONE_LINE in finding["what"]
+    is_whole = _ALL_AT_ONE_LINE.search(finding["what"]) is not None
     told: list[str] = []
     for text in (str(one["text"]) for one in finding["evidence"]):
         # The place of a fact may stand in another line that has it as well.
