@@ -114,6 +114,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (_is_mismatch, values.by_round),
     (lambda root: _is_deadlock(root) and root.advice == MESSAGES, branches.by_same_branch),
     (_is_deadlock, branches.by_rounds),
+    (_is_deadlock, left_behind.by_left_function),
     (lambda root: _is_mismatch(root) or _is_deadlock(root), branches.by_exit),
     (lambda root: _is_mismatch(root) and bool(_SIZES.search(root.advice)), values.by_values),
     (lambda root: bool(_AT_OTHER_LINES.search(root.advice)), branches.by_branch),

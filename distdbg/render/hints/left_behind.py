@@ -16,8 +16,10 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from itertools import permutations, product
 from typing import Final
 
+from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.wording import say_ranks, verb
 from distdbg.render.enclosing import (
     Function,
@@ -44,11 +46,11 @@ def by_left_function(case: Case) -> str:
     mine, others = case.sides()
     if not case.root.ranks:
         return ""
-    for one in mine:
-        for other in others:
-            parted = _where_they_part(one, other)
-            if parted is not None and (found := _say_left(case, other, *parted)):
-                return found
+    is_deadlock = case.root.kind is FindingKind.DEADLOCK  # all of them are its cause
+    for one, other in permutations(mine, 2) if is_deadlock else product(mine, others):
+        parted = _where_they_part(one, other)
+        if parted is not None and (found := _say_left(case, one, other, *parted)):
+            return found
     return ""
 
 
@@ -63,8 +65,10 @@ def _where_they_part(one: ToldStack, other: ToldStack) -> tuple[ToldFrame, ToldF
     return None
 
 
-def _say_left(case: Case, other: ToldStack, mine: ToldFrame, theirs: ToldFrame, inner: int) -> str:
-    source = case.source.parsed(theirs.frame.file)
+def _say_left(
+    case: Case, gone: ToldStack, other: ToldStack, mine: ToldFrame, theirs: ToldFrame, inner: int
+) -> str:
+    source, who = case.source.parsed(theirs.frame.file), say_ranks(gone.ranks, 3)
     if source is None or not _is_behind(source, mine.frame.line, theirs.frame.line):
         return ""
     within = other.frames[: inner + 1]
@@ -81,7 +85,7 @@ def _say_left(case: Case, other: ToldStack, mine: ToldFrame, theirs: ToldFrame, 
                 )
                 file = os.path.basename(one.frame.file)
                 return (
-                    f"see whether {case.who} left {name} by the {found[1]} ({found[2]} of {file}) before "
+                    f"see whether {who} left {name} by the {found[1]} ({found[2]} of {file}) before "
                     "the others: all ranks have to decide that alike"
                 )
     for one in left:
@@ -91,7 +95,7 @@ def _say_left(case: Case, other: ToldStack, mine: ToldFrame, theirs: ToldFrame, 
             head = line_text(parsed, loop.lineno).removesuffix(":")
             return (
                 f"see whether `{head}` (line {loop.lineno} of {os.path.basename(one.frame.file)}) makes as "
-                f"many rounds on {case.who}, which left it, as on {say_ranks(other.ranks, 3)}"
+                f"many rounds on {who}, which left it, as on {say_ranks(other.ranks, 3)}"
             )
     return ""
 
@@ -120,7 +124,7 @@ def _innermost_loop(source: ParsedSource, line: int) -> ast.stmt | None:
     loops = [
         node
         for node in _in_function(path_to(source.tree, line))
-        if isinstance(node, Loop) and node.lineno < line
+        if isinstance(node, Loop) and node.lineno <= line
     ]
     return loops[-1] if loops else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,31 @@ def test_without_a_return_between_them_no_line_is_named(tmp_path: Path) -> None:
     text = LOCK.replace("return 0", "sleep(1)")
     told = by_lock_file(case(tmp_path, text, {0: waits, 1: "15 (main)"}, (0,)))
     assert "without removing it; `with`" in told
+
+
+STAGE = """\
+def forward(count):
+    for x in (pull() for _ in range(count)):
+        send(x)
+def step(count):
+    forward(count)
+    backward()
+def main():
+    step(4)
+"""
+
+
+@pytest.mark.parametrize("kind", [FindingKind.DEADLOCK, FindingKind.MISSING_RANK])
+def test_of_ranks_of_a_deadlock_one_may_have_left_what_the_other_is_in(
+    tmp_path: Path, kind: FindingKind
+) -> None:
+    sites = {0: "6 (step) < 8 (main)", 1: "2 (forward) < 5 (step) < 8 (main)"}
+    found = case(tmp_path, STAGE, sites, (0, 1))
+    told = by_left_function(replace(found, root=replace(found.root, kind=kind)))
+    if kind is FindingKind.DEADLOCK:
+        assert told == (
+            "see whether `for x in (pull() for _ in range(count))` (line 2 of job.py) makes as many rounds "
+            "on rank 0, which left it, as on rank 1"
+        )
+    else:  # the others have left nothing of theirs
+        assert told == ""
