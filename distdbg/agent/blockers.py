@@ -85,6 +85,16 @@ def awaited_child(pid: int) -> str:
     return f"{child} ({command_name(child)}), which {_does(child, where, pid)}" if child else ""
 
 
+def are_children_locked(pid: int) -> bool:
+    """Whether it has children, and each that lives waits for a lock: of idle workers one reads its pipe."""
+    threads = [
+        read_main_thread(child)
+        for child in _children(pid)
+        if (stat := read_stat(child)) is not None and stat.state not in ("Z", "X")
+    ]
+    return bool(threads) and all(one is not None and one.is_futex for one in threads)
+
+
 def _youngest(pid: int) -> int:
     """Of its children that live; 0."""
     for child in reversed(_children(pid)):

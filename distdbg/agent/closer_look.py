@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import distdbg
-from distdbg.agent.blockers import CHILD_WAITS, awaited_child, dead_child, lock_holder, read_locks
+from distdbg.agent.blockers import (
+    CHILD_WAITS,
+    are_children_locked,
+    awaited_child,
+    dead_child,
+    lock_holder,
+    read_locks,
+)
 from distdbg.agent.connection_end import read_end
 from distdbg.agent.take_stacks import SampledProcess, take_one
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
@@ -203,7 +210,9 @@ def take_look(
     if stat.state != "D":
         stacks = take_one(target, began_ns + _STACKS_NS, native=native, softly=softly)
     holder = child = awaited = sender = ""
+    is_locked = False
     if stat.state == "S":
+        is_locked = thread is not None and thread.is_futex and are_children_locked(target.pid)
         child = dead_child(target.pid)
         if thread is not None and thread.wchan in CHILD_WAITS:
             awaited = awaited_child(target.pid)
@@ -213,7 +222,18 @@ def take_look(
             # The kernel gives the table piece by piece: a lock may slip through while others come and go.
             found = lock_holder(read_locks(), target.pid) or lock_holder(read_locks(), target.pid)
             holder = _say_process(found, ranks)
-    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks, holder, child, awaited, sender)
+    return Look(
+        began_ns,
+        stat.state,
+        stat.cpu_s,
+        thread,
+        stacks,
+        holder,
+        child,
+        awaited,
+        sender,
+        are_children_locked=is_locked,
+    )
 
 
 def _say_process(pid: int, ranks: Mapping[int, int]) -> str:

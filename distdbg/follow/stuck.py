@@ -33,6 +33,7 @@ from distdbg.record.observations import (
     FILE_LOCK,
     IN_LIBRARY,
     IN_LOCK,
+    LOCKED_CHILDREN,
     NO_OTHER_THREAD,
     OTHER_THREAD,
     STORE_KEY,
@@ -51,6 +52,8 @@ _WITHOUT_LIMIT: Final = ("waiter.acquire()",)
 #: Of the standard library, where a lock is all that is waited for.
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
+#: The modules in which one waits for what processes of its own work on.
+_OF_WORKERS: Final = ("of pool.py", "of _base.py")
 #: Of a store: they wait until a key is there.
 _KEY_WAITS: Final = ("get", "wait")
 
@@ -73,6 +76,8 @@ class Look:
     """'4711 (sort), which sleeps (pipe_read)': of a process that waits for the end of one; ''."""
     sender: str = ""
     """Who is to send what it reads: 'rank 0 (127.0.0.1:38211)'; '' where it reads from no connection."""
+    are_children_locked: bool = False
+    """Whether all of its child processes wait for locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,9 @@ def judge(first: Look, second: Look, own_package: str) -> StuckJudgement:
             why += library
             if main is not None and library and _is_alone(main, second):
                 why += NO_OTHER_THREAD
+            are_locked = first.are_children_locked and second.are_children_locked
+            if are_locked and library.endswith(_OF_WORKERS):
+                why += LOCKED_CHILDREN
             why += _others(first, second, own_package, with_libraries=bool(library))
         if why.startswith(FILE_LOCK) and second.lock_holder:
             why = f"{FILE_LOCK} that {second.lock_holder} holds{why.removeprefix(FILE_LOCK)}"

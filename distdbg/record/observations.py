@@ -88,6 +88,8 @@ FOR_WHOM: Final = (FILE_LOCK, DATA_FROM)
 CHILD_END: Final = "waits for the end of its child process "
 #: ... of one that cannot end, since its output goes nowhere.
 UNREAD: Final = "writes to a pipe that the rank does not read"
+#: In the reason of a rank that waits for its workers.
+LOCKED_CHILDREN: Final = ", whose processes all wait for a lock"
 #: In the reason of a rank that sleeps: behind it comes a child process of it that has died.
 DEAD_CHILD: Final = "; its child process "
 _CRASHED: Final = re.compile(r"was killed by SIG(SEGV|BUS|ABRT|ILL|FPE|KILL|SYS)$")

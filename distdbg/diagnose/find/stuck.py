@@ -33,6 +33,7 @@ from distdbg.record.observations import (
     FILE_LOCK,
     FOR_WHOM,
     IN_LIBRARY,
+    LOCKED_CHILDREN,
     NO_OTHER_THREAD,
     NOT_ACCEPTED,
     OTHER_THREAD,
@@ -230,6 +231,11 @@ def advice_of_reason(why: str) -> str:
         return "none of its threads goes on: see what the other ones wait for, and who was to give it to them"
     if OTHER_THREAD in why and IN_LIBRARY not in why.partition(OTHER_THREAD)[0]:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
+    if LOCKED_CHILDREN in why:
+        return (
+            "its workers were forked while a thread held that lock, and have no thread that would release it: "
+            "start them by 'spawn', or before the threads"
+        )
     if why.endswith(_OF_POOL):
         return (
             "see whether a worker of that pool ended: Pool never notices (concurrent.futures would)"

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.blockers import _children, awaited_child, dead_child, lock_holder, read_locks
+from distdbg.agent.blockers import (
+    _children,
+    are_children_locked,
+    awaited_child,
+    dead_child,
+    lock_holder,
+    read_locks,
+)
+from distdbg.follow.processes import read_main_thread
 from distdbg.record.observations import UNREAD
 
 LOCKS = """\
@@ -133,3 +141,40 @@ def test_output_that_the_child_shares_with_the_rank_is_no_pipe_between_them() ->
             for pid in _children(rank.pid):
                 os.kill(pid, signal.SIGKILL)
             rank.kill()
+
+
+_WORKERS = """
+import multiprocessing, sys, threading, time
+lock = threading.Lock()
+def work(number):
+    with lock:
+        pass
+lock.acquire()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.map(work, range(2 if sys.argv[1] == "all" else 1), chunksize=1)
+"""
+
+
+def _in_locks(pid: int) -> int:
+    """How many of the two workers wait for a lock, once the other one reads its pipe."""
+    threads = [read_main_thread(child) for child in _children(pid)]
+    locked = [one for one in threads if one is not None and one.is_futex]
+    idle = [one for one in threads if one is not None and one.wchan.endswith("pipe_read")]
+    return len(locked) if len(locked) + len(idle) == 2 else 0
+
+
+@pytest.mark.parametrize("which", ["all", "one"])
+def test_workers_that_all_wait_for_a_lock_are_told_from_idle_ones(which: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", _WORKERS, which]) as rank:
+        try:
+            deadline = time.monotonic() + 30
+            while _in_locks(rank.pid) != (2 if which == "all" else 1):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)  # until the workers have come there
+            assert are_children_locked(rank.pid) is (which == "all")
+            assert are_children_locked(os.getpid()) is False
+        finally:
+            for pid in _children(rank.pid):
+                os.kill(pid, signal.SIGKILL)
+            rank.kill()
+    assert are_children_locked(rank.pid) is False

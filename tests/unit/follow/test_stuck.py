@@ -3,6 +3,7 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import replace
+from multiprocessing import pool
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from distdbg.diagnose.find.stuck import advice_of_reason
 from distdbg.follow.processes import MainThread
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.follow.stuck import Look, StuckJudgement, judge
-from distdbg.record.observations import NO_OTHER_THREAD, STORE_KEY, UNREAD, threads_in
+from distdbg.record.observations import (
+    LOCKED_CHILDREN,
+    NO_OTHER_THREAD,
+    STORE_KEY,
+    UNREAD,
+    threads_in,
+)
 from distdbg.record.rank_state import RankState
 
 OWN = "/env/distdbg"
@@ -194,8 +201,8 @@ def test_the_call_of_the_program_is_named_and_that_no_thread_is_left_to_end_its_
         )
         assert threads_in(found.why) == [("'decoder'", "train.py:24 (decode)")]
         is_told = advice_of_reason(found.why).startswith("none of its threads goes on")
-        pool = found.why.replace("Queue.get() of queue.py", "Pool.map() of pool.py")
-        assert "Pool never notices" in advice_of_reason(pool.partition(";")[0])
+        of_pool = found.why.replace("Queue.get() of queue.py", "Pool.map() of pool.py")
+        assert "Pool never notices" in advice_of_reason(of_pool.partition(";")[0])
         assert is_told is is_alone
     # A queue between processes waits for others than threads.
     at = thread(native("sem_wait"), StackFrame("Queue.get", "/usr/lib/python3.11/q.py", 1), py())
@@ -240,6 +247,23 @@ def test_a_wait_in_our_own_code_is_a_wait() -> None:
     at = thread(native("futex"), py("wait", 5, f"{OWN}/runtime/handles/work.py"), py())
     found = judged(look(0, at), look(1, at))
     assert (found.state, found.site) == (RankState.WAITING, "train.py:88 (step)")
+
+
+@pytest.mark.parametrize("file", [pool.__file__, queue.__file__])
+def test_workers_that_all_wait_for_a_lock_are_told_where_their_results_are_waited_for(
+    file: str,
+) -> None:
+    at = thread(native("lock"), StackFrame("Pool.map", file, 367), py())
+    looks = [
+        replace(look(at_s, at, wchan="futex_wait"), are_children_locked=True) for at_s in (0, 1)
+    ]
+    found = judged(*looks)
+    assert (LOCKED_CHILDREN in found.why) == (file == pool.__file__)
+    assert ("forked while a thread held that lock" in advice_of_reason(found.why)) == (
+        file == pool.__file__
+    )
+    one = judged(replace(looks[0], are_children_locked=False), looks[1])
+    assert LOCKED_CHILDREN not in one.why
 
 
 @pytest.mark.parametrize(
