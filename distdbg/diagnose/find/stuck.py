@@ -233,8 +233,8 @@ def advice_of_reason(why: str) -> str:
         return "two of its threads may wait for each other's locks: compare in which order they take them"
     if LOCKED_CHILDREN in why:
         return (
-            "its workers were forked while a thread held that lock, and have no thread that would release it: "
-            "start them by 'spawn', or before the threads"
+            "its workers were forked while a thread held that lock, and have no thread that would release "
+            "it: start them by 'spawn', or before the threads"
         )
     if why.endswith(_OF_POOL):
         return (
