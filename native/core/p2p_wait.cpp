@@ -28,6 +28,9 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
     progress();
     if (message.done() || message.has_moved()) return false;
     if (!group_.is_here(r) && notices_.may_bring_more(r)) return false;
+    // What a recv from any source has met is of one rank.
+    if (message.peer == any_source && message.source >= 0)
+      return static_cast<int>(r) == message.source;
     if (message.peer != any_source || !has_left(r)) return true;
     // Any source: who left is no loss while somebody is there who may still send.
     for (std::uint32_t other = 0; other < group_.size(); ++other)

@@ -101,7 +101,7 @@ def _shake_hands(
     assert hello[:8] == b"distdbgH"
     if spoils:
         sock.settimeout(1)  # the hub waits longer for what a shortened request lacks
-    request = b"distdbgL" + struct.pack("<IIQII", 3, kind, COOKIE, 1, 0) + os.urandom(32)
+    request = b"distdbgL" + struct.pack("<IIQII", 4, kind, COOKIE, 1, 0) + os.urandom(32)
     request += served.pack(*sock.getpeername()) + served.pack(*sock.getsockname())
     request += struct.pack("<I", options)
     send(request)

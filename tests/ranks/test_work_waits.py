@@ -124,7 +124,7 @@ def test_a_wait_is_seen_as_long_as_it_lasts(kind: str, ranks: Callable[..., list
     own, seen = ranks(see_each_wait, 2, kind=kind)
     assert own == [0]
     count, line, event, words, is_main = seen
-    assert (count, line, event, is_main) == (1, "test_work_waits.py:wait_here", "Op", True)
+    assert (count, line, event, is_main) == (1, "test_work_waits.py:wait_here", "OpEntry", True)
     assert words.startswith("in recv #1" if kind == "message" else "in all_reduce #1")
     assert ", waited for at test_work_waits.py:" in words
 

@@ -68,7 +68,9 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
 
     assert run(program)[who] is OpTimeout
     # Nobody else gets the memory that the device may still read or write.
-    assert len(message_pieces._kept) == 1
+    # Nor the array that it was copied from, or into.
+    [(_, buffer)] = message_pieces._kept
+    assert buffer.nbytes == NBYTES
 
 
 @TRANSPORTS
@@ -181,3 +183,38 @@ def test_a_rank_that_is_killed_in_the_middle_is_told(
     right, peer, what = result[1 - who]
     assert (right, peer) == (True, who)
     assert f"rank {who}" in what
+
+
+def sender_is_killed_of_three() -> list[Any]:
+    """Rank 1 receives from any source; rank 2 lives, and could send."""
+    chunks.CHUNK_NBYTES = CHUNK
+    machine = Machine()
+    driver._driver = machine.driver()
+    dist.init_process_group()
+    rank = dist.get_rank()
+    x = machine.array(np.zeros(NBYTES), np.uint8)
+    if rank == 0:
+
+        def die(nbytes: int) -> None:
+            if len(copies(machine, 0)) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        machine.on_copy = die
+        dist.send(x, 1)
+    with pytest.raises(DistError) as ended:
+        dist.recv(x if rank == 1 else np.zeros(1), None if rank == 1 else 1)
+    return [type(ended.value).__name__, getattr(ended.value, "peer", -1)]
+
+
+@TRANSPORTS
+@pytest.mark.ranks
+def test_a_recv_from_any_source_is_told_of_the_rank_that_it_has_met(
+    ranks: Callable[..., list[Any]], transport: str
+) -> None:
+    env = {"DISTDBG_GPU_IPC": "off", "PYTHONFAULTHANDLER": ""}
+    if transport:
+        env["DISTDBG_TRANSPORT"] = transport
+    result = ranks(
+        sender_is_killed_of_three, 3, timeout=60.0, env=env, expect_exit={0: -signal.SIGKILL}
+    )
+    assert result[1] == ["PeerLost", 0]

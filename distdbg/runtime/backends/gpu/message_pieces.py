@@ -76,7 +76,7 @@ class Staging:
     def release(self) -> None:
         """The message has ended, and the device may have something of it still."""
         if self._copies and not self._has_let_go():
-            _kept.append(self._memory)
+            self._keep()
         self._copies.clear()
 
     def _may_be_queued(self, moved: int) -> int:
@@ -88,12 +88,20 @@ class Staging:
         host = self._memory.ctypes.data + at % len(self._memory)
         array = buffer.address + at
         target, source = (host, array) if self._is_send else (array, host)
-        driver.copy(target, source, nbytes, self._stream)
-        self._queued += nbytes
-        if not self._is_send and self._queued == buffer.nbytes and buffer.finish is not None:
-            with self._stream:
-                buffer.finish()  # into an array that is not in one piece
-        self._copies.append(_Copy(nbytes, driver.event(self._stream)))
+        try:
+            driver.copy(target, source, nbytes, self._stream)
+            self._queued += nbytes
+            if not self._is_send and self._queued == buffer.nbytes and buffer.finish is not None:
+                with self._stream:
+                    buffer.finish()  # into an array that is not in one piece
+            self._copies.append(_Copy(nbytes, driver.event(self._stream)))
+        except BaseException:
+            self._keep()  # nobody will know when the device has done it
+            raise
+
+    def _keep(self) -> None:
+        """Both sides of a copy: memory that is freed may be another array's next."""
+        _kept.append((self._memory, self._buffer))
 
     def _has_let_go(self) -> bool:
         try:

@@ -101,7 +101,8 @@ class MixedWatch:
             idle = 0 if waiting is not None else idle + 1
             if idle > _IDLE_LOOKS:
                 self._wake.clear()
-                if self._waiting is None:
+                # After that: what begins or closes meanwhile has been set before it wakes this thread.
+                if self._waiting is None and not self._closed.is_set():
                     self._wake.wait()
                 idle = 0
             elif waiting is not None and waiting is seen and self._look(*waiting):
