@@ -87,6 +87,7 @@ def wrong_arguments() -> list[str]:
 
 def on_a_full_machine() -> list[Any]:
     # In a process of its own: nothing has to be put back. mypy refuses to replace functions.
+    # Of another type: one that takes no arguments is enough here.
     shared_arrays.read_memory = lambda: MemoryRoom(1 << 40, 5 << 20, "its cgroup")  # type: ignore[assignment]
     dist.empty(4 << 20, np.uint8)
     with pytest.raises(DistBackendError) as caught:

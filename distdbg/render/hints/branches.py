@@ -19,6 +19,7 @@ from typing import Final
 
 from distdbg.diagnose.wording import say_ranks
 from distdbg.render.hints.case import (
+    ENDS,
     LOOP,
     RANK,
     UNDER,
@@ -39,9 +40,6 @@ from distdbg.render.told_stacks import ToldFrame, ToldStack
 _SKIPS: Final = re.compile(
     r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
 )
-_ENDS: Final = re.compile(
-    r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
-)
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
 #: One that holds on all ranks, or on none.
 _OF_ALL: Final = re.compile(r"^`if (?:not )?[^`]*\b(?:is_initialized|is_available|world_size)\b")
@@ -57,7 +55,7 @@ def by_branch(case: Case) -> str:
     for stack in others if case.root.ranks else ():
         if found := first_match(stack, _SKIPS):
             return f"see whether {case.who} skipped {place_of_stack(stack)} by the {found}"
-        if found := first_match(stack, _ENDS):
+        if found := first_match(stack, ENDS):
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
     if found := by_left_function(case):
         return found
@@ -177,7 +175,7 @@ def by_exit(case: Case) -> str:
         if found := _swallowed(stack):
             place = place_of_stack(stack)
             return f"see whether {who} had an error before {place} that was swallowed: {found}"
-        if found := first_match(stack, _ENDS):
+        if found := first_match(stack, ENDS):
             return f"see whether {who} left the loop before that call by the {found}"
         # A condition that asks for the rank held for the calls before, and holds for this one.
         if found := next((one for one in matches(stack, UNDER) if not _asks_for_rank(one)), ""):

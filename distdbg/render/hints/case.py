@@ -14,8 +14,11 @@ from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
-#: Notes of what stands around a line: a loop, a condition, a loop until there is a file.
+#: Notes of what stands around a line: a loop, what ends one, a condition, a loop until there is a file.
 LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")
+ENDS: Final = re.compile(
+    r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
+)
 UNDER: Final = re.compile(r"under (.*`) \((line \d+)\)")
 FILE_LOOP: Final = re.compile(
     r"in (`while not .*\b(?:exists|is_file|isfile|is_dir|isdir)\(.*` \(line \d+\))"

@@ -30,13 +30,10 @@ from distdbg.render.enclosing import (
     path_to,
     say_condition,
 )
-from distdbg.render.hints.case import UNDER, Case, is_left_out
+from distdbg.render.hints.case import ENDS, UNDER, Case, is_left_out
 from distdbg.render.loop_exits import loop_exits
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
-_ENDS: Final = re.compile(
-    r"a (`(?:return|break)` under .*) \((line \d+)\) ends the loop \(line \d+\)"
-)
 _FILE_IS_THERE: Final = re.compile(r"`except (?:FileExistsError|\(.*FileExistsError.*)")
 _REMOVES: Final = re.compile(r"release|unlock|unlink|remove|rmdir|rmtree")
 
@@ -71,13 +68,12 @@ def _say_left(
     source, who = case.source.parsed(theirs.frame.file), say_ranks(gone.ranks, 3)
     if source is None or not _is_behind(source, mine.frame.line, theirs.frame.line):
         return ""
-    within = other.frames[: inner + 1]
     # What the frame that both are in calls there is what was left, or the loop that stands there.
-    left = [*within[:-1], theirs] if inner else [theirs]
+    left = other.frames[: inner + 1]
     for one in left:
         parsed = case.source.parsed(one.frame.file)
         for note in loop_exits(parsed, one.frame.line) if parsed is not None else ():
-            if found := _ENDS.fullmatch(note):
+            if found := ENDS.fullmatch(note):
                 name = (
                     f"{one.frame.function.rpartition('.')[2]}()"
                     if one is not theirs
