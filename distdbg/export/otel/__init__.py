@@ -9,7 +9,6 @@
     regions.py     spans of `span()` blocks, and marks
     found.py       findings, ends and restarts as log records and spans
     sampling.py    which ops are kept: all ranks of one or none
-    whole.py       all spans of a record, for a file
     sdk.py         the same values as opentelemetry-sdk's; all that imports it
 
 Everything but `sdk` is pure and imports no OpenTelemetry.
@@ -18,8 +17,6 @@ contexts      in which span of the program's own each thread of a rank is
 metric_names  what the families of metrics are called in OpenTelemetry
 of_log        the spans of a rank that was read for an export
 post          sends the lines of `file` to a collector instead
-protobuf      spans as OTLP's protobuf, several times as fast as the SDK's encoder makes it of its own
-              objects
 sdk_logs      log records as opentelemetry-sdk's, for its exporters
 sdk_metrics   metrics as opentelemetry-sdk's, for its exporters
 templates     spans of ops as JSON, fast

@@ -30,6 +30,7 @@ from distdbg.export.otel.recorded_ops import (
     count_message,
 )
 from distdbg.export.otel.regions import RegionSpans
+from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.otel.templates import (
     Template,
     ToJson,
@@ -38,10 +39,10 @@ from distdbg.export.otel.templates import (
     make_template,
     values_of,
 )
-from distdbg.export.otel.whole import EVERYTHING
 from distdbg.record.entries import label_of_kind
 from distdbg.record.format import Flag
 
+_EVERYTHING: Final = Sampler(ALL, False)
 _ALL: Final = SpanChoice(why="exported", caller=True)
 _BESIDE: Final = int(Flag.MESSAGE | Flag.ASIDE)
 _CHUNK: Final = 4096
@@ -68,7 +69,7 @@ class LogSpans:
         latest = max(log.heartbeat_ns, log.exit_ns, max(log.ops.issued_ns, default=NEVER))
         #: When what has not ended ends.
         self._last_ns = latest + log.offset_ns
-        self._spans, self._regions = OpSpans(rank), RegionSpans(rank, EVERYTHING)
+        self._spans, self._regions = OpSpans(rank), RegionSpans(rank, _EVERYTHING)
         # Where events are missing, nobody knows how long a thread was in one.
         contexts = () if log.lost.get("gaps") else log.contexts
         self._notes = sorted((*log.notes, *contexts), key=lambda note: note.number)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel.matching import MessageNumbers
-from distdbg.record.columns import UNSET, Columns
 from distdbg.record.entries import (
     KIND_LABELS,
     Group,
     OpEntry,
     RecordedFrame,
     RecordHeader,
-    label_of_kind,
 )
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import Status
 from distdbg.record.forms import Form
 from distdbg.record.rank_list import read_ranks
 
@@ -212,60 +209,6 @@ def facts_of(
         context=context,
         region=region,
     )
-
-
-def each_op(
-    columns: Columns, rank: TracedRank, numbers: MessageNumbers | None = None
-) -> Iterator[OpFacts]:
-    """All ops of a record that was read as columns, in the order of their numbers."""
-    ops = columns.ops
-    numbers = MessageNumbers() if numbers is None else numbers
-    groups: dict[int, TracedGroup] = {
-        number: TracedGroup.of(group) if group is not None else TracedGroup()
-        for number, group in ops.groups.items()
-    }
-    base_ns = rank.base_ns
-    for at in range(len(ops)):
-        group = groups[ops.group[at]]
-        flags, kind, outcome = ops.flags[at], ops.kind[at], ops.outcome[at]
-        source = (outcome >> 8) - 1 if outcome >= 0 else -1
-        peer = message = None
-        if flags & Flag.MESSAGE:
-            peer = ops.peer[at] if ops.peer[at] >= 0 else (source if source >= 0 else None)
-            message = count_message(
-                numbers,
-                kind=kind,
-                group=ops.group[at],
-                peer=ops.peer[at],
-                tag=ops.tag[at],
-                seq=ops.seq[at],
-                op=ops.number[at],
-                source=source if source >= 0 else None,
-            )
-        form = ops.parked_forms[at] if at in ops.parked_forms else ops.forms.get(ops.form[at])
-        stack = ops.stacks.get(ops.site[at], ())
-        started_ns, ended_ns = ops.started_ns[at], ops.ended_ns[at]
-        yield OpFacts(
-            number=ops.number[at],
-            group=group,
-            seq=ops.seq[at],
-            kind=label_of_kind(kind) or (form.kind if form else f"kind {kind}"),
-            form=form,
-            is_message=bool(flags & Flag.MESSAGE),
-            is_aside=bool(flags & Flag.ASIDE),
-            is_async=bool(flags & Flag.ASYNC),
-            peer=group.global_rank(peer),
-            tag=ops.tag[at],
-            message=message,
-            comm=ops.comms.get(ops.comm[at], ""),
-            issued_ns=ops.issued_ns[at] + base_ns,
-            started_ns=None if started_ns == UNSET else started_ns + base_ns,
-            ended_ns=None if ended_ns == UNSET else ended_ns + base_ns,
-            status=outcome & 0xFF if outcome >= 0 else None,
-            error=ops.errors.get(at, ""),
-            site=stack[0] if stack else None,
-            thread=ops.thread[at],
-        )
 
 
 def count_message(

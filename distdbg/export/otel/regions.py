@@ -6,7 +6,7 @@ blocks and marks within are its children. Ranks meet in ops, not in blocks, so e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -67,11 +67,6 @@ class RegionSpans:
             yield from self._end(event)
         elif isinstance(event, MarkEntry):
             yield from self._mark(event)
-
-    def take_all(self, events: Iterable[Event]) -> Iterator[SpanData]:
-        """`take` of each."""
-        for event in events:
-            yield from self.take(event)
 
     def take_open(self, until_ns: int) -> Iterator[SpanData]:
         """The blocks that have not ended by then: children of theirs may be there already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -93,13 +93,13 @@ def resource_of_agent(run: str, host: str) -> Resource:
 def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
     """As exporters take it."""
     return ReadableSpan(
-        name=span.name,
+        name=fitting_text(span.name),
         context=_context(span.trace_id, span.span_id, is_remote=False),
         parent=_context(span.trace_id, span.parent_id, is_remote=True) if span.parent_id else None,
         resource=resource,
-        attributes=_fitting(span.attributes),
+        attributes=fitting(span.attributes),
         events=[
-            Event(event.name, attributes=dict(event.attributes), timestamp=_time(event.at_ns))
+            Event(event.name, attributes=fitting(event.attributes), timestamp=_time(event.at_ns))
             for event in span.events
         ],
         links=[
@@ -107,16 +107,11 @@ def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
             for link in span.links
         ],
         kind=_KINDS[span.kind],
-        status=_UNSET if span.error is None else Status(StatusCode.ERROR, span.error),
+        status=_UNSET if span.error is None else Status(StatusCode.ERROR, fitting_text(span.error)),
         start_time=_time(span.began_ns),
         end_time=_time(span.ended_ns),
         instrumentation_scope=SCOPE,
     )
-
-
-def to_sdk_all(spans: Iterable[SpanData], resources: Mapping[int, Resource]) -> list[ReadableSpan]:
-    """Several, each with the resource of its rank."""
-    return [to_sdk(span, resources[span.rank]) for span in spans]
 
 
 def _context(trace_id: int, span: int, *, is_remote: bool) -> SpanContext:
@@ -128,10 +123,15 @@ def _time(wall_ns: int) -> int:
     return min(max(wall_ns, 0), _MOST)
 
 
-def _fitting(attributes: model.Attributes) -> dict[str, Value]:
-    """Without numbers that the protocol has no room for."""
+def fitting(attributes: model.Attributes) -> dict[str, Value]:
+    """Without numbers that the protocol has no room for, and in text that it can say."""
     return {
-        name: value
+        name: fitting_text(value) if isinstance(value, str) else value
         for name, value in attributes.items()
         if not isinstance(value, int) or -_MOST <= value <= _MOST
     }
+
+
+def fitting_text(value: str) -> str:
+    """With a question mark for what UTF-8 cannot say, for which the encoder refuses the whole batch."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()

@@ -10,7 +10,7 @@ from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from distdbg.export.otel.model import LogData, OtelSeverity
-from distdbg.export.otel.sdk import SCOPE
+from distdbg.export.otel.sdk import SCOPE, fitting, fitting_text
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -36,8 +36,8 @@ def to_sdk_log(log: LogData, resource: Resource, observed_ns: int) -> ReadableLo
         context=context,
         severity_text=log.level.upper(),
         severity_number=_SEVERITIES[log.level],
-        body=log.body,
-        attributes=dict(log.attributes),
+        body=fitting_text(log.body),
+        attributes=fitting(log.attributes),
         event_name=log.event,
     )
     return ReadableLogRecord(record, resource, SCOPE)

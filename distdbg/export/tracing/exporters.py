@@ -3,15 +3,13 @@
 They read by themselves: OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE,
 _CLIENT_KEY, _CLIENT_CERTIFICATE, _INSECURE, and the same with _TRACES_, _METRICS_ and _LOGS_.
 
-To encode spans takes the SDK three times as long as all else that is done for them. So a batch is encoded
-here (export/otel/protobuf.py) and handed to the exporters where they would encode it; to send it, and again
-if need be, is theirs. An exporter that has no such place gets the SDK's own spans.
+What they send are the SDK's own spans, metrics and log records (docs/decisions/0045), made in the thread that
+sends them.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -26,7 +24,6 @@ from distdbg.export.tracing.settings import Protocol, Signal
 
 Owned = tuple[TracedRank | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
-OwnedSpan = tuple[TracedRank | None, SpanData]
 _MOST_RESOURCES: Final = 4096
 
 
@@ -59,8 +56,6 @@ def make_exporter(
     inner = _make_inner(signal, protocol)
     # What was imported for it stays: the garbage collector, whom spans wake often, need not look at it again.
     gc.freeze()
-    if signal == "traces" and _takes_encoded(inner):
-        return _Converted(inner, _encode_spans(run, host), listener)
     return _Converted(inner, _make_converter(signal, run, host, began_ns), listener)
 
 
@@ -118,62 +113,6 @@ def _make_inner(signal: Signal, protocol: Protocol) -> Any:
     from opentelemetry.exporter.otlp.proto.http import metric_exporter
 
     return metric_exporter.OTLPMetricExporter(session=session)
-
-
-class _Encoded(Sequence[Any]):
-    """A batch of spans, encoded."""
-
-    def __init__(self, count: int, data: bytes) -> None:
-        self._count = count
-        self.data = data
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, _: Any) -> Any:
-        raise TypeError("these spans are encoded")
-
-
-def _takes_encoded(exporter: Any) -> bool:
-    """Let the module of an exporter of spans pass on what is encoded; whether it has a place for that."""
-    module = sys.modules[type(exporter).__module__]
-    theirs = getattr(module, "encode_spans", None)
-    if theirs is None:
-        return False
-    if getattr(theirs, "is_ours", False):
-        return True
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-    def encode_spans(spans: Any) -> Any:
-        if isinstance(spans, _Encoded):
-            return ExportTraceServiceRequest.FromString(spans.data)
-        return theirs(spans)
-
-    encode_spans.is_ours = True  # type: ignore[attr-defined]
-    module.encode_spans = encode_spans  # type: ignore[attr-defined]
-    return True
-
-
-def _encode_spans(run: str, host: str) -> Callable[[Sequence[OwnedSpan]], _Encoded]:
-    from distdbg.export.otel.protobuf import to_request, to_resource
-    from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank
-
-    resources: dict[TracedRank | None, bytes] = {
-        None: to_resource(resource_of_agent(run, host).attributes)
-    }
-
-    def resource_of(rank: TracedRank | None) -> bytes:
-        if rank not in resources:
-            if len(resources) >= _MOST_RESOURCES:
-                del resources[next(one for one in resources if one is not None)]
-            assert rank is not None
-            resources[rank] = to_resource(resource_of_rank(rank).attributes)
-        return resources[rank]
-
-    def encode(batch: Sequence[OwnedSpan]) -> _Encoded:
-        return _Encoded(len(batch), to_request((resource_of(rank), span) for rank, span in batch))
-
-    return encode
 
 
 def _make_converter(

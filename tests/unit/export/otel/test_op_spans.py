@@ -11,11 +11,11 @@ from distdbg.export.otel.ids import low_half, root_span_id
 from distdbg.export.otel.model import SpanData, SpanKind
 from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedGroup, TracedRank, facts_of
-from distdbg.export.otel.whole import spans_of
+from distdbg.export.otel.regions import RegionSpans
 from distdbg.record.entries import OpEntry, RecordedFrame
 from distdbg.record.format import Status
 from distdbg.record.forms import Form
-from distdbg.record.reader import RecordFile, read_record
+from distdbg.record.reader import read_record
 from tests.support.record_builder import RecordBuilder
 
 THREAD = 1
@@ -140,12 +140,15 @@ def build() -> RecordBuilder:
     return build
 
 
-def test_spans_are_the_same_from_columns_and_from_ops_that_were_looked_up() -> None:
-    data = build().to_bytes()
-    with RecordFile(data) as record:
-        columns = record.columns()
-    rank = TracedRank.of(columns.header)
-    spans = list(spans_of(columns, rank))
+def test_spans_of_ops_that_were_looked_up() -> None:
+    record = read_record(build().to_bytes())
+    rank = TracedRank.of(record.header)
+    ops = [event for event in record.events if isinstance(event, OpEntry)]
+    spans = [
+        span
+        for op, message in zip(ops, (None, 1), strict=True)
+        for span in OpSpans(rank).make(facts_of(op, rank, message=message), SpanChoice())
+    ]
     assert [span.name for span in spans] == ["all_reduce rank 1", "recv rank 1 from 0"]
     first = spans[0]
     assert (first.began_ns, first.ended_ns) == (10**18 + 500, 10**18 + 750)
@@ -153,13 +156,6 @@ def test_spans_are_the_same_from_columns_and_from_ops_that_were_looked_up() -> N
     assert first.attributes[names.INPUTS] == ("[4, 4]",)
     assert first.attributes[names.FILE] == "train.py"
     assert [event.name for event in first.events] == ["started"]
-    ops = [event for event in read_record(data).events if isinstance(event, OpEntry)]
-    again = [
-        span
-        for op, message in zip(ops, (None, 1), strict=True)
-        for span in OpSpans(rank).make(facts_of(op, rank, message=message), SpanChoice())
-    ]
-    assert again == spans
 
 
 def test_blocks_and_marks_are_nested_and_ops_say_in_which_they_were() -> None:
@@ -171,9 +167,15 @@ def test_blocks_and_marks_are_nested_and_ops_say_in_which_they_were() -> None:
     build.mark("loss", 0.5, at_ns=28)
     build.end_span(inner, at_ns=30)
     build.end_span(outer, at_ns=40)
-    with RecordFile(build.to_bytes()) as record:
-        columns = record.columns()
-    spans = {span.name: span for span in spans_of(columns, TracedRank.of(columns.header))}
+    record = read_record(build.to_bytes())
+    rank = TracedRank.of(record.header)
+    regions, spans = RegionSpans(rank), {}
+    for event in record.events:
+        made = regions.take(event)
+        if isinstance(event, OpEntry):
+            region = regions.innermost(event.thread)
+            made = OpSpans(rank).make(facts_of(event, rank, region=region), SpanChoice())
+        spans |= {span.name: span for span in made}
     step, forward, loss = spans["step"], spans["forward"], spans["loss"]
     assert (step.parent_id, forward.parent_id, loss.parent_id) == (0, step.span_id, forward.span_id)
     assert step.trace_id == forward.trace_id == loss.trace_id

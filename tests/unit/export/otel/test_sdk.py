@@ -13,7 +13,7 @@ from distdbg.export.otel.ids import root_span_id
 from distdbg.export.otel.metric_names import metric_name
 from distdbg.export.otel.model import LogData, OtelSeverity, SpanData, SpanEvent, SpanKind, SpanLink
 from distdbg.export.otel.recorded_ops import TracedRank
-from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank, to_sdk_all
+from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank, to_sdk
 from distdbg.export.otel.sdk_logs import to_sdk_log
 from distdbg.export.otel.sdk_metrics import to_sdk_metrics
 
@@ -39,7 +39,7 @@ def test_a_span_arrives_as_it_was_made() -> None:
         links=(SpanLink(trace_id=1 << 120, span_id=3, why="send"),),
         error="it failed",
     )
-    request = encode_spans(to_sdk_all([made, made], {3: resource_of_rank(RANK)}))
+    request = encode_spans([to_sdk(made, resource_of_rank(RANK))] * 2)
     (resource,) = request.resource_spans
     (span, _) = resource.scope_spans[0].spans
     assert resource.scope_spans[0].scope.name == "distdbg"
@@ -49,6 +49,27 @@ def test_a_span_arrives_as_it_was_made() -> None:
     assert (span.kind, span.status.code, span.status.message) == (5, 2, "it failed")
     assert span.events[0].time_unix_nano == 15
     assert span.links[0].attributes[0].value.string_value == "send"
+
+
+def test_what_the_protocol_has_no_room_for_is_left_out_and_costs_no_other_span() -> None:
+    odd, text = SpanEvent(name="e", at_ns=2**70, attributes={"z": 2**64}), "a\udcff"
+    made = SpanData(
+        name=text,
+        trace_id=1,
+        span_id=2,
+        began_ns=-5,
+        ended_ns=2**70,
+        rank=3,
+        attributes={"x": 2**63, "y": 3, "file": text, "is": True},
+        events=(odd,),
+        error=text,
+    )
+    request = encode_spans([to_sdk(made, resource_of_rank(RANK))])
+    (span,) = request.resource_spans[0].scope_spans[0].spans
+    assert [one.key for one in span.attributes] == ["y", "file", "is"]
+    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (0, 2**63 - 1)
+    assert [span.name, span.status.message, span.attributes[1].value.string_value] == ["a?"] * 3
+    assert not span.events[0].attributes
 
 
 def test_what_the_environment_says_of_the_service_goes_before(monkeypatch) -> None:
@@ -68,6 +89,15 @@ def test_a_log_record_has_the_ids_of_its_op_or_none() -> None:
     assert first.trace_id == (5).to_bytes(16, "big")
     assert (first.severity_text, first.severity_number, first.event_name) == ("ERROR", 17, "e")
     assert (second.trace_id, second.severity_number) == (b"", 9)
+
+
+def test_a_log_record_says_what_it_can_of_a_text_that_is_no_utf_8() -> None:
+    text = "cannot read \udcff"
+    odd = LogData(at_ns=9, level=OtelSeverity.INFO, body=text, event="e", attributes={"x": text})
+    request = encode_logs([to_sdk_log(odd, resource_of_agent("r", "n1"), 11)])
+    (record,) = request.resource_logs[0].scope_logs[0].log_records
+    said = [record.body.string_value, record.attributes[0].value.string_value]
+    assert said == ["cannot read ?"] * 2
 
 
 def test_metrics_are_the_same_as_for_prometheus() -> None:
