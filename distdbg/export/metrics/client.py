@@ -3,8 +3,8 @@
 The only module that loads prometheus_client besides `distdbg.exporter`, for whom it is: what an agent serves
 is written by text.py and protobuf.py.
 
-It names a counter without `_total` and an info without `_info`, as OpenMetrics does; their samples have the
-whole name. Native histograms are left out: its writers do not know them.
+Made of values and not of text.py's text by its parser, which takes thirty times as long (76 ms of CPU for 64
+ranks, here 2.4). Native histograms are left out: its writers do not know them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def describe() -> Iterator[Metric]:
 
 
 def _empty(family: MetricFamily) -> Metric:
-    name = family.name.removesuffix("_total").removesuffix("_info")
-    return Metric(name, family.about, family.type.value, family.unit)
+    return Metric(family.described_as, family.about, family.type.value, family.unit)
 
 
 def _add_histogram(made: Metric, family: MetricFamily, own: dict[str, str], it: Histogram) -> None:

@@ -12,6 +12,7 @@ Scopes, and with them how many series there are:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -62,26 +63,23 @@ class MetricFamily:
     """seconds, bytes or nothing."""
     about: str
 
-
-def _rank(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
-    labels = ("rank", *labels)
-    return MetricFamily(
-        name=name, type=kind, scope=Scope.RANK, labels=labels, unit=unit, about=about
-    )
+    @property
+    def described_as(self) -> str:
+        """As OpenMetrics and prometheus_client describe it; its samples have the whole name."""
+        return self.name.removesuffix("_total").removesuffix("_info")
 
 
-def _host(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
-    return MetricFamily(
-        name=name, type=kind, scope=Scope.HOST, labels=labels, unit=unit, about=about
-    )
+def _of(scope: Scope, *before: str) -> Callable[..., MetricFamily]:
+    def make(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
+        labels = (*before, *labels)
+        return MetricFamily(
+            name=name, type=kind, scope=scope, labels=labels, unit=unit, about=about
+        )
+
+    return make
 
 
-def _job(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> MetricFamily:
-    return MetricFamily(
-        name=name, type=kind, scope=Scope.JOB, labels=labels, unit=unit, about=about
-    )
-
-
+_rank, _host, _job = _of(Scope.RANK, "rank"), _of(Scope.HOST), _of(Scope.JOB)
 _C, _G, _H, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM, MetricType.INFO
 
 FAMILIES: Final = (
