@@ -5,7 +5,7 @@ goes wrong.
 
 Importing this imports nothing else: every name below is loaded from its module at first use, so
 tools that only read records need no NumPy and no compiled code. Type checkers read __init__.pyi,
-which has the same names (a test compares them).
+which docs/generate.py makes of this file.
 
     in a rank       runtime     groups, plans, backends, stores; what `dist.` names
                     check       what ranks compare, and how a difference is told

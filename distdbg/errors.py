@@ -30,7 +30,7 @@ alone, indented details, at most one hint. All of them pickle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
 
 #: Chains may be made by hand, and be circles.
 _MOST_CAUSES: Final = 32
@@ -82,6 +82,22 @@ def format_ranks(ranks: Iterable[int], limit: int = 8) -> str:
         shown = sum(high - low + 1 for low, high in runs[:limit])
         return f"{','.join(texts[:limit])} and {len(ordered) - shown} more"
     return ",".join(texts)
+
+
+class ErrorText(TypedDict, total=False):
+    """Keywords that every error takes."""
+
+    details: Sequence[str]
+    hint: str | None
+
+
+class CollectiveFacts(ErrorText, total=False):
+    """Keywords that every CollectiveError takes."""
+
+    kind: str
+    seq: int
+    group: str
+    ranks: Iterable[int]
 
 
 class DistError(RuntimeError):
@@ -156,10 +172,9 @@ class CollectiveError(DistError):
         seq: int = -1,
         group: str = "",
         ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **text: Unpack[ErrorText],
     ) -> None:
-        super().__init__(what, details=details, hint=hint)
+        super().__init__(what, **text)
         self.kind = kind
         self.seq = seq
         self.group = group
@@ -174,20 +189,9 @@ class MismatchError(CollectiveError):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        sides: Sequence[Mapping[str, Any]] = (),
-        kind: str = "",
-        seq: int = -1,
-        group: str = "",
-        ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        self, what: str, *, sides: Sequence[Mapping[str, Any]] = (), **op: Unpack[CollectiveFacts]
     ) -> None:
-        super().__init__(
-            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
-        )
+        super().__init__(what, **op)
         self.sides = [dict(side) for side in sides]
 
 
@@ -213,16 +217,9 @@ class DivergedError(CollectiveError):
         key: str = "",
         index: int = -1,
         values: Sequence[str] = (),
-        kind: str = "",
-        seq: int = -1,
-        group: str = "",
-        ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **op: Unpack[CollectiveFacts],
     ) -> None:
-        super().__init__(
-            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
-        )
+        super().__init__(what, **op)
         self.key = key
         self.index = index
         self.values = list(values)
@@ -238,21 +235,9 @@ class JobAborted(CollectiveError):
     exit_code = 9
 
     def __init__(
-        self,
-        what: str,
-        *,
-        verdict: str = "",
-        by: str = "",
-        kind: str = "",
-        seq: int = -1,
-        group: str = "",
-        ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        self, what: str, *, verdict: str = "", by: str = "", **op: Unpack[CollectiveFacts]
     ) -> None:
-        super().__init__(
-            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
-        )
+        super().__init__(what, **op)
         self.verdict = verdict
         self.by = by
 
@@ -262,21 +247,8 @@ class DebuggerQuit(CollectiveError):
 
     exit_code = 9
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        site: str = "",
-        kind: str = "",
-        seq: int = -1,
-        group: str = "",
-        ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(
-            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
-        )
+    def __init__(self, what: str, *, site: str = "", **op: Unpack[CollectiveFacts]) -> None:
+        super().__init__(what, **op)
         self.site = site
 
 
@@ -292,16 +264,9 @@ class OpTimeout(CollectiveError, TimeoutError):
         missing: Iterable[int] = (),
         arrived: Iterable[int] = (),
         waited_s: float = 0.0,
-        kind: str = "",
-        seq: int = -1,
-        group: str = "",
-        ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **op: Unpack[CollectiveFacts],
     ) -> None:
-        super().__init__(
-            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
-        )
+        super().__init__(what, **op)
         self.missing = list(missing)
         self.arrived = list(arrived)
         self.waited_s = waited_s
@@ -325,10 +290,9 @@ class PeerLost(DistNetworkError):
         kind: str = "",
         seq: int = -1,
         group: str = "",
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **text: Unpack[ErrorText],
     ) -> None:
-        super().__init__(what, details=details, hint=hint)
+        super().__init__(what, **text)
         self.peer = peer
         self.how = how
         self.kind = kind
@@ -352,10 +316,9 @@ class LinkCorruptedError(DistNetworkError):
         kind: str = "",
         seq: int = -1,
         group: str = "",
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **text: Unpack[ErrorText],
     ) -> None:
-        super().__init__(what, details=details, hint=hint)
+        super().__init__(what, **text)
         self.sender = sender
         self.receiver = receiver
         self.link = link
@@ -379,23 +342,9 @@ class RankLeft(MismatchError, PeerLost):
         peer: int = -1,
         how: str = "",
         sides: Sequence[Mapping[str, Any]] = (),
-        kind: str = "",
-        seq: int = -1,
-        group: str = "",
-        ranks: Iterable[int] = (),
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **op: Unpack[CollectiveFacts],
     ) -> None:
-        super().__init__(
-            what,
-            sides=sides,
-            kind=kind,
-            seq=seq,
-            group=group,
-            ranks=ranks,
-            details=details,
-            hint=hint,
-        )
+        super().__init__(what, sides=sides, **op)
         self.peer = peer
         self.how = how
 
@@ -411,10 +360,9 @@ class DistStoreError(DistError):
         *,
         keys: Iterable[str] = (),
         waited_s: float = 0.0,
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **text: Unpack[ErrorText],
     ) -> None:
-        super().__init__(what, details=details, hint=hint)
+        super().__init__(what, **text)
         self.keys = list(keys)
         self.waited_s = waited_s
 
@@ -435,10 +383,9 @@ class RendezvousError(DistError):
         joined: Iterable[int] = (),
         missing: Iterable[int] = (),
         expected: int = -1,
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        **text: Unpack[ErrorText],
     ) -> None:
-        super().__init__(what, details=details, hint=hint)
+        super().__init__(what, **text)
         self.joined = list(joined)
         self.missing = list(missing)
         self.expected = expected
@@ -476,15 +423,9 @@ class RecordError(DistError):
     exit_code = 7
 
     def __init__(
-        self,
-        what: str,
-        *,
-        path: str = "",
-        offset: int = 0,
-        details: Sequence[str] = (),
-        hint: str | None = None,
+        self, what: str, *, path: str = "", offset: int = 0, **text: Unpack[ErrorText]
     ) -> None:
-        super().__init__(what, details=details, hint=hint)
+        super().__init__(what, **text)
         self.path = path
         self.offset = offset
 

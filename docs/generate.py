@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the source; `PAGES` lists them.
+"""Writes the reference pages and the stub that are made from the source; `PAGES` lists them.
 
 python docs/generate.py            write them
 python docs/generate.py --check    exit 1 and name those that are not current
@@ -6,13 +6,13 @@ python docs/generate.py --check    exit 1 and name those that are not current
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdbg import config, errors
+import distdbg
+from distdbg import config
 from distdbg.cli.commands import COMMANDS
 from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
 from distdbg.control.layout import MOST_BREAK_NBYTES
@@ -31,6 +31,7 @@ from distdbg.tui.views import VIEWS, TimelineView
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
+from errors_page import error_classes, error_sections
 from functional_page import functional_page as functional_ops
 from hints_page import hints_page as source_hints
 from metrics_page import metrics_page as metrics_tables
@@ -102,42 +103,9 @@ def env_page() -> str:
     return "\n".join([*lines, "", *other_variables()])
 
 
-def error_classes() -> list[type[errors.DistError]]:
-    """In the order of the source, which is the order of the tree."""
-    return [
-        value
-        for value in vars(errors).values()
-        if isinstance(value, type) and issubclass(value, errors.DistError)
-    ]
-
-
 def errors_page() -> str:
-    """The tree, then one section per class."""
-    tree = inspect.getdoc(errors) or ""
-    tree = tree[tree.index("DistError(") : tree.index("\n\n", tree.index("DistError("))]
-    lines = [
-        MADE.format(source="distdbg/errors.py") + "# Errors",
-        "",
-        "The type says who has to act. The first line of the text stands alone in a log;",
-        "indented details follow, and at most one hint. The facts are attributes, so a program",
-        "need not read the text. Every error pickles.",
-        "",
-        "```text",
-        inspect.cleandoc("    " + tree),
-        "```",
-        "",
-    ]
-    for cls in error_classes():
-        lines += [f"## {cls.__name__}", "", inspect.getdoc(cls) or "", ""]
-        bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
-        lines += [f"Is a {bases}; its `exit_code` is {cls.exit_code}.", ""]
-        facts = [
-            f"`{name}`"
-            for name, parameter in inspect.signature(cls).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        ]
-        lines += [f"Attributes: `what` (the first line), {', '.join(facts)}.", ""]
-    return "\n".join(lines).rstrip() + "\n"
+    """The errors."""
+    return MADE.format(source="distdbg/errors.py") + error_sections()
 
 
 def plans_page() -> str:
@@ -452,7 +420,20 @@ def hints_page() -> str:
     )
 
 
+def stub() -> str:
+    """The names of distdbg as type checkers read them, who do not see what is loaded lazily."""
+    homes = dict.fromkeys(distdbg._MODULES, "distdbg") | distdbg._HOME_OF
+    imports = sorted((home, name) for name, home in homes.items())
+    lines = [
+        '"""The names of distdbg for type checkers. Made by docs/generate.py from __init__.py."""\n',
+        *(f"from {home} import {name} as {name}" for home, name in imports),
+        "\n__version__: str\n__all__: list[str]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
+    "../../distdbg/__init__.pyi": stub,
     "analysis-json.md": analysis_json_page,
     "functional.md": functional_page,
     "breakpoints.md": breakpoints_page,

@@ -90,8 +90,9 @@ What ranks print is not sent: `--redirects` and `--log-dir` keep it in files, fo
 
 ## What it costs
 
-Ranks: nothing, but for the context of the program's own spans. The agent: at most a two-hundredth of a core for looking, whatever the ranks do, and some 50 microseconds for each
-span that is sent; with 8 ranks on 2 busy cores it took 0.7 % of a core without and 1.3 % with traces, 63 spans a second. Memory: 25 MiB more over
+Ranks: nothing, but for the context of the program's own spans. The agent: at most a two-hundredth of a core for looking, whatever the ranks do, and some 130 microseconds for each
+span that is sent, 80 of them for OpenTelemetry to encode it ([why](../decisions/0045-spans-by-the-sdk.md)); with 8 ranks on 2 busy cores it took 0.7 % of a core without and 2.0 % with
+traces, 98 spans a second. Memory: 25 MiB more over
 HTTP, 35 MiB over gRPC, most of it for the libraries, which nobody loads who does not ask.
 
 A collector that is slow, down or back again is noticed by nobody but the sender: what has no room in the queue is counted. A batch that was not taken is not sent again,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -21,21 +23,36 @@ def error_classes() -> list[type[errors.DistError]]:
 def with_facts(cls: type[errors.DistError]) -> errors.DistError:
     """An instance whose every fact differs from its default."""
     examples = {
-        "int": 7,
-        "float": 1.5,
-        "str": "dp",
-        "str | None": "act",
-        "Iterable[int]": [0, 3],
-        "Iterable[str]": ["key"],
-        "Sequence[str]": ["more"],
-        "Sequence[Mapping[str, Any]]": [{"ranks": [0], "what": "float32[4]"}],
+        int: 7,
+        float: 1.5,
+        str: "dp",
+        str | None: "act",
+        Iterable[int]: [0, 3],
+        Iterable[str]: ["key"],
+        Sequence[str]: ["more"],
+        Sequence[Mapping[str, Any]]: [{"ranks": [0], "what": "float32[4]"}],
     }
-    facts = {
-        name: examples[str(parameter.annotation)]
-        for name, parameter in inspect.signature(cls).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    return cls("all_reduce #7 failed", **facts)
+    return cls("all_reduce #7 failed", **{k: examples[v] for k, v in keywords_of(cls).items()})
+
+
+def keywords_of(cls: type[errors.DistError]) -> dict[str, Any]:
+    """With their types; those that a class hands on are in a TypedDict."""
+    hints = get_type_hints(cls.__init__)
+    found = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            found[name] = hints[name]
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            found |= get_type_hints(get_args(hints[name])[0])
+    return found
+
+
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
+def test_each_keyword_of_an_error_is_an_attribute(cls: type[errors.DistError]) -> None:
+    error = with_facts(cls)
+    assert {"details", "hint"} <= set(keywords_of(cls)) <= set(vars(error))
+    with pytest.raises(TypeError, match="no_such_fact"):
+        cls("all_reduce #7 failed", no_such_fact=1)
 
 
 @pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
