@@ -310,7 +310,7 @@ class Roster:
         try:
             op = seat.record.glance()
             is_in = op is not None and op.ended_ns is None and not op.is_async
-            if not is_in and not seat.record.waits():
+            if not is_in and not seat.record.work_waits():
                 return False
         except RecordError:
             return False

@@ -13,23 +13,17 @@ from pathlib import Path
 
 from distdbg.errors import RecordError
 from distdbg.record.entries import (
-    Counter,
-    Event,
     FindingEntry,
     Group,
     OpEntry,
     ProgressEntry,
     Pulse,
     RecordedFrame,
-    RecordHeader,
-    StateEntry,
     WorkWaitEntry,
 )
 from distdbg.record.folders import SUFFIX
 from distdbg.record.format import EventType, Flag, Status
 from distdbg.record.reader import RecordFile
-from distdbg.record.recent import RecentOp
-from distdbg.record.slices import Slice
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MOST_NOTES = 64
@@ -93,38 +87,30 @@ class Past:
     """Whether nothing was overwritten before it was seen."""
 
 
-class TailedRecord:
+class TailedRecord(RecordFile):
     """One record that is being written."""
 
     def __init__(self, path: Path, inode: int) -> None:
         """RecordError when it is none, or not one yet."""
-        self.path = path
+        super().__init__(path, salvage=True)
+        self.name = path.name
         self.inode = inode
-        self._record = RecordFile(path, salvage=True)
         self._standing: tuple[Pulse, Standing] | None = None
         self._last_op: OpEntry | None = None
         self._past = Past()
 
-    @property
-    def header(self) -> RecordHeader:
-        return self._record.header
-
-    def pulse(self) -> Pulse:
-        """What changes when the rank moves. RecordError when the file was cut short."""
-        return self._record.pulse()
-
     def standing(self) -> Standing:
         """Where the rank stands. Kept until it moves. Costs up to some milliseconds."""
-        pulse = self._record.pulse()
+        pulse = self.pulse()
         if self._standing is None or self._standing[0] != pulse:
             self._standing = pulse, self._find_standing()
         return self._standing[1]
 
     def glance(self) -> OpEntry | None:
         """The op issued last, by few reads."""
-        last = self._record.pulse().last_number
+        last = self.pulse().last_number
         for number in range(last, max(0, last - _MOST_NOTES), -1):
-            event = self._record.event(number)
+            event = self.event(number)
             if isinstance(event, OpEntry):
                 self._last_op = event
                 break
@@ -132,39 +118,19 @@ class TailedRecord:
 
     def in_flight(self) -> list[OpEntry]:
         """All ops that have not ended, the oldest first."""
-        _, numbers = self._record.survey()
-        events = (self._record.event(number) for number in numbers)
+        _, numbers = self.survey()
+        events = (self.event(number) for number in numbers)
         return [event for event in events if isinstance(event, OpEntry) and event.ended_ns is None]
-
-    def waits(self) -> tuple[WorkWaitEntry, ...]:
-        """The threads of the rank that wait for an op that they had begun earlier."""
-        return self._record.work_waits()
-
-    def groups(self) -> tuple[tuple[Group, ProgressEntry], ...]:
-        """Those that are there, also closed ones."""
-        return tuple(self._record.groups())
-
-    def group_count(self) -> int:
-        """How many were ever made."""
-        return self._record.group_count()
-
-    def group(self, number: int) -> Group | None:
-        """One of them, by the number that ops and counters have; costs nothing after the first time."""
-        return self._record.group(number)
-
-    def texts(self, after: int) -> list[tuple[int, str]]:
-        """The words of the errors and findings that came after number `after` and are still there."""
-        return self._record.texts(after, self._record.pulse().text_count)
 
     def state_words(self) -> tuple[str | None, str]:
         """How the rank says it leaves ('left', 'returned', 'raised'), and its exception's words."""
-        state = self._record.state()
+        state = self.state()
         return (state.exit.name.lower() if state.exit else None), state.exit_text or ""
 
     def past(self) -> Past:
         """What has to be known of the ops that have ended. Costs by how many are new."""
         past = self._past
-        last, issued = self._record.issued(past.last)
+        last, issued = self.issued(past.last)
         past.is_whole = past.is_whole and self._is_complete(past.last, last)
         past.last = last
         for op in issued:
@@ -176,82 +142,30 @@ class TailedRecord:
 
     def _is_complete(self, after: int, last: int) -> bool:
         """Whether the ring still has all that came between; whose place is taken next may be torn."""
-        return last - after < self._record.ring_count
-
-    def level(self) -> int:
-        """Of the check."""
-        return self._record.state().level
-
-    def state(self) -> StateEntry:
-        """The words that change."""
-        return self._record.state()
-
-    def counters(self) -> list[Counter]:
-        """What was counted since each group was made."""
-        return self._record.counters()
-
-    def recent(self, after: int, most: int) -> list[RecentOp]:
-        """The ops that came after number `after`, the newest `most`, with numbers for what they point to."""
-        return self._record.recent(after, most)
-
-    def notes(self, after: int, most: int) -> list[Event]:
-        """The marks, spans, findings and contexts that came after number `after`, the newest `most`."""
-        return self._record.notes(after, most)
+        return last - after < self.ring_count
 
     def findings(self, after: int, most: int) -> list[FindingEntry]:
         """The errors and findings among them, whose words `texts` gives, with their times."""
-        notes = self._record.notes(after, most, EventType.FINDING)
+        notes = self.notes(after, most, EventType.FINDING)
         return [note for note in notes if isinstance(note, FindingEntry)]
 
     def last_good_ns(self) -> int | None:
         """When the newest op was issued that went well; None: none of those issued last did."""
         for most in _LATEST:
-            for op in reversed(self._record.recent(0, most)):
+            for op in reversed(self.recent(0, most)):
                 if op.status == Status.OK:
                     return op.issued_ns
         return None
 
-    @property
-    def ring_count(self) -> int:
-        """How many events the record holds."""
-        return self._record.ring_count
-
-    def slice(self, after: int, last: int, most: int) -> Slice:
-        """The entries with numbers from `after` + 1 to `last`, the newest `most`, as columns of words."""
-        return self._record.slice(after, last, most)
-
-    def recent_one(self, number: int) -> RecentOp | None:
-        """One op, as `recent` gives it."""
-        return self._record.recent_one(number)
-
-    def find_op(
-        self,
-        group: int,
-        seq: int,
-        *,
-        flags: int = 0,
-        kind: int | None = None,
-        peer: int | None = None,
-    ) -> int | None:
-        """The number of an op by the number of its group and its seq there."""
-        return self._record.find_op(group, seq, flags=flags, kind=kind, peer=peer)
-
-    def event(self, number: int) -> Event | None:
-        """One event with all that it points to; None: not there any more."""
-        return self._record.event(number)
-
     def is_in(self, number: int) -> bool:
         """Whether the op of this number has not ended."""
-        op = self._record.event(number)
+        op = self.event(number)
         return isinstance(op, OpEntry) and op.ended_ns is None
-
-    def close(self) -> None:
-        self._record.close()
 
     def _find_standing(self) -> Standing:
         groups = self.groups()
         unended = self.in_flight()
-        waits = {wait.number: wait for wait in self.waits()}
+        waits = {wait.number: wait for wait in self.work_waits()}
         waiting = [op for op in unended if not op.is_async or op.number in waits]
         if waiting:
             wait = waits.get(waiting[-1].number)
@@ -276,10 +190,10 @@ class RecordTail:
         seen: dict[str, int] = dict(self._entries())
         changed = []
         for rank, record in list(self.records.items()):
-            if seen.get(record.path.name) != record.inode:
+            if seen.get(record.name) != record.inode:
                 self.drop(rank)
                 changed.append(rank)
-        known = {record.path.name for record in self.records.values()}
+        known = {record.name for record in self.records.values()}
         for name, inode in seen.items():
             if name in known or (name, inode) in self._foreign:
                 continue

@@ -144,10 +144,10 @@ class RecordFile:
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
         return Pulse(*_PULSE.unpack(data))
 
-    def groups(self) -> list[tuple[Group, ProgressEntry]]:
-        """The groups that are there, and how far they have come."""
+    def groups(self) -> tuple[tuple[Group, ProgressEntry], ...]:
+        """The groups that are there, also closed ones, and how far they have come."""
         groups, progress = self._read_groups([])
-        return [(group, progress[group.number]) for group in groups]
+        return tuple((group, progress[group.number]) for group in groups)
 
     def group(self, number: int) -> Group | None:
         """What one group is; read once. None: not there any more, or damaged."""
@@ -161,11 +161,9 @@ class RecordFile:
         found = find_entry(self._source, self._tables, number)
         return self._parse_now(number, *found)[0] if found else None
 
-    def texts(self, after: int, to: int) -> list[tuple[int, str]]:
-        """The words of errors and findings with these numbers, `after` excluded, that are still there.
-
-        `to` is the state's `text_count`.
-        """
+    def texts(self, after: int) -> list[tuple[int, str]]:
+        """The words of the errors and findings that came after number `after` and are still there."""
+        to = self.pulse().text_count
         references = References(self._source, self._tables)
         found = []
         for number in range(max(after, to - self._tables[Section.TEXTS].count) + 1, to + 1):

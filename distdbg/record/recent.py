@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, Section, unpack
 from distdbg.record.header import SectionTable
-from distdbg.record.ring import find_entry, is_op_whole
+from distdbg.record.ring import find_entry, is_op_whole, read_places
 from distdbg.record.ring_copy import WORDS, to_array
 from distdbg.record.source import ByteSource
 
@@ -142,15 +142,8 @@ def _pieces(
 ) -> Iterator[tuple[int, bytes]]:
     """The places of the numbers from `after` + 1 to `last`: the first number, and the bytes; two at most."""
     table = tables[Section.RING]
-    first = max(after + 1, last - table.count + 1)
-    if last < first or table.entry_nbytes != OP_NBYTES:
-        return
-    low, high = first % table.count, last % table.count + 1
-    parts = [(low, high)] if low < high else [(low, table.count), (0, high)]
-    for begin, end in parts:
-        data = source.read(table.offset + begin * OP_NBYTES, (end - begin) * OP_NBYTES)
-        yield first, data
-        first += end - begin
+    if table.entry_nbytes == OP_NBYTES:
+        yield from read_places(source, table, max(after + 1, last - table.count + 1), last)
 
 
 def _backwards(

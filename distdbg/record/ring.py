@@ -285,17 +285,25 @@ def find_issued(
     """The ops with numbers from `after` + 1 to `last` that the ring still has, in no order."""
     table = tables[Section.RING]
     first = max(after + 1, last - table.count + 1)
+    for _, data in read_places(source, table, first, last):
+        for start in range(0, len(data) - OP_NBYTES + 1, table.entry_nbytes):
+            number, seq, group, thread, event, flags, kind = _ISSUED.unpack_from(data, start)
+            if event == EventType.OP and first <= number <= last:
+                yield IssuedOp(number, seq, group, thread, flags, kind)
+
+
+def read_places(
+    source: ByteSource, table: SectionTable, first: int, last: int
+) -> Iterator[tuple[int, bytes]]:
+    """Of numbers that fit into the ring at once: the first of a piece, and its bytes; two pieces at most."""
     if last < first:
         return
     low, high = first % table.count, last % table.count + 1
     parts = [(low, high)] if low < high else [(low, table.count), (0, high)]
     for begin, end in parts:
         offset = table.offset + begin * table.entry_nbytes
-        data = source.read(offset, (end - begin) * table.entry_nbytes)
-        for start in range(0, len(data) - OP_NBYTES + 1, table.entry_nbytes):
-            number, seq, group, thread, event, flags, kind = _ISSUED.unpack_from(data, start)
-            if event == EventType.OP and first <= number <= last:
-                yield IssuedOp(number, seq, group, thread, flags, kind)
+        yield first, source.read(offset, (end - begin) * table.entry_nbytes)
+        first += end - begin
 
 
 def _is_number_or_cleared(op: bytes, number: int) -> bool:

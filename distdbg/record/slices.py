@@ -17,7 +17,7 @@ from typing import Final
 from distdbg.record.format import OP, OP_NBYTES, Section, pack
 from distdbg.record.header import SectionTable
 from distdbg.record.recent import RecentOp, to_op
-from distdbg.record.ring import is_op_whole
+from distdbg.record.ring import is_op_whole, read_places
 from distdbg.record.ring_copy import WORDS, to_array
 from distdbg.record.source import ByteSource
 
@@ -123,12 +123,7 @@ def read_slice(
     first = max(after + 1, last - min(most, table.count) + 1, 1)
     if last < first or table.entry_nbytes != OP_NBYTES:
         return Slice(last + 1, b"")
-    low, high = first % table.count, last % table.count + 1
-    parts = [(low, high)] if low < high else [(low, table.count), (0, high)]
-    data = b"".join(
-        source.read(table.offset + begin * OP_NBYTES, (end - begin) * OP_NBYTES)
-        for begin, end in parts
-    )
+    data = b"".join(piece for _, piece in read_places(source, table, first, last))
     numbers = to_array("Q", data[: len(data) // OP_NBYTES * OP_NBYTES])[::WORDS]
     if numbers == array("Q", range(first, last + 1)):
         return Slice(first, data)

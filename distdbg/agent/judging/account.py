@@ -164,7 +164,7 @@ class _Draft:
         )
         self.past = record.past() if is_still else None
         self.threads = _threads_of(seat.pid) if is_still else []
-        self.level = record.level() if is_still else 0
+        self.level = record.state().level if is_still else 0
         self.exit, self.exit_words = (
             record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
         )
