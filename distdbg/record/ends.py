@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from distdbg.record.durations import nbytes_text
-from distdbg.record.line_file import append_line, read_lines
+from distdbg.record.line_file import append_line, known_facts, read_each
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
 #: How the hint of a kill begins that nobody has told of.
@@ -110,13 +110,8 @@ class RankEnd:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """ValueError for what is none."""
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-        known = {field.name for field in fields(cls)}
-        facts: dict[str, Any] = {name: value for name, value in found.items() if name in known}
         try:
-            return cls(**facts)
+            return cls(**known_facts(cls, text))
         except TypeError as error:
             raise ValueError(str(error)) from None
 
@@ -145,8 +140,4 @@ def write_end(folder: Path, end: RankEnd) -> None:
 
 def read_ends(folder: Path) -> Iterator[RankEnd]:
     """The ends that all hosts wrote; what is no such line is passed over."""
-    for line in read_lines(folder, "ends-*.jsonl"):
-        try:
-            yield RankEnd.from_json(line)
-        except ValueError:
-            continue
+    return read_each(folder, "ends-*.jsonl", RankEnd.from_json)

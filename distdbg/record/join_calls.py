@@ -12,12 +12,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Self, get_args
+from typing import Final, Literal, Self, get_args
 
 from distdbg.record.entries import RecordedFrame
-from distdbg.record.line_file import append_line, read_lines
+from distdbg.record.line_file import append_line, known_facts, read_each
 
 #: 'ended': by its launcher, which says so; its process may take a while to go.
 JoinStep = Literal["called", "connected", "joined", "failed", "ended"]
@@ -96,11 +96,7 @@ class JoinCall:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """ValueError for what is none."""
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-        known = {field.name for field in fields(cls)}
-        facts: dict[str, Any] = {name: value for name, value in found.items() if name in known}
+        facts = known_facts(cls, text)
         try:
             facts["stack"] = tuple(
                 RecordedFrame(str(file), int(line), str(function))
@@ -138,11 +134,7 @@ def read_join_calls(folder: Path) -> dict[tuple[str, int], JoinCall]:
 
 
 def _calls(folder: Path) -> Iterator[JoinCall]:
-    for line in read_lines(folder, PATTERN):
-        try:
-            yield JoinCall.from_json(line)
-        except (ValueError, RecursionError):
-            continue
+    return read_each(folder, PATTERN, JoinCall.from_json)
 
 
 def note_ended(folder: Path, at_ns: int) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from distdbg.record.regular_file import open_regular
+
+T = TypeVar("T")
 
 
 def append_line(path: Path, text: str) -> None:
@@ -29,3 +34,21 @@ def read_lines(folder: Path, pattern: str) -> Iterator[bytes]:
         except OSError:
             continue
         yield from lines
+
+
+def read_each(folder: Path, pattern: str, parse: Callable[[bytes], T]) -> Iterator[T]:
+    """What `parse` makes of the lines; one for which it raises ValueError is passed over."""
+    for line in read_lines(folder, pattern):
+        try:
+            yield parse(line)
+        except (ValueError, RecursionError):
+            continue
+
+
+def known_facts(cls: type[Any], text: str | bytes) -> dict[str, Any]:
+    """Of a line of JSON, what a dataclass has fields for. ValueError where it is no object."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    known = {field.name for field in fields(cls)}
+    return {name: value for name, value in found.items() if name in known}

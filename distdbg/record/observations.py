@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from distdbg.record.line_file import append_line, read_lines
+from distdbg.record.line_file import append_line, known_facts, read_each
 from distdbg.record.rank_state import RankState
 
 
@@ -40,11 +40,7 @@ class Observation:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """ValueError for what is none."""
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-        known = {field.name for field in fields(cls)}
-        facts: dict[str, Any] = {name: value for name, value in found.items() if name in known}
+        facts = known_facts(cls, text)
         try:
             facts["state"] = RankState(facts["state"])
             frames = facts.pop("stack", ())
@@ -191,8 +187,4 @@ def write_sighting(folder: Path, seen: Observation) -> None:
 
 def read_sightings(folder: Path) -> Iterator[Observation]:
     """In the order in which each host wrote them; what is no such line is passed over."""
-    for line in read_lines(folder, "seen-*.jsonl"):
-        try:
-            yield Observation.from_json(line)
-        except ValueError:
-            continue
+    return read_each(folder, "seen-*.jsonl", Observation.from_json)
