@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from distdbg.errors import DistError
+from distdbg.ops.around import EngineAround, PendingAround
 from distdbg.ops.call import Call
-from distdbg.ops.engine import Engine, Pending, await_end
-from distdbg.runtime.handles.waits import op_number
+from distdbg.ops.engine import Engine, Pending
 
 if TYPE_CHECKING:
     from distdbg.debugger.op_facts import CallFacts
@@ -33,7 +33,7 @@ class RankRules(Protocol):
         ...
 
 
-class BreakingEngine:
+class BreakingEngine(EngineAround):
     """Implements Engine around another one; see distdbg/ops/engine.py."""
 
     def __init__(self, inner: Engine, group: ProcessGroup, rules: RankRules) -> None:
@@ -61,22 +61,6 @@ class BreakingEngine:
                 self._rules.stop_at_error(facts, error)
                 raise
 
-    def set_timeout(self, timeout_s: float) -> None:
-        """Hand it on."""
-        self.inner.set_timeout(timeout_s)
-
-    def set_level(self, level: int) -> None:
-        """Hand it on."""
-        self.inner.set_level(level)
-
-    def abort(self, reason: str) -> None:
-        """Hand it on."""
-        self.inner.abort(reason)
-
-    def close(self) -> None:
-        """Hand it on."""
-        self.inner.close()
-
     def _next_seq(self, call: Call) -> int:
         """The number that the op will have; counted from here on where the engine does not say."""
         tell = getattr(self.inner, "next_seq", None)
@@ -86,37 +70,20 @@ class BreakingEngine:
         return self._count
 
 
-class BreakingPending:
+class BreakingPending(PendingAround):
     """Implements Pending around another one: its error is asked about where it is waited for."""
 
-    __slots__ = ("_facts", "_inner", "_rules")
+    __slots__ = ("_facts", "_rules")
 
     def __init__(self, inner: Pending, facts: CallFacts, rules: RankRules) -> None:
-        self._inner = inner
+        self.inner = inner
         self._facts = facts
         self._rules = rules
-
-    @property
-    def number(self) -> int:
-        """Of the op in the record; 0: not known."""
-        return op_number(self._inner)
-
-    def done(self) -> bool:
-        """Whether the op has ended."""
-        return self._inner.done()
 
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end."""
         try:
-            self._inner.wait(deadline_ns)
+            self.inner.wait(deadline_ns)
         except DistError as error:
             self._rules.stop_at_error(self._facts, error)
             raise
-
-    def await_end(self, deadline_ns: int) -> None:
-        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
-        await_end(self._inner, deadline_ns)
-
-    def source_rank(self) -> int:
-        """Hand it on."""
-        return self._inner.source_rank()

@@ -5,5 +5,6 @@ reduce_op  ReduceOp as torch.distributed has it, and which ops are defined for w
 dtypes     the element types, and how NumPy and torch call them
 cuts       where the blocks of a Call lie in its arrays
 engine     the seam between the API and whatever moves bytes: an Engine runs Calls
+around     what an Engine or a Pending that stands around another one hands on
 sites      call sites: which line of the program called an op, and how messages show it
 """

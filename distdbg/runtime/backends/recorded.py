@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError
 from distdbg.native import Form, RecordedOp, Recorder, TappedOp
+from distdbg.ops.around import EngineAround, PendingAround
 from distdbg.ops.call import Call, Kind
-from distdbg.ops.engine import Engine, Pending, await_end
+from distdbg.ops.engine import Engine, Pending
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import write_form
 from distdbg.record.writing import status_of, write_error
@@ -30,7 +31,7 @@ NO_DEADLINE = 2**63 - 1
 _ENDING = threading.Lock()
 
 
-class RecordedEngine:
+class RecordedEngine(EngineAround):
     """Implements Engine around one that keeps no record; see distdbg/ops/engine.py."""
 
     def __init__(
@@ -91,26 +92,10 @@ class RecordedEngine:
             return self.message_counts[call.kind, call.peer] + 1
         return self.count + 1
 
-    def set_timeout(self, timeout_s: float) -> None:
-        """Hand it on."""
-        self.inner.set_timeout(timeout_s)
-
-    def set_level(self, level: int) -> None:
-        """Hand it on."""
-        self.inner.set_level(level)
-
     def find_left(self) -> list[int]:
         """Return the group ranks that are known to have left the group."""
         find = getattr(self.inner, "find_left", None)
         return [] if find is None else list(find())
-
-    def abort(self, reason: str) -> None:
-        """Hand it on."""
-        self.inner.abort(reason)
-
-    def close(self) -> None:
-        """Hand it on."""
-        self.inner.close()
 
     def end(self, op: RecordedOp | TappedOp, error: BaseException) -> None:
         """Record that the op failed, and with what."""
@@ -187,10 +172,10 @@ class RecordedEngine:
         return form
 
 
-class RecordedPending:
+class RecordedPending(PendingAround):
     """Implements Pending around another one."""
 
-    __slots__ = ("_engine", "_op", "_recorder", "inner", "number")
+    __slots__ = ("_engine", "_number", "_op", "_recorder")
 
     def __init__(
         self, inner: Pending, engine: RecordedEngine, op: RecordedOp | TappedOp, recorder: Recorder
@@ -199,11 +184,12 @@ class RecordedPending:
         self._engine = engine
         self._op: RecordedOp | TappedOp | None = op
         self._recorder = recorder
-        self.number = op.number
+        self._number = op.number
 
-    def done(self) -> bool:
-        """Whether the op has ended; how it did is recorded by wait()."""
-        return self.inner.done()
+    @property
+    def number(self) -> int:
+        """Of the op in the record."""
+        return self._number
 
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end and record it; when only this wait gives up, the op has not ended."""
@@ -211,7 +197,7 @@ class RecordedPending:
             if self.inner.done():
                 self.inner.wait(deadline_ns)
             else:
-                with waiting_for(self._recorder, self.number):
+                with waiting_for(self._recorder, self._number):
                     self.inner.wait(deadline_ns)
         except DistError as error:
             if self.inner.done():
@@ -228,10 +214,6 @@ class RecordedPending:
         with _ENDING:
             op, self._op = self._op, None
         return op
-
-    def await_end(self, deadline_ns: int) -> None:
-        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
-        await_end(self.inner, deadline_ns)
 
     def note_end(self, error: BaseException | None = None) -> None:
         """The backend says that the op has ended, before anybody has asked; on any thread."""
@@ -251,10 +233,6 @@ class RecordedPending:
         except DistError:
             return True
         return False
-
-    def source_rank(self) -> int:
-        """Hand it on."""
-        return self.inner.source_rank()
 
 
 def _quick_key(call: Call) -> object | None:

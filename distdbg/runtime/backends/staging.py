@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from distdbg.ops.around import PendingAround
 from distdbg.ops.call import Call, Variant
-from distdbg.ops.engine import await_end
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.api.arguments import reducible
 from distdbg.runtime.arrays.device_arrays import check_taken, is_on_device
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.handles.waits import has_failed, op_number
+from distdbg.runtime.handles.waits import has_failed
 
 if TYPE_CHECKING:
     from distdbg.ops.engine import Engine, Pending
@@ -114,45 +114,32 @@ class BringsBack(Protocol):
         ...
 
 
-class StagedPending:
+class StagedPending(PendingAround):
     """Implements Pending around the host's."""
 
-    __slots__ = ("_inner", "_lock", "_staged")
+    __slots__ = ("_lock", "_staged")
 
     def __init__(self, inner: Pending, staged: BringsBack) -> None:
-        self._inner = inner
+        self.inner = inner
         self._lock = threading.Lock()  # protects _staged, which copies back once
         self._staged: BringsBack | None = staged
 
-    @property
-    def number(self) -> int:
-        """That of the op in the record."""
-        return op_number(self._inner)
-
     def done(self) -> bool:
         """Whether the op has ended; then its outputs are on the GPU as well."""
-        if not self._inner.done():
+        if not self.inner.done():
             return False
-        if not has_failed(self._inner):
+        if not has_failed(self.inner):
             self._bring_back()
         return True
 
     def wait(self, deadline_ns: int) -> None:
         """Wait for the host, then bring back."""
-        self._inner.wait(deadline_ns)
+        self.inner.wait(deadline_ns)
         self._bring_back()
-
-    def await_end(self, deadline_ns: int) -> None:
-        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
-        await_end(self._inner, deadline_ns)
 
     def has_failed(self) -> bool:
         """Whether the op is known to have ended with an error."""
-        return has_failed(self._inner)
-
-    def source_rank(self) -> int:
-        """Hand it on."""
-        return self._inner.source_rank()
+        return has_failed(self.inner)
 
     def _bring_back(self) -> None:
         with self._lock:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from distdbg.errors import DistError
 from distdbg.log.log_levels import LogLevel
 from distdbg.log.logs import get_logger
+from distdbg.ops.around import EngineAround, PendingAround
 from distdbg.ops.call import Call, Kind
-from distdbg.ops.engine import Engine, Pending, await_end
-from distdbg.runtime.handles.waits import op_number
+from distdbg.ops.engine import Engine, Pending
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
@@ -26,7 +26,7 @@ _TRACE = LogLevel.TRACE
 _SHOWN = 4
 
 
-class TracingEngine:
+class TracingEngine(EngineAround):
     """Implements Engine around another one; see distdbg/ops/engine.py."""
 
     def __init__(self, inner: Engine, group: ProcessGroup) -> None:
@@ -53,22 +53,6 @@ class TracingEngine:
         except BaseException as error:
             line.end(error)
             raise
-
-    def set_timeout(self, timeout_s: float) -> None:
-        """Hand it on."""
-        self.inner.set_timeout(timeout_s)
-
-    def set_level(self, level: int) -> None:
-        """Hand it on."""
-        self.inner.set_level(level)
-
-    def abort(self, reason: str) -> None:
-        """Hand it on."""
-        self.inner.abort(reason)
-
-    def close(self) -> None:
-        """Hand it on."""
-        self.inner.close()
 
     def _issue(self, call: Call, how: str) -> _Line:
         self._count += 1
@@ -102,26 +86,21 @@ class _Line:
         _log.log(_TRACE, "%s failed after %.3f ms: %s", self._name, took_ms, what, rank=self._rank)
 
 
-class TracedPending:
+class TracedPending(PendingAround):
     """Implements Pending around another one."""
 
-    __slots__ = ("_inner", "_line")
+    __slots__ = ("_line",)
 
     def __init__(self, inner: Pending, line: _Line) -> None:
-        self._inner = inner
+        self.inner = inner
         self._line = line
-
-    @property
-    def number(self) -> int:
-        """Of the op in the record; 0: not known."""
-        return op_number(self._inner)
 
     def done(self) -> bool:
         """Whether the op has ended; then also how is asked, for the line."""
-        if not self._inner.done():
+        if not self.inner.done():
             return False
         try:
-            self._inner.wait(0)  # it has ended
+            self.inner.wait(0)  # it has ended
         except DistError as error:  # kept there, and raised by wait()
             self._line.end(error)
         else:
@@ -131,20 +110,12 @@ class TracedPending:
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end; when only this wait gives up, the op has not ended."""
         try:
-            self._inner.wait(deadline_ns)
+            self.inner.wait(deadline_ns)
         except DistError as error:
-            if self._inner.done():
+            if self.inner.done():
                 self._line.end(error)
             raise
         self._line.end(None)
-
-    def await_end(self, deadline_ns: int) -> None:
-        """Block until the op has ended or the deadline has come; what it came to, wait() says."""
-        await_end(self._inner, deadline_ns)
-
-    def source_rank(self) -> int:
-        """Hand it on."""
-        return self._inner.source_rank()
 
 
 def untraced(engine: Engine) -> Engine:
