@@ -12,9 +12,7 @@ diff            what got slower, what is called more or less often, what changed
 exec_           the value of an expression on ranks of a running job, equal values once
 export          a run in another tool's format, to look at it there
 exporter        metrics of runs that are over or have no agent that serves them, for Prometheus
-kept_runs       the runs of this user on this host whose records are kept
 logs            what the ranks of a run printed, merged by time; equal lines once, with their ranks
-one_frame       one frame of the dashboard on stdout, or as a picture
 pause           `distdbg pause` and `distdbg resume`
 plan            how an op would be carried out on a group, and how long it would take
 ps              the running jobs of this user on this host, and the state of each rank

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from distdbg import config
 from distdbg.cli.clock_words import is_paused, who_holds
-from distdbg.cli.kept_runs import print_kept_runs
 from distdbg.cli.table import print_table
 from distdbg.client.addresses import LocalAddress, parse_address
 from distdbg.client.agent_client import AgentClient
@@ -17,9 +17,11 @@ from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_w
 from distdbg.client.ways import AgentRoute, find_way
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
-from distdbg.record.durations import duration_text
+from distdbg.record.durations import duration_text, nbytes_text
+from distdbg.record.folders import is_live_run, list_runs, nbytes_of, user_folder
 from distdbg.record.host import host_name
 from distdbg.record.printable import printable
+from distdbg.record.run_summary import facts_of_run
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     if chosen.all:
         if chosen.run is not None or chosen.json:
             parser.error("--all takes neither a run nor --json")
-        print_kept_runs()
+        _print_kept_runs()
         return 0
     runs = _join(_look_around(chosen.run))
     if chosen.json:
@@ -176,4 +178,32 @@ def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
         duration_text(row["state_age_s"]),
         where,
         row["why"],
+    )
+
+
+_KEPT_HEADS = ("run", "state", "script", "ranks", "started", "size")
+
+
+def _print_kept_runs() -> None:
+    """The newest first; then what all of them take, and when they are removed."""
+    folders = list_runs()[::-1]
+    sizes = [nbytes_of(folder) for folder in folders]
+    rows = [
+        (
+            folder.name,
+            "running" if is_live_run(folder) else "ended",
+            *facts_of_run(folder),
+            nbytes_text(size),
+        )
+        for folder, size in zip(folders, sizes, strict=True)
+    ]
+    days = config.read_int("DISTDBG_RUNS_DAYS")
+    most = nbytes_text(config.read_int("DISTDBG_RUNS_NBYTES"))
+    age = f", and after {days} days (DISTDBG_RUNS_DAYS)" if days > 0 else ""
+    count, take = ("1 run", "takes") if len(rows) == 1 else (f"{len(rows)} runs", "take")
+    if rows:
+        print_table(f"{count} in {user_folder()}", _KEPT_HEADS, rows)
+    sys.stdout.write(
+        f"{count} {take} {nbytes_text(sum(sizes))}; the oldest are removed beyond {most} "
+        f"(DISTDBG_RUNS_NBYTES){age}, when the next run starts\n"
     )

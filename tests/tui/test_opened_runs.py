@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.cli.one_frame import print_frame
 from distdbg.cli.replayed_run import open_replay, read_kept_lines
+from distdbg.cli.top import print_frame
 from distdbg.errors import DistError, UsageError
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.folders import record_name

@@ -12,7 +12,6 @@
     follower.py   one record: what is new in it, at a cost that does not depend on how fast the rank is
     groups.py     the groups of a record
     span_templates.py      ops that differ in numbers and times alone: the spans of one by those of another
-    roots.py      roots of what failed without the rank that sends them otherwise
     queues.py     what waits to be sent: bounded, with counts of what had no room
     sender.py     one thread that sends, and what it does while nobody takes it
     listening.py  what OpenTelemetry's code says of it in words

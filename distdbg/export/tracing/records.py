@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,16 +18,15 @@ from typing import Final
 from distdbg.errors import RecordError
 from distdbg.export.otel.found import log_of_error
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import TracedRank
+from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, facts_of
 from distdbg.export.otel.sampling import Budget, Sampler
 from distdbg.export.tracing.follower import MOST_ROWS, Follower
 from distdbg.export.tracing.head import Head
-from distdbg.export.tracing.roots import tell_roots
 from distdbg.export.tracing.row import Sampled, SharedTraceState
 from distdbg.export.tracing.tail import TailSampler
 from distdbg.follow.tail import RecordTail, TailedRecord
 from distdbg.hosts.tail_sampling import KeptOp
-from distdbg.record.entries import SOURCE_DROPPED
+from distdbg.record.entries import SOURCE_DROPPED, OpEntry
 
 _SCAN_NS: Final = 500_000_000
 #: Spans of the tail in a second, beside those of the head.
@@ -151,7 +151,7 @@ class HostRecords:
         for rank in list(self._seats):
             self.on_end(rank, wall_ns, "")
         if self.emit is not None:
-            tell_roots({rank: seat.follower for rank, seat in self._seats.items()}, wall_ns)
+            _tell_roots({rank: seat.follower for rank, seat in self._seats.items()}, wall_ns)
 
     def close(self) -> None:
         self._seats.clear()
@@ -216,3 +216,39 @@ class HostRecords:
     def _forget(self, rank: int) -> None:
         self._seats.pop(rank, None)
         self._tail.drop(rank)
+
+
+def _tell_roots(followers: Mapping[int, Follower], wall_ns: int) -> None:
+    """Where a collective failed and its group's first rank, of this host, never came: as another saw it."""
+    told: set[tuple[str, int]] = set()
+    for follower in followers.values():
+        for group, seq, why in follower.failed.values():
+            first = group.global_rank(0)
+            home = None if first is None else followers.get(first)
+            if home is None or (group.name, seq) in told:
+                continue
+            with suppress(RecordError):
+                root = _root_of(follower, group, seq, why, wall_ns)
+                if root is not None and not _has_come(home, group.name, seq):
+                    told.add((group.name, seq))
+                    follower.emit(root)
+
+
+def _has_come(follower: Follower, name: str, seq: int) -> bool:
+    """Whether the rank has called this collective."""
+    for group, progress in follower.record.groups():
+        if group.name == name and progress.issued_seq >= seq:
+            return True
+    number = follower.groups.number_of(name)
+    return number is not None and follower.record.find_op(number, seq) is not None
+
+
+def _root_of(
+    follower: Follower, group: TracedGroup, seq: int, why: str, now_ns: int
+) -> SpanData | None:
+    number = follower.groups.number_of(group.name)
+    number = None if number is None else follower.record.find_op(number, seq)
+    event = None if number is None else follower.record.event(number)
+    if not isinstance(event, OpEntry):
+        return None
+    return follower.spans.make_root(facts_of(event, follower.rank, group), why, now_ns)

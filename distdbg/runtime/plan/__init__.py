@@ -29,7 +29,6 @@ promise         what each kind promises
 reduce          plans of reduce
 reduce_scatter  plans of reduce_scatter
 schedule        A plan with everything left out but when and with whom
-shapes          whether the plans of all ranks fit one another, before any of their steps is looked at
 simulate        proves plans right without a process
 steps           the vocabulary of plans
 timing          runs plans on a simulated network

@@ -12,6 +12,5 @@ debugger_seam  the seam to the debugger, which is above the runtime and loaded o
 stack_signal   lets an observer dump this rank's stacks without its help
 exit_calls     notes where the program ends its own process by os._exit or sys.exit
 exit_reason    publishes why a rank leaves, before it does
-room_for_files room for the last words of a rank that has too many files open
 uncaught       prints an uncaught exception as one block, in one write
 """

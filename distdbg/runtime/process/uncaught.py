@@ -7,6 +7,7 @@ before stays. DISTDBG_TRACEBACK=full shows the frames of this package and the tr
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import stat
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from distdbg.record.error_file import find_known
 from distdbg.record.folders import attempt_number, user_folder
@@ -28,7 +29,6 @@ from distdbg.record.traceback_text import (
     is_of_job,
     one_line,
 )
-from distdbg.runtime.process.room_for_files import make_room_for_files
 
 #: A line of a victim, where a launcher prints the report: it names the store of its ranks so.
 _LAUNCHER = "launcher://"
@@ -104,7 +104,7 @@ def _print_uncaught(
     if hasattr(sys, "ps1"):  # at a prompt nothing ends
         sys.__excepthook__(kind, error, trace)
         return
-    make_room_for_files()
+    _make_room_for_files()
     with _whole_words(), redirect_stderr(_beyond_torch() or sys.stderr):
         try:
             text = text_of(error.with_traceback(trace))
@@ -198,3 +198,32 @@ def _is_file(stream: TextIO | None) -> bool:
         return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):  # no descriptor: a program's own
         return False
+
+
+_MORE: Final = 16
+_STDIN: Final = 0
+
+
+def _make_room_for_files() -> None:
+    """Of a process that ends: raise its own limit, or give up what nobody will read any more.
+
+    One that dies of too many open files cannot open one more for its error file, its record's end, or the
+    sources of its traceback.
+    """
+    if _has_room():
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        more = soft + _MORE if hard == resource.RLIM_INFINITY else min(soft + _MORE, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+    if not _has_room():
+        with suppress(OSError):
+            os.close(_STDIN)
+
+
+def _has_room() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -5,7 +5,6 @@ buckets.py     which parameters share a bucket, and in which order buckets are r
 names.py       the words for buckets and lists of parameters; pure
 arrays.py      what a reducer needs of a library's arrays, and NumPy's form of it
 bucket.py      a Bucket of the reducer, and the GradBucket that comm hooks see
-hook_results.py  what comm hooks give back, and the errors that name them; pure
 counts.py      what a rank did between two passes; pure
 status.py      what ranks tell each other at the end of each pass
 hooked.py      how a comm hook is called, and what follows where it raises

@@ -9,16 +9,17 @@ any more, and all exchange the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
-from distdbg.errors import CollectiveError, PeerLost
+from distdbg.errors import CollectiveError, PeerLost, UsageError, WrongTypeError
 from distdbg.log.log_levels import DebugLevel
+from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.parallel.reducer.agreement import is_ahead
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import Bucket, GradBucket
-from distdbg.runtime.parallel.reducer.hook_results import check_future, check_result
 
 #: `hook(state, bucket)` returns a future of the flat array that replaces the bucket's.
 CommHook = Callable[[Any, GradBucket], Any]
@@ -39,11 +40,11 @@ class Hooked:
     def start(self, bucket: Bucket, parameters: Sequence[Array], is_last: bool) -> Any:
         """Call it; returns a future."""
         seen = GradBucket(bucket.index, bucket.flat, bucket.views, parameters, is_last)
-        return check_future(self._hook(self._state, seen), self.name, bucket.name)
+        return _check_future(self._hook(self._state, seen), self.name, bucket.name)
 
     def wait(self, bucket: Bucket, future: Any) -> Array:
         """Return the new flat array."""
-        return check_result(future.wait(), bucket.flat, self.name, bucket.name)
+        return _check_result(future.wait(), bucket.flat, self.name, bucket.name)
 
     def fails(self, error: Exception) -> bool:
         """Take what start() or wait() raised; False: it is an op's, and all ranks know of it."""
@@ -83,3 +84,39 @@ class Hooked:
         unwaited = self._group.world.unwaited
         if unwaited is not None:
             unwaited.excuse(self._group)
+
+
+_HINT = "see the section on comm hooks in docs/how-to/train-data-parallel.md"
+
+
+def _check_future(returned: Any, hook: str, bucket: str) -> Any:
+    """Return what a hook returned; WrongTypeError unless it can be waited for."""
+    if not callable(getattr(returned, "wait", None)):
+        raise WrongTypeError(
+            f"comm hook {hook} returned {_a(returned)} for {bucket}, not a future", hint=_HINT
+        )
+    return returned
+
+
+def _check_result(value: Any, flat: Any, hook: str, bucket: str) -> Any:
+    """Return the array a hook's future ended with, maybe in a list; errors unless it fits the bucket."""
+    if isinstance(value, (list, tuple)) and value:  # as a Work's future has it
+        value = value[0]
+    shape = getattr(value, "shape", None)
+    if shape is None or is_tensor(value) != is_tensor(flat):
+        kind = "a tensor" if is_tensor(flat) else "an array"
+        raise WrongTypeError(
+            f"the future of comm hook {hook} ended with {_a(value)} for {bucket}, not {kind}",
+            hint=_HINT,
+        )
+    if prod(shape) != prod(flat.shape):
+        raise UsageError(
+            f"the future of comm hook {hook} ended with {prod(shape)} numbers for {bucket}, "
+            f"which has {prod(flat.shape)}",
+            hint=_HINT,
+        )
+    return value
+
+
+def _a(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
