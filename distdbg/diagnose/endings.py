@@ -93,12 +93,6 @@ class RankEnding:
     """The error of an op with which it went."""
     end: RankEnd | None = None
 
-    @property
-    def blames(self) -> tuple[int, ...]:
-        """The other ranks that it names."""
-        named = self.error.named if self.error else ()
-        return tuple(rank for rank in named if rank != self.rank)
-
 
 def endings_of(
     session: Session, failures: Mapping[int, tuple[Failure, ...]]

@@ -77,10 +77,6 @@ def text(number: int, value: str) -> bytes:
     return chunk(number, value.encode("utf-8", "replace"))
 
 
-def packed_uints(number: int, values: Iterable[int]) -> bytes:
-    return chunk(number, b"".join(map(varint, values)))
-
-
 def packed_sints(number: int, values: Iterable[int]) -> bytes:
     return chunk(number, b"".join(varint(zigzag(value)) for value in values))
 

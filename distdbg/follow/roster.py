@@ -53,8 +53,6 @@ _OVER_WHEN_IT_MOVES: Final = (
     RankState.DEBUGGED,
 )
 
-_Ended = Callable[[WatchedRank], None]
-
 
 class Roster:
     """The ranks of one start of the job on this host."""

@@ -41,16 +41,6 @@ def where_is(run_folder: Path | str, rank: int) -> str | None:
         return None
 
 
-def call_site_of(run_folder: Path | str, rank: int, number: int) -> str | None:
-    """Return where op `number` of the rank's record was called: "train.py:80 (step)"."""
-    try:
-        with RecordFile(Path(run_folder) / record_name(rank), salvage=True) as record:
-            event = record.event(number)
-            return _short(event.site) if event is not None and event.site else None
-    except RecordError:
-        return None
-
-
 def issued_on(run_folder: Path | str, rank: int, group: str) -> int | None:
     """Return how many collectives the rank has issued on the newest group of this name; None: it has none."""
     try:

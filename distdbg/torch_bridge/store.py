@@ -42,11 +42,6 @@ class TorchStore(Store):
         super().__init__()
         self._theirs = store
 
-    @property
-    def torch_store(self) -> Any:
-        """The store given."""
-        return self._theirs
-
     @_translated
     def set(self, key: str, value: Value) -> None:
         self._theirs.set(check_key(key), to_bytes(value))

@@ -105,11 +105,6 @@ class Window:
         return self.begin + (letter + 0.5) * 2 * self.per_half
 
 
-def family_of(kind: str) -> int:
-    """By the kind of an op; what other backends call theirs is `OTHER`."""
-    return KINDS.get(kind, ColourFamily.OTHER)
-
-
 def parts_of(bar: Bar, now: float) -> tuple[float, float, float]:
     """When it was issued, began to move, ended; an op that never began waited to its end."""
     end = bar.ended if bar.ended is not None else max(now, bar.issued)

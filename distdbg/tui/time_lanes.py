@@ -327,11 +327,6 @@ class TimeLanes(Widget, can_focus=True):
         self.begin, self.end = middle - long / 2, middle + long / 2
         self._forget()
 
-    def go_to(self, rank: int) -> None:
-        """Put the cursor on this rank."""
-        if rank in self.ranks:
-            self._go(self.ranks.index(rank))
-
     def move(self, what: str, by: int) -> None:
         """What a key does: 'rank', 'page', 'scroll', 'zoom', 'op', 'all', 'choose'."""
         match what:

@@ -21,7 +21,6 @@ from distdbg.runtime.arrays.buffers import (
     empty_like,
     numel,
     overlaps,
-    scaled_copy,
 )
 
 
@@ -193,15 +192,6 @@ def test_helpers_stay_in_numpy() -> None:
     assert copied.tolist() == values.T.tolist()
     assert copied.flags.c_contiguous
     assert (numel(values), numel(bytearray(3)), numel(np.float32(1))) == (6, 3, 1)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16, np.complex64])
-def test_scaled_copy_is_a_product_in_the_dtype(dtype: Any) -> None:
-    values = np.array([[1, 2], [3, 4]], dtype).T
-    scaled = scaled_copy(values, 0.1)
-    assert scaled.dtype == values.dtype
-    assert scaled.tolist() == (values * np.array(0.1).astype(dtype)).tolist()
-    assert values.tolist() == np.array([[1, 3], [2, 4]]).tolist()
 
 
 def test_cut_gives_views_along_the_first_dimension() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.native import View, scale
+from distdbg.native import View
 from distdbg.ops.dtypes import CARRIERS, FROM_NUMPY, Dtype
 from distdbg.runtime.arrays import device_arrays, torch_arrays
 from distdbg.runtime.recorder import torch_profiler
@@ -299,14 +299,6 @@ def copy_of(x: Array) -> Array:
     if device_arrays.is_on_device(x):
         return x.copy(order="C")
     return (x if isinstance(x, np.ndarray) else _to_numpy(x, "tensor")).copy(order="C")
-
-
-def scaled_copy(x: Array, factor: float) -> Array:
-    """copy_of(x) times a factor that is first rounded to x's dtype: what PREMUL_SUM sums."""
-    copy = copy_of(x)
-    buffer = as_output(copy)
-    scale(buffer.dtype, buffer, buffer, factor)
-    return copy
 
 
 def cut(x: Array, splits: Sequence[int], name: str = "tensor") -> list[Array]:

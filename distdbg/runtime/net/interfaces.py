@@ -31,11 +31,6 @@ class Interface:
         """Whether only this host can reach it."""
         return ipaddress.ip_address(self.address.partition("%")[0]).is_loopback
 
-    @property
-    def is_ipv6(self) -> bool:
-        """Whether it is an address of IPv6."""
-        return ":" in self.address
-
 
 def list_interfaces() -> list[Interface]:
     """All addresses, IPv4 first, in the order of the kernel's interfaces."""

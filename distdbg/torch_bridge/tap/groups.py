@@ -338,17 +338,6 @@ class TappedGroups:
                 return op
         return None
 
-    def find_again(self, op: LaneOp, work: Any) -> bool:
-        """Until somebody waits for it. False: nobody can, since torch has no Work for it."""
-        if work is None:
-            op.op.ended()
-            return False
-        if type(work) not in self.work_classes:
-            self.on_work_class(type(work))
-        op.work = weakref.ref(work)
-        self.lane_ops[id(work)] = op
-        return True
-
     def wait_for(self, op: InFlight, work: Any) -> None:
         """Wait as its caller; what torch raises is raised as it is."""
         torchs = op.call.pending

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distdbg.record.format import Exit, Status
-from distdbg.record.rank_words import Clock, call_site_of, describe, read_boot_id, where_is
+from distdbg.record.rank_words import Clock, describe, read_boot_id, where_is
 from distdbg.record.reader import RecordFile
 from tests.support.record_builder import RecordBuilder
 
@@ -127,18 +127,15 @@ def test_a_time_that_no_calendar_has_is_no_error() -> None:
 def test_the_rank_of_a_run_is_found_by_its_file(tmp_path: Path) -> None:
     build = RecordBuilder(rank=3, boot_id=read_boot_id())
     build.add_group("dp")
-    number = build.issue("barrier", at_ns=time.monotonic_ns(), stack=STEP)
+    build.issue("barrier", at_ns=time.monotonic_ns(), stack=STEP)
     (tmp_path / "rank00003.ddr").write_bytes(build.to_bytes())
     words = where_is(tmp_path, 3)
     assert words is not None
     pattern = r"in barrier #1 on group 'dp' for [\d.]+ [num]?s, train\.py:80 \(step\)"
     assert re.fullmatch(pattern, words), words
-    assert call_site_of(tmp_path, 3, number) == "train.py:80 (step)"
-    assert call_site_of(tmp_path, 3, 99) is None
 
 
 def test_no_record_or_a_damaged_one_says_nothing(tmp_path: Path) -> None:
     assert where_is(tmp_path, 3) is None
-    assert call_site_of(tmp_path, 3, 1) is None
     (tmp_path / "rank00003.ddr").write_bytes(b"nonsense")
     assert where_is(tmp_path, 3) is None
