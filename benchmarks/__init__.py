@@ -19,6 +19,7 @@ measure.py    how: blocks of iterations inside one set of ranks, the same for ev
 libraries.py  the four libraries behind one small interface; runs inside a rank
 rank.py       the program that every rank runs
 launch.py     how the ranks of each library are started and always ended
+job.py        how the ranks of jobs of torch, and of jobs with an agent, are started
 peers.py      which libraries are installed, in which versions and with which settings
 machine.py    facts about the machine that a number needs beside it
 table.py      results to text; targets met or missed

@@ -8,14 +8,13 @@ more than it may take while nobody asks.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.job import start_with_agent
 from benchmarks.machine import describe_machine
 from distdbg.client.agent_client import AgentClient
 from distdbg.errors import DistNetworkError
@@ -36,23 +35,6 @@ while go_on[0]:
     dist.all_reduce(go_on, op=dist.ReduceOp.MIN)
 dist.destroy_process_group()
 """
-
-
-def start(folder: Path, ranks: int, seconds: float) -> list[subprocess.Popen[bytes]]:
-    """Ranks that meet in a file of `folder`."""
-    processes = []
-    for rank in range(ranks):
-        environ = os.environ | {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "DISTDBG_STORE": f"local://{folder}/store",
-            "DISTDBG_TOKEN": "of this measurement",
-            "DISTDBG_AGENT": "1",
-            "TMPDIR": str(folder),
-            "OMP_NUM_THREADS": "1",
-        }
-        processes.append(subprocess.Popen([sys.executable, "-c", RANK, str(seconds)], env=environ))
-    return processes
 
 
 def connect(folder: Path) -> AgentClient:
@@ -88,7 +70,8 @@ def main() -> int:
     chosen = parser.parse_args()
     print(", ".join(f"{name}: {value}" for name, value in describe_machine().items()))
     with tempfile.TemporaryDirectory() as name:
-        processes = start(Path(name), chosen.ranks, 2 * chosen.seconds + 8)
+        command = [sys.executable, "-c", RANK, str(2 * chosen.seconds + 8)]
+        processes = start_with_agent(Path(name), chosen.ranks, command)
         try:
             with connect(Path(name)) as client:
                 while len(client.ask("ranks")["ranks"]) < chosen.ranks:

@@ -20,13 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from benchmarks.job import measured_by_rank_0
+from tests.support.ports import free_port
 
 LEVELS = ("OFF", "INFO", "DETAIL")
 LIMIT_S = 240
@@ -77,37 +78,13 @@ def measure(
     model: str, level: str, torch_level: str, size: int, blocks: int
 ) -> dict[str, Any] | None:
     """What rank 0 measured; None where a rank died."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    base = {
-        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0]),
-        "TORCH_PORT": str(ports[1]), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
-        "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR",
-        "TORCH_DISTRIBUTED_DEBUG": torch_level, "DISTDBG_DEBUG": level.lower(),
-    }  # fmt: skip
+    variables = {
+        "TORCH_PORT": str(free_port()),
+        "TORCH_DISTRIBUTED_DEBUG": torch_level,
+        "DISTDBG_DEBUG": level.lower(),
+    }
     command = [sys.executable, "-m", "benchmarks.ddp", "--rank", model, "--blocks", str(blocks)]
-    ranks = [
-        subprocess.Popen(
-            command,
-            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-        )
-        for rank in range(size)
-    ]
-    try:
-        out, _ = ranks[0].communicate(timeout=LIMIT_S)
-        for process in ranks:
-            process.wait(LIMIT_S)
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    if any(process.returncode for process in ranks):
-        return None
-    found: dict[str, Any] = json.loads(out)
+    found: dict[str, Any] | None = measured_by_rank_0(command, size, variables, LIMIT_S)
     return found
 
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from benchmarks.agent import connect
 from benchmarks.cases import format_seconds, format_size
+from benchmarks.job import start_with_agent
 from distdbg.client.agent_client import AgentClient
 
 RANKS: Final = 2
@@ -209,20 +210,7 @@ def _job(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         command = [sys.executable, "-c", program, *map(str, words)]
-        processes = []
-        for rank in range(RANKS):
-            environ = os.environ | {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(RANKS),
-                "DISTDBG_STORE": f"local://{folder}/store",
-                "DISTDBG_TOKEN": "of this measurement",
-                "DISTDBG_AGENT": "1",
-                "TMPDIR": name,
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-                **variables,
-            }
-            processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE))
+        processes = start_with_agent(folder, RANKS, command, variables, stdout=subprocess.PIPE)
         try:
             with connect(folder) as client:
                 yield processes, client

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchmarks import observed_ops
 from benchmarks.agent import connect, share
+from benchmarks.job import start_with_agent
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
 from tests.support.collector import forgetting_collector
@@ -95,29 +96,6 @@ class Cost:
         ]
 
 
-def start(
-    folder: Path, ranks: int, seconds: float, pause_s: float, variables: dict[str, str]
-) -> list[subprocess.Popen[bytes]]:
-    """Ranks that meet in a file of `folder`."""
-    processes = []
-    for rank in range(ranks):
-        environ = os.environ | {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "DISTDBG_STORE": f"local://{folder}/store",
-            "DISTDBG_TOKEN": "of this measurement",
-            "DISTDBG_AGENT": "1",
-            "TMPDIR": str(folder),
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            **variables,
-        }
-        command = [sys.executable, "-c", RANK, str(seconds), str(pause_s)]
-        # The last words of ranks that are killed are many, and of no use.
-        processes.append(subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL))
-    return processes
-
-
 def rss_mib(pid: int) -> float:
     return (
         int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
@@ -146,7 +124,11 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         }
-        processes = start(folder, ranks, seconds + 300, pause_s, MODES[mode] | otlp)
+        command = [sys.executable, "-c", RANK, str(seconds + 300), str(pause_s)]
+        # The last words of ranks that are killed are many, and of no use.
+        processes = start_with_agent(
+            folder, ranks, command, MODES[mode] | otlp, stderr=subprocess.DEVNULL
+        )
         try:
             with connect(folder) as client:
                 while len(client.ask("ranks")["ranks"]) < ranks:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from benchmarks.job import measured_by_rank_0
 
 WAYS = {
     "distdbg": ("distdbg", {}),
@@ -53,32 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(way: str, case: str, size: int) -> dict[str, float]:
     """What rank 0 measured; nothing where a rank failed."""
     backend, env = WAYS[way]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    base = {
-        **os.environ, **env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }  # fmt: skip
     command = [sys.executable, "-m", "benchmarks.torch_backend", "--rank", backend, case]
-    ranks = [
-        subprocess.Popen(
-            command,
-            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for rank in range(size)
-    ]
-    try:
-        out, _ = ranks[0].communicate(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        out = b""
-    for rank in ranks:
-        rank.kill() if not out else rank.wait(LIMIT_S)
-        rank.wait()
-    return json.loads(out) if out and ranks[0].returncode == 0 else {}
+    return measured_by_rank_0(command, size, env, LIMIT_S, subprocess.DEVNULL) or {}
 
 
 def run_rank(backend: str, case: str) -> None:

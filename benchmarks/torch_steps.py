@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
+from benchmarks.job import torch_environs
 from benchmarks.torch_trainings import make_step
 
 LIMIT_S: Final = 60
@@ -99,20 +99,12 @@ def start(
     stack: ExitStack, model: str, size: int, backend: str, env: Mapping[str, str]
 ) -> list[Any]:
     """The ranks of a job, which wait to be told how many steps to do."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-    base = {
-        **os.environ, **env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR", "DISTDBG_RUN_DIR": folder,
-    }  # fmt: skip
     ranks = []
-    for rank in range(size):
+    for environ in torch_environs(size, {**env, "DISTDBG_RUN_DIR": folder}):
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.torch_steps", "--rank", backend, model],
-            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+from benchmarks.job import measured_by_rank_0
 
 LIMIT_S: Final = 150
 #: How a way differs from a plain job: `tap` is the level at which ours watches.
@@ -98,36 +99,11 @@ def print_table(
 
 def measure(case: str, env: Mapping[str, str], size: int) -> dict[str, float]:
     """What rank 0 measured; nothing where a rank failed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "benchmarks.torch_tap", "--rank", case]
+    stderr = None if "TAP_BENCHMARK_ERRORS" in os.environ else subprocess.DEVNULL
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        base = {
-            **os.environ, **env, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR", "DISTDBG_RUN_DIR": folder,
-        }  # fmt: skip
-        command = [sys.executable, "-m", "benchmarks.torch_tap", "--rank", case]
-        ranks = [
-            subprocess.Popen(
-                command,
-                env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                stderr=None if "TAP_BENCHMARK_ERRORS" in os.environ else subprocess.DEVNULL,
-            )
-            for rank in range(size)
-        ]
-        try:
-            out, _ = ranks[0].communicate(timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            out = b""
-        for rank in ranks:
-            try:
-                rank.wait(30 if out else 0.1)
-            except subprocess.TimeoutExpired:
-                rank.kill()
-            rank.wait()
-    return json.loads(out) if out and ranks[0].returncode == 0 else {}
+        env = {**env, "DISTDBG_RUN_DIR": folder}
+        return measured_by_rank_0(command, size, env, LIMIT_S, stderr) or {}
 
 
 def run_rank(case: str) -> None:
