@@ -11,7 +11,7 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.functional.arguments import GroupLike, OpLike, array_of, dim_of, group_of, reduce_op_of
-from distdbg.functional.op import FunctionalOp, carry_out
+from distdbg.functional.op import carry_out
 from distdbg.ops.call import WORDS_SHIFT, Variant
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
@@ -42,16 +42,14 @@ def all_reduce(
         return (weigh(what, reduce_op, all_reduce(grad, group=pg), pg.size()),)
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.all_reduce(array, reduce_op, output=out)],
-            inputs=[array],
-            finish=lambda: out,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.all_reduce(array, reduce_op, output=out)],
+        inputs=[array],
+        finish=lambda: out,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -76,16 +74,14 @@ def reduce(
         return (weigh(what, reduce_op, broadcast(grad, group=pg, group_src=root), pg.size()),)
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.reduce(pg.size(), pg.rank(), array, root, reduce_op, output=out)],
-            inputs=[array],
-            finish=lambda: out if is_root else zeros_like(array),
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.reduce(pg.size(), pg.rank(), array, root, reduce_op, output=out)],
+        inputs=[array],
+        finish=lambda: out if is_root else zeros_like(array),
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -104,16 +100,14 @@ def broadcast(
     root = to_group_rank(pg, what, "src", src, group_src)
     out = copy_of(array) if pg.rank() == root else empty_like(array, array.shape)
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.broadcast(pg.size(), out, root)],
-            inputs=[array],
-            finish=lambda: out,
-            gradient=lambda grad: (reduce(grad, group=pg, group_dst=root),),
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.broadcast(pg.size(), out, root)],
+        inputs=[array],
+        finish=lambda: out,
+        gradient=lambda grad: (reduce(grad, group=pg, group_dst=root),),
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -143,16 +137,14 @@ def all_gather(
         call.agreed = {"gather_dim": dim}
         call.add_extra(dim << WORDS_SHIFT)
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[call],
-            inputs=[array],
-            finish=lambda: join_along(out, dim) if dim else out,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[call],
+        inputs=[array],
+        finish=lambda: join_along(out, dim) if dim else out,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -182,16 +174,14 @@ def reduce_scatter(
         return (weigh(what, reduce_op, all_gather(grad, dim, pg), size),)
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.reduce_scatter_single(size, out, source, reduce_op, None, what)],
-            inputs=[array],
-            finish=lambda: out,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.reduce_scatter_single(size, out, source, reduce_op, None, what)],
+        inputs=[array],
+        finish=lambda: out,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -240,16 +230,14 @@ def _exchange(
 
     call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts, name=what)
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[call],
-            inputs=[array],
-            finish=lambda: out,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[call],
+        inputs=[array],
+        finish=lambda: out,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -284,16 +272,14 @@ def permute(
     call.agreed = {"dst": order, "shape": list(array.shape) or [1]}
     call.add_extra(Variant.PERMUTE)
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[call],
-            inputs=[array],
-            finish=lambda: out,
-            gradient=lambda grad: (permute(grad, back, pg),),
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[call],
+        inputs=[array],
+        finish=lambda: out,
+        gradient=lambda grad: (permute(grad, back, pg),),
+        async_op=async_op,
+        timeout=timeout,
     )
 
 

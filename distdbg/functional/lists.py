@@ -17,7 +17,7 @@ from distdbg.functional.arguments import (
     reduce_op_of,
 )
 from distdbg.functional.collectives import weigh
-from distdbg.functional.op import FunctionalOp, carry_out
+from distdbg.functional.op import carry_out
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array, check_one_dtype
@@ -34,16 +34,14 @@ def all_gather_list(
     pg, array = group_of(what, group), array_of(what, tensor)
     outs = tuple(empty_like(array, array.shape) for _ in range(pg.size()))
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)],
-            inputs=[array],
-            finish=lambda: outs,
-            gradient=lambda *grads: (reduce_scatter_list(grads, group=pg),),
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)],
+        inputs=[array],
+        finish=lambda: outs,
+        gradient=lambda *grads: (reduce_scatter_list(grads, group=pg),),
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -73,16 +71,14 @@ def reduce_scatter_list(
         return tuple(weigh(what, reduce_op, each, size) for each in grads)
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)],
-            inputs=arrays,
-            finish=lambda: out,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)],
+        inputs=arrays,
+        finish=lambda: out,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -100,16 +96,14 @@ def all_to_all_list(
     check_alike(what, arrays)
     outs = tuple(empty_like(array, array.shape) for array in arrays)
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)],
-            inputs=arrays,
-            finish=lambda: outs,
-            gradient=lambda *grads: all_to_all_list(grads, pg),
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)],
+        inputs=arrays,
+        finish=lambda: outs,
+        gradient=lambda *grads: all_to_all_list(grads, pg),
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -129,18 +123,16 @@ def gather(
     size, rank = pg.size(), pg.rank()
     outs = [empty_like(array, array.shape) for _ in range(size)] if rank == root else None
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.gather(size, rank, array, outs, root)],
-            inputs=[array],
-            finish=lambda: (
-                tuple(outs) if outs is not None else tuple(zeros_like(array) for _ in range(size))
-            ),
-            gradient=lambda *grads: (scatter(grads, group=pg, group_src=root),),
+        name=what,
+        group=pg,
+        calls=[calls.gather(size, rank, array, outs, root)],
+        inputs=[array],
+        finish=lambda: (
+            tuple(outs) if outs is not None else tuple(zeros_like(array) for _ in range(size))
         ),
-        async_op,
-        timeout,
+        gradient=lambda *grads: (scatter(grads, group=pg, group_src=root),),
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -179,16 +171,14 @@ def scatter(
         return tuple(gather(grad, group=pg, group_dst=root)[: len(arrays)])
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[calls.scatter(size, rank, out, arrays if rank == root else None, root)],
-            inputs=arrays,
-            finish=lambda: out,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[calls.scatter(size, rank, out, arrays if rank == root else None, root)],
+        inputs=arrays,
+        finish=lambda: out,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -214,19 +204,17 @@ def all_reduce_coalesced(
         return tuple(weigh(what, reduce_op, each, pg.size()) for each in summed)
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[
-                calls.all_reduce(array, reduce_op, output=out, name=what)
-                for array, out in zip(arrays, outs, strict=True)
-            ],
-            inputs=arrays,
-            finish=lambda: outs,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[
+            calls.all_reduce(array, reduce_op, output=out, name=what)
+            for array, out in zip(arrays, outs, strict=True)
+        ],
+        inputs=arrays,
+        finish=lambda: outs,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -251,19 +239,17 @@ def all_gather_into_tensor_coalesced(
         return made
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[
-                calls.all_gather_single(size, rank, out, array, None, what)
-                for array, out in zip(arrays, outs, strict=True)
-            ],
-            inputs=arrays,
-            finish=lambda: outs,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[
+            calls.all_gather_single(size, rank, out, array, None, what)
+            for array, out in zip(arrays, outs, strict=True)
+        ],
+        inputs=arrays,
+        finish=lambda: outs,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )
 
 
@@ -305,17 +291,15 @@ def reduce_scatter_tensor_coalesced(
         return tuple(weigh(what, reduce_op, each, size) for each in joined)
 
     return carry_out(
-        FunctionalOp(
-            name=what,
-            group=pg,
-            calls=[
-                calls.reduce_scatter_single(size, out, array, reduce_op, None, what)
-                for array, out in zip(arrays, outs, strict=True)
-            ],
-            inputs=arrays,
-            finish=lambda: outs,
-            gradient=gradient,
-        ),
-        async_op,
-        timeout,
+        name=what,
+        group=pg,
+        calls=[
+            calls.reduce_scatter_single(size, out, array, reduce_op, None, what)
+            for array, out in zip(arrays, outs, strict=True)
+        ],
+        inputs=arrays,
+        finish=lambda: outs,
+        gradient=gradient,
+        async_op=async_op,
+        timeout=timeout,
     )

@@ -7,7 +7,6 @@ itself is the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -23,21 +22,6 @@ from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.handles.work import Work
 
 _NO_TIMEOUT: Final = timedelta(0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionalOp:
-    """One functional op that is about to begin."""
-
-    name: str
-    group: ProcessGroup
-    calls: Sequence[Call]
-    inputs: Sequence[Array]
-    """What the user gave, of which nothing is changed."""
-    finish: Callable[[], Any]
-    """After the op: an array, or a tuple of them."""
-    gradient: Callable[..., Sequence[Any]]
-    """From the gradients of the outputs to those of the inputs, by functional ops again."""
 
 
 class Result:
@@ -90,16 +74,35 @@ def wait_tensor(tensor: Any) -> Any:
     return tensor.wait() if isinstance(tensor, Result) else tensor
 
 
-def carry_out(op: FunctionalOp, async_op: bool, timeout: Timeout) -> Any:
-    """Run the op and return its array or arrays; a Result with `async_op`."""
-    group = op.group
+def carry_out(
+    *,
+    name: str,
+    group: ProcessGroup,
+    calls: Sequence[Call],
+    inputs: Sequence[Array],
+    finish: Callable[[], Any],
+    gradient: Callable[..., Sequence[Any]],
+    async_op: bool,
+    timeout: Timeout,
+) -> Any:
+    """Run the op and return its array or arrays; a Result with `async_op`.
+
+    Args:
+        inputs: What the user gave, of which nothing is changed.
+        finish: After the op: an array, or a tuple of them.
+        gradient: From the gradients of the outputs to those of the inputs, by functional ops again.
+    """
     if group.collector is not None:
         raise UsageError(
-            f"functional.{op.name} was called inside a coalescing block, at the end of which ops start",
+            f"functional.{name} was called inside a coalescing block, at the end of which ops start",
             hint="call it outside; all_reduce_coalesced and the like take several arrays",
         )
-    finish = _finish_of(op)
-    calls = limited(op.calls, timeout)
+    if wants_gradient(inputs):
+        _check_tensors(name, inputs)
+        from distdbg.torch_bridge.functional import differentiable
+
+        finish = differentiable(name, group, inputs, finish, gradient)
+    calls = limited(calls, timeout)
     if len(calls) > 1:
         work = start_all(group, calls)
         if async_op:
@@ -112,16 +115,11 @@ def carry_out(op: FunctionalOp, async_op: bool, timeout: Timeout) -> Any:
     return finish()
 
 
-def _finish_of(op: FunctionalOp) -> Callable[[], Any]:
-    if not wants_gradient(op.inputs):
-        return op.finish
-    tensors = [is_tensor(each) for each in op.inputs]
+def _check_tensors(name: str, inputs: Sequence[Array]) -> None:
+    tensors = [is_tensor(each) for each in inputs]
     if not all(tensors):
         raise UsageError(
-            f"{op.name}: tensors[{tensors.index(False)}] is a NumPy array, and another a torch tensor "
+            f"{name}: tensors[{tensors.index(False)}] is a NumPy array, and another a torch tensor "
             "that requires grad",
             hint="autograd needs tensors alone: give torch.from_numpy(array), or tensor.detach()",
         )
-    from distdbg.torch_bridge.functional import differentiable
-
-    return differentiable(op.name, op.group, op.inputs, op.finish, op.gradient)
