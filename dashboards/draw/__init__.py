@@ -10,5 +10,7 @@ panels.py    one function per type of panel
 table.py     the one for tables
 page.py      a whole dashboard
 
-Needs the standard library only. `python -m dashboards.draw --help` draws one.
+Grafana's own renderer is a Chromium beside a Grafana that runs; a plotting library would take the place of
+axes.py and shapes.py, 243 of 1,312 lines: the rest is what Grafana does with queries, variables, thresholds
+and tables. So this needs the standard library only. `python -m dashboards.draw --help` draws one.
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import socket
-from types import TracebackType
 from typing import Self
 
 from distdbg.errors import DistNetworkError
@@ -32,12 +31,7 @@ class HeldPort:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:

@@ -52,7 +52,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens connections that a watch can end."""
+    """Opens connections that a watch can end. urllib's: a collector may be behind the proxy of http_proxy."""
 
     def __init__(self, watch: RequestTimer) -> None:
         super().__init__()

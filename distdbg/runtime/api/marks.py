@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from types import TracebackType
 
 from distdbg.errors import UsageError
 from distdbg.native import Form, Recorder
@@ -67,12 +66,7 @@ class span:
             self._form = world.mark_forms.get(self._name) or _make_form(world, self._name)
             self._begin = recorder.note(_SPAN_BEGIN, 0, 0, 0, self._form, 0)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if beside is not None:
             beside[1]()
         if self._recorder is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
 from typing import Any
 
 from distdbg.native import Recorder
@@ -30,12 +29,7 @@ class named:
             self._before = self._recorder.comm
             self._recorder.set_comm(self._name)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._recorder is not None:
             self._recorder.set_comm(self._before)
 
