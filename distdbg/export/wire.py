@@ -1,4 +1,7 @@
-"""Protobuf's wire format: what a few messages need, without a compiler or its library. Pure.
+"""Protobuf's wire format: what a few messages need. Pure.
+
+Without its library, which the `otlp` extra alone brings, and without definitions, which no package brings: a
+test holds what is written against that library's encoders.
 
 A message is its fields one after the other. A field is a tag, which is number << 3 | type, then its value:
 

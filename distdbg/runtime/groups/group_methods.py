@@ -176,20 +176,6 @@ class GroupMethods(GroupState):
             ]
         )
 
-    def _allgather_base(
-        self, output: Array, input: Array, opts: AllgatherOptions | None = None
-    ) -> Work:
-        return self.all_gather_single(output, input, opts)
-
-    def allgather_into_tensor_coalesced(
-        self,
-        outputs: Sequence[Array],
-        inputs: Sequence[Array],
-        opts: AllgatherOptions | None = None,
-    ) -> Work:
-        """The older name of all_gather_single_coalesced."""
-        return self.all_gather_single_coalesced(outputs, inputs, opts)
-
     def gather(
         self,
         output_tensors: Sequence[Sequence[Array]] | Sequence[Array],
@@ -257,11 +243,6 @@ class GroupMethods(GroupState):
             )
         )
 
-    def _reduce_scatter_base(
-        self, outputTensor: Array, inputTensor: Array, opts: ReduceScatterOptions | None = None
-    ) -> Work:
-        return self.reduce_scatter_single(outputTensor, inputTensor, opts)
-
     def reduce_scatter_single_coalesced(
         self,
         outputs: Sequence[Array],
@@ -284,15 +265,6 @@ class GroupMethods(GroupState):
                 for output, array in zip(outputs, inputs, strict=True)
             ]
         )
-
-    def reduce_scatter_tensor_coalesced(
-        self,
-        outputs: Sequence[Array],
-        inputs: Sequence[Array],
-        opts: ReduceScatterOptions | None = None,
-    ) -> Work:
-        """The older name of reduce_scatter_single_coalesced."""
-        return self.reduce_scatter_single_coalesced(outputs, inputs, opts)
 
     def alltoall(
         self,
@@ -323,20 +295,6 @@ class GroupMethods(GroupState):
             )
         )
 
-    def alltoall_base(
-        self,
-        output: Array,
-        input: Array,
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
-        opts: AllToAllOptions | None = None,
-        timeout: Timeout = None,
-    ) -> Work:
-        """The older name of all_to_all_single."""
-        return self.all_to_all_single(
-            output, input, output_split_sizes, input_split_sizes, opts, timeout
-        )
-
     def barrier(
         self, opts: BarrierOptions | timedelta | None = None, timeout: Timeout = None
     ) -> Work:
@@ -364,6 +322,13 @@ class GroupMethods(GroupState):
     def recv_anysource(self, arg0: Sequence[Array], arg1: int) -> Work:
         """Receive from whoever sends with this tag; the Work knows from whom."""
         return self._start(calls.recv(self.size(), _only(arg0, "recv"), ANY_SOURCE, arg1))
+
+    # Their older names.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
 
 
 def _only(tensors: Sequence[Array] | Array, what: str) -> Array:
