@@ -16,27 +16,11 @@ from typing import Any, Final
 
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import RankLog, RecordedProblem, Session
+from distdbg.record.entries import STATUS_ERRORS
 from distdbg.record.format import Exit, Flag, Status
 
-#: What an op that left no words has raised.
-_TYPES: Final[dict[int, str]] = {
-    Status.USAGE: "UsageError",
-    Status.TIMEOUT: "OpTimeout",
-    Status.PEER_LOST: "PeerLost",
-    Status.NETWORK: "DistNetworkError",
-    Status.STORE: "DistStoreError",
-    Status.MISMATCH: "MismatchError",
-    Status.BROKEN: "CollectiveError",
-    Status.INTERRUPTED: "KeyboardInterrupt",
-    Status.SYSTEM: "DistBackendError",
-    Status.NONFINITE: "NonFiniteError",
-    Status.CHANGED: "BufferChangedError",
-    Status.DIVERGED: "DivergedError",
-    Status.ABORTED: "JobAborted",
-    Status.FAILED: "DistBackendError",
-}
 #: Errors as ranks write them into `found`; anything else there is a remark.
-ERRORS: Final = frozenset(_TYPES.values()) | {"RankLeft", "RendezvousError", "InternalError"}
+ERRORS: Final = frozenset(STATUS_ERRORS.values()) | {"RankLeft", "RendezvousError", "InternalError"}
 _FAILED: Final = re.compile(b"[^\\x00\\xff]")
 _MOST_EACH: Final = 64
 
@@ -114,7 +98,7 @@ def _of_op(session: Session, log: RankLog, at: int, last_good_ns: int) -> Failur
     what = str(words.get("what") or text.partition("\n")[0])
     return Failure(
         rank=log.rank,
-        type=str(words.get("type") or _TYPES.get(status, "DistBackendError")),
+        type=str(words.get("type") or STATUS_ERRORS.get(status, "DistBackendError")),
         what=what,
         at_ns=session.time_ns(log.rank, own_ns),
         named=_ranks(words.get("ranks")),

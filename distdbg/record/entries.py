@@ -12,6 +12,24 @@ from typing import Final, NamedTuple
 from distdbg.record.format import Aside, Exit, Status
 from distdbg.record.forms import Form
 
+#: What an op that left no words has raised.
+STATUS_ERRORS: Final[dict[int, str]] = {
+    Status.USAGE: "UsageError",
+    Status.TIMEOUT: "OpTimeout",
+    Status.PEER_LOST: "PeerLost",
+    Status.NETWORK: "DistNetworkError",
+    Status.STORE: "DistStoreError",
+    Status.MISMATCH: "MismatchError",
+    Status.BROKEN: "CollectiveError",
+    Status.INTERRUPTED: "KeyboardInterrupt",
+    Status.SYSTEM: "DistBackendError",
+    Status.NONFINITE: "NonFiniteError",
+    Status.CHANGED: "BufferChangedError",
+    Status.DIVERGED: "DivergedError",
+    Status.ABORTED: "JobAborted",
+    Status.FAILED: "DistBackendError",
+}
+
 #: `type` of what a rank writes of a line that receives from any rank and drops the answer from which.
 SOURCE_DROPPED: Final = "SourceDropped"
 

@@ -10,6 +10,7 @@ from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.record.entries import (
     KIND_LABELS,
+    STATUS_ERRORS,
     Group,
     OpEntry,
     RecordedFrame,
@@ -22,23 +23,9 @@ from distdbg.record.rank_list import read_ranks
 SEND: Final = KIND_LABELS.index("send")
 RECV: Final = KIND_LABELS.index("recv")
 
-#: The class of error by how an op ended, where the record has no words of it.
-_ERRORS: Final = {
-    Status.USAGE: "UsageError",
-    Status.TIMEOUT: "OpTimeout",
-    Status.PEER_LOST: "PeerLost",
-    Status.NETWORK: "DistNetworkError",
-    Status.STORE: "DistStoreError",
-    Status.MISMATCH: "MismatchError",
-    Status.BROKEN: "CollectiveError",
-    Status.INTERRUPTED: "KeyboardInterrupt",
-    Status.SYSTEM: "OSError",
-    Status.NONFINITE: "NonFiniteError",
-    Status.CHANGED: "BufferChangedError",
-    Status.DIVERGED: "DivergedError",
-    Status.ABORTED: "JobAborted",
-}
 _OTHER_ERROR: Final = "_OTHER"
+#: The class of error by how an op ended, where the record has no words of it.
+_ERRORS: Final = STATUS_ERRORS | {Status.SYSTEM: "OSError", Status.FAILED: _OTHER_ERROR}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +143,7 @@ class OpFacts:
         told = self._error_facts().get("type")
         if isinstance(told, str) and told:
             return told
-        return _ERRORS.get(self.status, _OTHER_ERROR)  # type: ignore[call-overload,no-any-return]  # by number
+        return _ERRORS.get(self.status, _OTHER_ERROR)
 
     @property
     def error_words(self) -> str:
