@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,12 @@ from distdbg.record.folders import LATEST, list_runs, user_folder
 
 if TYPE_CHECKING:
     from distdbg.diagnose.session import Session
+
+
+def add_live_run(parser: argparse.ArgumentParser) -> None:
+    """The argument of a command that asks the agents of a job."""
+    about = "which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=about)
 
 
 def find_run(text: str | None) -> Path:

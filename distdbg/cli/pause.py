@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from distdbg.cli.chosen_run import add_live_run
 from distdbg.cli.clock_words import who_holds
 from distdbg.client.ways import find_way
 
@@ -17,12 +18,7 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
         "resume": "Let the deadlines of a paused job run on, as if no time had passed.",
     }
     parser = argparse.ArgumentParser(prog=f"distdbg {do}", description=about[do])
-    parser.add_argument(
-        "run",
-        nargs="?",
-        metavar="RUN",
-        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
-    )
+    add_live_run(parser)
     with find_way(parser.parse_args(argv).run) as way, way.connect() as client:
         run = client.hello["run"]
         answer = client.ask(do)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from distdbg.cli.chosen_run import add_live_run
 from distdbg.client.ways import ask_all_hosts, find_way
 from distdbg.errors import UsageError
 from distdbg.follow.merge import MergedStack, join, render
@@ -23,12 +24,7 @@ def main(argv: Sequence[str]) -> int:
         epilog="Equal stacks are printed once, with the ranks that have them. py-spy takes them "
         "where it is installed; else the ranks write them when a signal asks for it.",
     )
-    parser.add_argument(
-        "run",
-        nargs="?",
-        metavar="RUN",
-        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
-    )
+    add_live_run(parser)
     parser.add_argument("--rank", metavar="LIST", help="of these ranks alone: 0-3,7")
     parser.add_argument(
         "--python", action="store_true", help="without the frames of libraries in C"

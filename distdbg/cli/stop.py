@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from distdbg.cli.chosen_run import add_live_run
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.ways import find_way
 from distdbg.errors import DistNetworkError, UsageError, format_ranks
@@ -24,12 +25,7 @@ def main(argv: Sequence[str]) -> int:
         "this host is (SIGTERM). With --abort each rank raises JobAborted in the op that it waits "
         "in, or begins next.",
     )
-    parser.add_argument(
-        "run",
-        nargs="?",
-        metavar="RUN",
-        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
-    )
+    add_live_run(parser)
     parser.add_argument(
         "--abort", metavar="WHY", help="have the ranks raise JobAborted with this text"
     )

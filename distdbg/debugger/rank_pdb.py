@@ -206,12 +206,15 @@ class RankPdb(pdb.Pdb):
 
     def start_tracing(self, frame: FrameType) -> None:
         """Let this thread stop where it was told to, from `frame` on."""
+        self._trace_from(frame)
+        sys.settrace(self.trace_dispatch)
+
+    def _trace_from(self, frame: FrameType) -> None:
         at: FrameType | None = frame
         while at is not None:
             if not is_ours(at):
                 at.f_trace = self.trace_dispatch
             at = at.f_back
-        sys.settrace(self.trace_dispatch)
 
     def take_breakpoint(self) -> int:
         """The number of pdb's breakpoint that it has stopped at; 0: none."""
@@ -227,11 +230,7 @@ class RankPdb(pdb.Pdb):
 
     def stop_soon(self, frame: FrameType) -> None:
         """From another thread: stop this one, which is traced and at `frame`, at its next event."""
-        at: FrameType | None = frame
-        while at is not None:
-            if not is_ours(at):
-                at.f_trace = self.trace_dispatch
-            at = at.f_back
+        self._trace_from(frame)
         self._set_stopinfo(None, None)  # type: ignore[attr-defined]  # bdb's own
 
     def stop_tracing(self, frame: FrameType | None) -> None:
