@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from distdbg.check.arrays import few, say_ranks
 from distdbg.errors import DistError, MismatchError, UsageError
@@ -21,29 +23,75 @@ from distdbg.runtime.parallel.reducer.names import list_names
 from distdbg.runtime.parallel.reducer.pass_report import PassReport, UnevenPass
 
 
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What the ranks report of one pass, and how it is told."""
+
+    reports: Sequence[PassReport]
+    ranks: Sequence[int]
+    group: str
+    this_rank: int
+
+    @property
+    def step(self) -> str:
+        return f"DDP step {max(report.number for report in self.reports)} on group '{self.group}'"
+
+    @property
+    def sites(self) -> list[str]:
+        return where_called(self.reports, self.ranks)
+
+    def where(self, is_odd: Iterable[object]) -> tuple[list[int], list[int]]:
+        """The ranks of which it is so, and the others."""
+        odd = [rank for rank, is_so in zip(self.ranks, is_odd, strict=True) if is_so]
+        return odd, [rank for rank in self.ranks if rank not in odd]
+
+    def mismatch(
+        self, what: str, odd: Sequence[int], facts: Sequence[Any], details: Sequence[str], hint: str
+    ) -> MismatchError:
+        """`facts`: by rank, what divides them into sides."""
+        return MismatchError(
+            short_line(f"{self.step}: {what}"),
+            kind="DDP",
+            group=self.group,
+            ranks=odd,
+            sides=sides_of(facts, self.reports, self.ranks),
+            details=[*details, *say_odd(odd, self.this_rank)],
+            hint=hint,
+        )
+
+    def lines(self, lines: list[str]) -> list[str]:
+        """The details of what the first of some lines begins with."""
+        is_cut = len(f"{self.step}: {lines[0]}") > MOST_LINE
+        return [
+            *([lines[0]] if is_cut else []),
+            *few(lines[1:]),
+            *self.sites,
+            f"{NOT_AVERAGED}; {USABLE}",
+        ]
+
+
 def judge_pass(
     reports: Sequence[PassReport], ranks: Sequence[int], group: str, this_rank: int
 ) -> DistError | None:
     """The same error on all ranks, if what they report is one; None: all did the same."""
-    step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
-    sites = where_called(reports, ranks)
+    one = _Pass(reports, ranks, group, this_rank)
     given_up = [report.given_up for report in reports]
     if any(given_up):  # all: each knows why
-        return None if all(given_up) else _given_up(step, reports, ranks, group, sites, this_rank)
+        return None if all(given_up) else _given_up(one)
     forwards = [report.forwards for report in reports]
     if reports[0].function == "reduce" and len(set(forwards)) > 1:
-        return _kept(step, forwards, reports, ranks, group, sites, this_rank)
+        return _kept(one, forwards)
     if not all(forwards) and any(forwards):
-        return _again(step, forwards, reports, ranks, group, sites, this_rank)
+        return _again(one, forwards)
     skipping = _skipping(reports, ranks)
     if skipping:
-        return _skipped(step, skipping, reports, ranks, group, this_rank)
+        return _skipped(one, skipping)
     surplus = _by_rank([report.surplus for report in reports], ranks)
     if surplus:
         name, (having, _) = next(iter(surplus.items()))
         return UsageError(
-            short_line(f"{step}: {say_ranks(having)} used {name}, which no first pass used"),
-            details=[*sites, USABLE],
+            short_line(f"{one.step}: {say_ranks(having)} used {name}, which no first pass used"),
+            details=[*one.sites, USABLE],
             hint="static_graph=True promises that every pass uses the same parameters",
         )
     missing = _by_rank([report.missing for report in reports], ranks)
@@ -53,30 +101,20 @@ def judge_pass(
     for name, (lacking, having) in missing.items():
         sides[tuple(lacking), tuple(having)].append(name)
     lines = [_unused(lacking, having, names) for (lacking, having), names in sides.items()]
-    what = f"{step}: {lines[0]}"
-    details = [
-        *([lines[0]] if len(what) > MOST_LINE else []),
-        *few(lines[1:]),
-        *sites,
-        f"{NOT_AVERAGED}; {USABLE}",
-    ]
     if all(not having for _, having in sides):
         return UsageError(
-            short_line(what),
-            details=details,
+            short_line(f"{one.step}: {lines[0]}"),
+            details=one.lines(lines),
             hint="had they none, find_unused_parameters=True allows it; of several losses, all go backward "
             "before the optimizer steps",
         )
     odd = sorted({rank for lacking, having in sides if having for rank in lacking})
-    details += say_odd(odd, this_rank)
-    return MismatchError(
-        short_line(what),
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=sides_of([report.missing for report in reports], reports, ranks),
-        details=details,
-        hint=f"see which branch {say_ranks(odd)} took; find_unused_parameters=True allows it",
+    return one.mismatch(
+        lines[0],
+        odd,
+        [report.missing for report in reports],
+        one.lines(lines),
+        f"see which branch {say_ranks(odd)} took; find_unused_parameters=True allows it",
     )
 
 
@@ -88,94 +126,49 @@ def _unused(lacking: Sequence[int], having: Sequence[int], names: Sequence[str])
     return f"{say_ranks(lacking)} did not use {words}; {say_ranks(having)} did"
 
 
-def _given_up(
-    step: str,
-    reports: Sequence[PassReport],
-    ranks: Sequence[int],
-    group: str,
-    sites: Sequence[str],
-    this_rank: int,
-) -> MismatchError:
+def _given_up(one: _Pass) -> MismatchError:
     reasons: dict[str, list[int]] = defaultdict(list)
-    for rank, report in zip(ranks, reports, strict=True):
+    for rank, report in zip(one.ranks, one.reports, strict=True):
         if report.given_up:
             reasons[report.given_up].append(rank)
     odd = sorted(rank for of in reasons.values() for rank in of)
     lines = [f"{say_ranks(of)} gave up the pass: {reason}" for reason, of in reasons.items()]
-    what = f"{step}: {lines[0]}"
-    return MismatchError(
-        short_line(what),
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=sides_of([report.given_up for report in reports], reports, ranks),
-        details=[
-            *([lines[0]] if len(what) > MOST_LINE else []),
-            *few(lines[1:]),
-            *sites,
-            f"{NOT_AVERAGED}; {USABLE}",
-            *say_odd(odd, this_rank),
-        ],
-        hint=f"see the error of {say_ranks(odd)}; all ranks are at the end of this pass: leave its step out "
+    return one.mismatch(
+        lines[0],
+        odd,
+        [report.given_up for report in one.reports],
+        one.lines(lines),
+        f"see the error of {say_ranks(odd)}; all ranks are at the end of this pass: leave its step out "
         "on all",
     )
 
 
-def _kept(
-    step: str,
-    forwards: Sequence[int],
-    reports: Sequence[PassReport],
-    ranks: Sequence[int],
-    group: str,
-    sites: Sequence[str],
-    this_rank: int,
-) -> MismatchError:
+def _kept(one: _Pass, forwards: Sequence[int]) -> MismatchError:
     """Of reducers without forward passes: what counts are the passes within no_sync()."""
     fewest = min(forwards)
-    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if count > fewest]
-    usual = [rank for rank in ranks if rank not in odd]
-    return MismatchError(
-        short_line(f"{step}: {say_ranks(odd)} kept or lost a pass that {say_ranks(usual)} reduced"),
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=sides_of(list(forwards), reports, ranks),
-        details=[
-            f"passes since the averages before: {_counts(forwards, ranks)}",
-            *sites,
+    odd, usual = one.where(count > fewest for count in forwards)
+    return one.mismatch(
+        f"{say_ranks(odd)} kept or lost a pass that {say_ranks(usual)} reduced",
+        odd,
+        forwards,
+        [
+            f"passes since the averages before: {_counts(forwards, one.ranks)}",
+            *one.sites,
             f"gradients of different steps were added: do not use them; {USABLE}",
-            *say_odd(odd, this_rank),
         ],
-        hint="all ranks need as many passes within no_sync() before one that is reduced",
+        "all ranks need as many passes within no_sync() before one that is reduced",
     )
 
 
-def _again(
-    step: str,
-    forwards: Sequence[int],
-    reports: Sequence[PassReport],
-    ranks: Sequence[int],
-    group: str,
-    sites: Sequence[str],
-    this_rank: int,
-) -> MismatchError:
+def _again(one: _Pass, forwards: Sequence[int]) -> MismatchError:
     """Several backward passes after one forward pass, which all ranks must run."""
-    odd = [rank for rank, count in zip(ranks, forwards, strict=True) if not count]
-    usual = [rank for rank in ranks if rank not in odd]
-    return MismatchError(
-        short_line(
-            f"{step}: {say_ranks(odd)} went backward again without going forward; not {say_ranks(usual)}"
-        ),
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=sides_of([bool(count) for count in forwards], reports, ranks),
-        details=[
-            *sites,
-            f"gradients of different steps were added: do not use them; {USABLE}",
-            *say_odd(odd, this_rank),
-        ],
-        hint="all ranks must run as many backward passes: see what decides that there is another one",
+    odd, usual = one.where(not count for count in forwards)
+    return one.mismatch(
+        f"{say_ranks(odd)} went backward again without going forward; not {say_ranks(usual)}",
+        odd,
+        [bool(count) for count in forwards],
+        [*one.sites, f"gradients of different steps were added: do not use them; {USABLE}"],
+        "all ranks must run as many backward passes: see what decides that there is another one",
     )
 
 
@@ -193,40 +186,30 @@ def _skipping(reports: Sequence[PassReport], ranks: Sequence[int]) -> list[int]:
     ]
 
 
-def _skipped(
-    step: str,
-    odd: Sequence[int],
-    reports: Sequence[PassReport],
-    ranks: Sequence[int],
-    group: str,
-    this_rank: int,
-) -> MismatchError:
-    usual = [rank for rank in ranks if rank not in odd]
+def _skipped(one: _Pass, odd: Sequence[int]) -> MismatchError:
+    _, usual = one.where(rank in odd for rank in one.ranks)
     lost = {
-        rank: report.thrown_site for rank, report in zip(ranks, reports, strict=True) if rank in odd
+        rank: report.thrown_site
+        for rank, report in zip(one.ranks, one.reports, strict=True)
+        if rank in odd
     }
-    short = shorten([*lost.values(), *(report.site for report in reports)])
-    forwards = [report.forwards for report in reports]
-    return MismatchError(
-        short_line(f"{step}: {say_ranks(odd)} skipped a backward pass that {say_ranks(usual)} ran"),
-        kind="DDP",
-        group=group,
-        ranks=odd,
-        sides=sides_of([rank in odd for rank in ranks], reports, ranks),
-        details=[
-            *where_called(reports, ranks),
-            *few(
-                [
-                    f"the outputs of the model at {short[site]} were let go on rank {rank}: no backward pass "
-                    "came to them"
-                    for rank, site in lost.items()
-                ]
-            ),
-            f"forward passes since the pass before: {_counts(forwards, ranks)}",
+    short = shorten([*lost.values(), *(report.site for report in one.reports)])
+    let_go = [
+        f"the outputs of the model at {short[site]} were let go on rank {rank}: no backward pass came to them"
+        for rank, site in lost.items()
+    ]
+    forwards = [report.forwards for report in one.reports]
+    return one.mismatch(
+        f"{say_ranks(odd)} skipped a backward pass that {say_ranks(usual)} ran",
+        odd,
+        [rank in odd for rank in one.ranks],
+        [
+            *one.sites,
+            *few(let_go),
+            f"forward passes since the pass before: {_counts(forwards, one.ranks)}",
             f"gradients of different steps were averaged: do not use them; {USABLE}",
-            *say_odd(odd, this_rank),
         ],
-        hint="see what decides that backward() is left out; a forward pass that needs none belongs under "
+        "see what decides that backward() is left out; a forward pass that needs none belongs under "
         "torch.no_grad()",
     )
 
