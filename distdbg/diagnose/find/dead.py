@@ -184,6 +184,7 @@ def _evidence(session: Session, one: RankEnding) -> list[Evidence]:
             at_ns=known_ns(one.at_ns),
         )
     ]
+    found += [Evidence(text=note, rank=one.rank) for note in session.ranks[one.rank].exit_notes]
     if one.end is not None and one.reason and one.end.how not in one.how:
         text = f"the process of rank {one.rank} {one.end.how}"
         at_ns = known_ns(session.time_ns(one.rank, one.end.ended_ns))
