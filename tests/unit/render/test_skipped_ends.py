@@ -1,4 +1,4 @@
-"""Hints at paths past task_done() and past the cancel of a timer; each has twins in which it would be wrong."""
+"""Hints at paths past task_done() and past the cancel of a timer; each has twins where it would be wrong."""
 
 from __future__ import annotations
 
