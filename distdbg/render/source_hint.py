@@ -62,6 +62,11 @@ def _is_deadlock(root: Finding) -> bool:
     return root.kind is FindingKind.DEADLOCK
 
 
+def _has_raised(root: Finding) -> bool:
+    """By an error of the program itself, of which nothing better is known than its line."""
+    return root.kind is FindingKind.DEAD_RANK and root.advice.startswith("look at ")
+
+
 def _is_plain_mismatch(root: Finding) -> bool:
     """One of which the records know no place to look at."""
     return _is_mismatch(root) and root.advice != NAME_STEPS and not _has_one_more(root)
@@ -91,6 +96,7 @@ HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]
     (lambda root: root.advice.startswith("give each process a rank of its own: "), joining.by_rank),
     (lambda root: root.advice.startswith("see what the tag at "), tags.by_origin),
     (lambda root: root.advice.startswith("use all parameters"), parameters.by_condition),
+    (_has_raised, parameters.past_ddp),
     (_is_mismatch, branches.by_retry),  # it may look like any of the others
     (lambda root: root.advice == NAME_STEPS, patterns.by_steps),
     (_has_left, patterns.by_exit_of_loop),
