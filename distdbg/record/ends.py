@@ -65,11 +65,16 @@ class RankEnd:
         return "is gone; how it ended is unknown"
 
     @property
+    def is_sender_unknown(self) -> bool:
+        """Whether it was killed, and not by the kernel for memory."""
+        return self.cause != "oom" and self.signal == signal.SIGKILL
+
+    @property
     def hint(self) -> str:
         """What to look at, of a rank that gave no reason itself; '' for an exit."""
         if self.cause == "oom":
             return MORE_MEMORY
-        if self.signal == signal.SIGKILL:
+        if self.is_sender_unknown:
             if self.by == "launcher":  # which looks at the kernel's counter for every SIGKILL
                 return (
                     f"{UNKNOWN_SENDER}: the scheduler, a person, or the program itself; it was "

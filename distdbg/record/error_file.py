@@ -62,6 +62,8 @@ class ErrorFacts:
     """The ranks without whose end, or verdict, this one would not have failed."""
     waits_for: tuple[int, ...] = ()
     """The ranks that did not come in time."""
+    aborted_by: str = ""
+    """Who has aborted the job: 'the agent', the name of a person; '' where nobody has."""
     values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     """By file and line of its stack: variables, and what they held ('= 15', 'is 6 long')."""
     rank: int | None = None
@@ -136,6 +138,7 @@ def read_error_file(path: Path) -> ErrorFacts | None:
         hint=hint if isinstance(hint, str) else None,
         because_of=_ranks(ours.get("because_of")),
         waits_for=_ranks(ours.get("waits_for")),
+        aborted_by=str(ours.get("aborted_by") or ""),
         values=_values(ours.get("values")),
         rank=_number(ours.get("rank")),
         pid=_number(ours.get("pid")),
@@ -173,6 +176,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "wall_ns": wall_ns,
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
+        "aborted_by": error.by if isinstance(error, JobAborted) else "",
         "cause": _cut(first_cause(error), _MOST_TEXT),
         "values": values_at(error),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.traits import FactKind
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.parameters import by_condition
@@ -45,8 +46,16 @@ def hint(
         severity=Severity.ERROR,
         what="rank 2 did not use box.0.weight in step 9",
         ranks=(2,),
-        evidence=(Evidence(text=f"rank 2 gave no gradient to {names} in step 9", rank=2),),
+        evidence=(
+            Evidence(
+                text=f"rank 2 gave no gradient to {names} in step 9",
+                rank=2,
+                kind=FactKind.NO_GRADIENT,
+                detail=names,
+            ),
+        ),
         advice=ADVICE,
+        numbers={"step": 9.0},
     )
     told = ToldStack(
         ranks=(2,),
