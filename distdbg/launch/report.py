@@ -143,7 +143,7 @@ def report(outcome: JobOutcome, *, width: int | None = None, is_coloured: bool =
     lines += later
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
-    if outcome.analyze:
+    if outcome.analyze and (outcome.evidence or outcome.attempt):  # else there is nothing to read
         lines.append(f"next: distdbg analyze {outcome.analyze}")
     return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
 
@@ -374,6 +374,8 @@ def _interrupted(outcome: JobOutcome) -> Iterator[str]:
     )
     count = sum(one.end.was_asked for one in outcome.evidence)
     ended = f"{say_count(count)} {were(count)} terminated" if count else ""
+    if not outcome.evidence:
+        how += " before any rank was started"
     if after:
         yield f"{how}{after}"
         if ended:

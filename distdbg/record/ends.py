@@ -45,6 +45,10 @@ class RankEnd:
     by: Literal["launcher", "agent"] = "launcher"
     was_asked: bool = False
     """Whether the launcher ended it, because of another rank or because it was told to."""
+    asked_ns: int | None = None
+    """When it did; None: nobody knows."""
+    asked_by: int | None = None
+    """The signal by which the launcher was told to end the job; None: it had a reason of its own."""
 
     @property
     def is_failure(self) -> bool:

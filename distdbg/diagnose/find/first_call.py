@@ -90,7 +90,9 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
         return Advice(several_sizes_hint(f" on {say_ranks(odd, 3)}"), Trait.SIZES)
     if not differs:
         return ""
-    return Advice(other_array_hint(f" on {say_ranks(odd, 3)}"), Trait.OTHER_ARRAY)
+    has_types = forms[0].dtype != forms[1].dtype
+    traits = (Trait.OTHER_ARRAY, Trait.DTYPES) if has_types else (Trait.OTHER_ARRAY,)
+    return Advice(other_array_hint(f" on {say_ranks(odd, 3)}"), *traits)
 
 
 def _varies(session: Session, op: OpRef) -> bool:

@@ -29,6 +29,7 @@ def _traits(session: Session, calls: Mapping[int, OpRef]) -> tuple[Trait, ...]:
     kinds = {session.kind_of(op) for op in ops}
     if len(kinds) > 1 or len({form.name for form in forms}) > 1:
         return (Trait.OTHER_LINES,)
+    has_types = len({form.dtype for form in forms}) > 1
     inputs = [form.inputs for form in forms]
     if any(one != inputs[0] for one in inputs):
         sites = [
@@ -37,9 +38,8 @@ def _traits(session: Session, calls: Mapping[int, OpRef]) -> tuple[Trait, ...]:
         ]
         if all(not (one & other) for one in sites for other in sites if one is not other):
             return (Trait.OTHER_LINES,)
-        has_types = len({form.dtype for form in forms}) > 1
-        return (Trait.OTHER_ARRAY,) if has_types else (Trait.SIZES,)
-    if len({form.dtype for form in forms}) > 1:
+        return (Trait.OTHER_ARRAY, Trait.DTYPES) if has_types else (Trait.SIZES,)
+    if has_types:
         return (Trait.DTYPES,)
     return (Trait.SIZES,) if len({form.root for form in forms}) > 1 else ()
 

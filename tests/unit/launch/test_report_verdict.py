@@ -133,3 +133,12 @@ def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
     assert lines[0] == "HUNG: rank 3 never joined; ranks 0-2 waited for it"
     assert lines[1] == f"  ranks 0-2 raised {text.format(0)}"
     assert not any("failed as well" in line for line in lines)
+
+
+def test_a_job_that_was_ended_before_it_began_is_not_to_be_analyzed() -> None:
+    text = told(interrupted=2, analyze="RUN")
+    assert text.splitlines()[0] == (
+        "STOPPED: interrupted by Ctrl-C (SIGINT) before any rank was started"
+    )
+    assert "next:" not in text
+    assert "next: distdbg analyze RUN" in told(terminated(0), interrupted=2, analyze="RUN")
