@@ -175,6 +175,11 @@ class RankLog:
         return max(earlier, key=lambda seen: seen.since_ns, default=None)
 
     @property
+    def exit_type(self) -> str:
+        """The type of what it raised: 'ValueError', without its module; ''."""
+        return self.exit_what.partition(":")[0].strip().rpartition(".")[2]
+
+    @property
     def is_joining(self) -> bool:
         """Whether it waits in init_process_group, or did until somebody ended it."""
         return self.join is not None and self.join.is_waiting

@@ -282,6 +282,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         evidence=(*longest.evidence, *stop.evidence),
         ranks=longest.ranks,
         victims=longest.victims,
+        traits=longest.traits,
         advice=longest.advice
         or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there"
         + (f"; {stop.advice}" if stop.advice else ""),

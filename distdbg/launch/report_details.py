@@ -188,7 +188,7 @@ def fold(
     by_words: dict[str, list[LostRankEvidence]] = {}
     for one in evidence:
         # Of errors of ours the root cause says the rest.
-        how = one.reason.partition(":")[0] if is_brief and one.error_type in _KNOWN else one.how
+        how = one.error_type if is_brief and one.error_type in _KNOWN else one.how
         by_words.setdefault(how, []).append(one)
     for how, several in list(by_words.items())[:MOST_DETAILS]:
         yield f"{say_who(several)} {title}: {cut_reason(how)}"

@@ -67,6 +67,8 @@ class ErrorFacts:
     """The ranks without whose end, or verdict, this one would not have failed."""
     waits_for: tuple[int, ...] = ()
     """The ranks that did not come in time."""
+    aborted_by: str = ""
+    """Who has aborted the job: 'the agent', the name of a person; '' where nobody has."""
     values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     """By file and line of its stack: variables, and what they held ('= 15', 'is 6 long')."""
     rank: int | None = None
@@ -142,6 +144,7 @@ def read_error_file(path: Path) -> ErrorFacts | None:
         notes=tuple(str(line) for line in _list(ours.get("notes"))),
         because_of=_ranks(ours.get("because_of")),
         waits_for=_ranks(ours.get("waits_for")),
+        aborted_by=str(ours.get("aborted_by") or ""),
         values=_values(ours.get("values")),
         rank=_number(ours.get("rank")),
         pid=_number(ours.get("pid")),
@@ -179,6 +182,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "wall_ns": wall_ns,
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
+        "aborted_by": error.by if isinstance(error, JobAborted) else "",
         "cause": _cut(first_cause(error), _MOST_TEXT),
         "values": values_at(error),
     }

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.not_reduced import PAST_FORWARD, unreduced_steps
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.traits import FactKind
 from distdbg.record.printable import shorten
 from distdbg.render.enclosing import (
     Function,
@@ -30,7 +31,6 @@ from distdbg.render.enclosing import (
 from distdbg.render.hints.case import Case
 from distdbg.render.loop_exits import loop_exits
 
-_UNUSED: Final = re.compile(r"rank \d+ gave no gradient to (.+?)(?: and \d+ more)? in step (\d+)")
 _SAID: Final = re.compile(r"(.+) \((line \d+)\)")
 _SKIPS: Final = " skips this call"
 #: What DDP's constructor calls its ops.
@@ -60,19 +60,20 @@ class _Condition(NamedTuple):
 
 def by_condition(case: Case) -> str:
     """The model calls that part under a condition; or at least where its DDP was made."""
-    unused = next((m for fact in case.root.evidence if (m := _UNUSED.match(fact.text))), None)
+    facts = case.root.evidence
+    unused = next((fact for fact in facts if fact.kind is FactKind.NO_GRADIENT), None)
     if unused is None:
         return ""
-    where = _made_at(case)
-    found = _conditions(case, [name.split(".") for name in unused[1].split(", ")])
+    where, step = _made_at(case), case.root.numbers.get("step", 0)
+    found = _conditions(case, [name.split(".") for name in _named(unused.detail)])
     if len(found) != 1:
         return f"{case.root.advice} at {where}" if where else ""
     text, part, skips = found[0]
     if skips:
-        hint = f"see the {text}, which skips {part}: {case.who} left there in step {unused[2]}"
+        hint = f"see the {text}, which skips {part}: {case.who} left there in step {step:g}"
     else:
         what = f"see {text}, under which {part} is called"
-        hint = f"{what}: {case.who} did not take that branch in step {unused[2]}"
+        hint = f"{what}: {case.who} did not take that branch in step {step:g}"
     return f"{hint}; or find_unused_parameters=True for DistributedDataParallel" + (
         f" ({where})" if where else ""
     )
@@ -109,6 +110,11 @@ def _calls_of_module(case: Case) -> Iterator[str]:
                     continue
             text = shorten(ast.unparse(call), _MOST_CALL)
             yield f"`{text}` (line {call.lineno} of {os.path.basename(file)})"
+
+
+def _named(names: str) -> list[str]:
+    """'a.weight, a.bias and 3 more' without the count."""
+    return names.partition(" and ")[0].split(", ")
 
 
 def _made_at(case: Case) -> str:

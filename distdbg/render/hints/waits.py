@@ -68,9 +68,6 @@ def by_own_lock(case: Case) -> str:
 
     The two are in one file, and those of `self` in one class: elsewhere the same words are another lock.
     """
-    seen = (stack.what for stack in case.told if stack.is_cause)
-    if not any("lock" in text for text in (*seen, *(fact.text for fact in case.root.evidence))):
-        return ""
     for stack in case.told:
         if not stack.is_cause or not stack.frames:
             continue

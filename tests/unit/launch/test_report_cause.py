@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from distdbg.diagnose.traits import Trait
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.root_cause import LossRole, find_root_cause
 from tests.unit.launch.report_facts import (
     TRACE,
@@ -130,6 +132,7 @@ def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
         what="the models for DDP differ: rank 2 has 4 parameters that require grad, ranks 0-1 have 6",
         ranks=(2,),
         advice="see what makes the model of rank 2 another one: requires_grad, or its settings",
+        traits=frozenset((Trait.MODELS_DIFFER,)),
     )
     failed = [
         LostRankEvidence(end=ended(rank, exit_code=1), error=error(said.format(rank, count)))
@@ -151,7 +154,9 @@ def test_who_found_the_group_broken_is_no_cause_beside_the_one_that_timed_out() 
         for rank in (1, 2)
     ]
     first = LostRankEvidence(end=ended(0, 1.0, cause="exited", exit_code=1), error=late)
-    text = told(*others, first, seen=dict.fromkeys((1, 2), "asleep in load() at tables.py:16"))
+    text = told(
+        *others, first, seen=dict.fromkeys((1, 2), LastSeen("asleep in load() at tables.py:16"))
+    )
     assert text.startswith("HUNG: rank 1 was asleep in load() at tables.py:16\n")
     assert "rank 0 raised OpTimeout" in text
 
