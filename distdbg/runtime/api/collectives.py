@@ -2,6 +2,7 @@
 
 Each function finds the group, makes a Call (`calls.py` checks it) and gives it to `group.run`.
 All return None, or a Work with async_op=True, and take `timeout=`, the limit of this op alone.
+Each signature is written out, alike as they are: it is the API that `help`, editors and type checkers show.
 Those of small programs' inner loops ask first whether native code knows the call (known_calls.py): then it is
 carried out at once. What follows is the way of all others (asynchronous ones among them), and of each call's
 first time.
