@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from distdbg.diagnose.ops import OpRef
 
@@ -34,6 +35,11 @@ class FindingKind(StrEnum):
     NAN_SOURCE = "NaN source"
     SUSPICION = "suspicion"  # what the check noticed and did not forbid
     RECORDING_LOST = "recording lost"
+    UNKNOWN = "unknown"  # of a later version, whose JSON was read; no finder makes one
+
+
+#: Those that a diagnosis finds.
+FINDING_KINDS: Final = tuple(kind for kind in FindingKind if kind is not FindingKind.UNKNOWN)
 
 
 class Severity(StrEnum):

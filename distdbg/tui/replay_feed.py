@@ -26,7 +26,6 @@ from distdbg.diagnose.verdict import diagnose_with_waits
 from distdbg.errors import DistError, UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.render.short import short_lines
-from distdbg.render.verdict_json import to_plain
 from distdbg.tui.replay.bars import Bars
 from distdbg.tui.replay.details import op_detail, rank_detail, stacks_at
 from distdbg.tui.replay.marks import stops_in, stops_of
@@ -69,7 +68,7 @@ class _Told:
     """What the diagnosis says of one moment."""
 
     lines: tuple[str, ...] = ()
-    verdict: Mapping[str, Any] | None = None
+    verdict: Verdict | None = None
     waits: tuple[WaitRow, ...] = ()
 
 
@@ -324,7 +323,7 @@ class ReplayFeed:
             self._stops = tuple(sorted({*self._stops, *stops_in(verdict)}))
         return _Told(
             lines=tuple(short_lines(then, verdict)) if _is_worth_a_word(verdict, at_ns) else (),
-            verdict=to_plain(then, verdict),
+            verdict=verdict,
             waits=tuple(
                 WaitRow(
                     rank=edge.rank,

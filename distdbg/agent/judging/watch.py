@@ -68,6 +68,7 @@ from distdbg.record.rank_state import RankState
 if TYPE_CHECKING:
     from distdbg.agent.judging.judged_verdict import JudgedVerdict
     from distdbg.agent.steering import Steering
+    from distdbg.diagnose.finding import Verdict
     from distdbg.follow.roster import Roster
 
 Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
@@ -115,8 +116,13 @@ class LiveDiagnosis:
         """Grows with every verdict."""
         return self.state.version
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that is true now; None: nothing is wrong."""
+        return self.state.judged.verdict if self.state.judged is not None else None
+
     def plain_verdict(self) -> dict[str, Any] | None:
-        """The verdict that is true now, as in verdict.json; None: nothing is wrong."""
+        """The same, as in verdict.json."""
         return self.state.judged.plain if self.state.judged is not None else None
 
     def plain_lines(self) -> list[str]:

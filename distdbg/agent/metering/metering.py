@@ -103,7 +103,7 @@ class Metering:
         verdict = (id(watch), watch.version)
         if verdict != self._verdict:
             self._verdict = verdict
-            self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
+            self._findings.take(self._agent.roster.attempt, watch.verdict)
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
             self._look_for_hosts()
@@ -122,7 +122,7 @@ class Metering:
         roster, watch = self._agent.roster, self._agent.watch
         roster.settle(now_ns)
         is_well = all(seat.state in _WELL for seat in roster.seats.values())
-        self._findings.take(roster.attempt, None if is_well else watch.plain_verdict())
+        self._findings.take(roster.attempt, None if is_well else watch.verdict)
         if roster.seats:
             self._read(now_ns)
 

@@ -32,6 +32,7 @@ from distdbg.client.feed.dashboard_rows import (
     with_gpus,
 )
 from distdbg.client.feed.links import FeedConnections, is_refusal, is_unknown
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.errors import DistError
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.printable import printable
@@ -168,7 +169,7 @@ class JobPoller:
             answer = self._links.ask("verdict", unless=self._verdict)
             if "lines" in answer:
                 changes["lines"] = tuple(map(str, answer["lines"]))
-                changes["verdict"] = answer["verdict"]
+                changes["verdict"] = read_verdict(answer["verdict"])
                 self._verdict = str(answer.get("version", ""))
         if self._is_due("breakpoints", now_s):
             answer = self._ask_if_known("breakpoints")

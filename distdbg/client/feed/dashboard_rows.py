@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from distdbg.diagnose.counting import OpTally, add_up
+from distdbg.diagnose.finding import FindingKind, Verdict
 from distdbg.errors import format_ranks
 from distdbg.follow.answers.counts import read_counted
 from distdbg.record.rank_list import read_ranks
@@ -205,14 +206,13 @@ def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def core_of(verdict: Plain | None) -> frozenset[int]:
+def core_of(verdict: Verdict | None) -> frozenset[int]:
     """The ranks that are a deadlock; not those that only wait for one of them."""
-    found = (verdict or {}).get("findings", ())
     return frozenset(
         rank
-        for one in found
-        if one.get("kind") == "deadlock"
-        for rank in ([edge["rank"] for edge in one.get("edges", ())] or one["ranks"])
+        for one in (verdict.findings if verdict is not None else ())
+        if one.kind is FindingKind.DEADLOCK
+        for rank in one.deadlocked
     )
 
 

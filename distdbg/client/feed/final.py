@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from distdbg.diagnose.finding import Verdict
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import VERDICT_NAME, attempts
 from distdbg.record.rank_state import RankState
@@ -60,18 +62,14 @@ def _untold(row: RankRow) -> RankRow:
     return replace(row, state=RankState.DEAD, why=why, cpu=None, gpu=None)
 
 
-def final_verdict(folder: Path | None) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
+def final_verdict(folder: Path | None) -> tuple[tuple[str, ...], Verdict | None]:
     """The words and the verdict that the agent has left; nothing when all was well."""
     for attempt in attempts(folder)[-1:] if folder is not None else ():
         try:
             with open(attempt / VERDICT_NAME, "rb") as file:
-                found = json.loads(file.read(_MOST_NBYTES))
-            root = found["verdict"]["root"]
-            if root is None:
-                return (), found
-            finding = found["findings"][root]
-            advice = str(finding["advice"])
-            return (str(finding["what"]), *([advice] if advice else [])), found
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+                found = read_verdict(json.loads(file.read(_MOST_NBYTES)))
+        except (OSError, ValueError, RecursionError):
             continue
+        root = found.root if found is not None else None
+        return () if root is None else (root.what, *filter(None, [root.advice])), found
     return (), None

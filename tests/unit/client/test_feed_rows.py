@@ -22,6 +22,7 @@ from distdbg.client.feed.dashboard_rows import (
 )
 from distdbg.client.feed.details import facts_of, op_detail
 from distdbg.client.feed.final import final_rows
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import RankRow
@@ -163,7 +164,8 @@ def test_who_waits_for_a_deadlock_is_not_its_core() -> None:
         {"rank": rank, "on": [on], "is_any": False, "op": "", "site": "", "can_go_on": False}
         for rank, on in ((0, 1), (1, 0), (2, 1))
     ]
-    verdict = {"findings": [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead", "ranks": [3]}]}
+    findings = [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead rank", "ranks": [3]}]
+    verdict = read_verdict({"findings": findings})
     rows = wait_rows(told, {}, (), core_of(verdict))
     assert [(row.rank, row.can_go_on) for row in rows] == [(0, False), (1, False), (2, True)]
     # Before the verdict is there, what the agent says of the wait.
