@@ -27,7 +27,7 @@ from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.follow.answers.arguments import ranks_of, text_of
 from distdbg.follow.answers.methods import Board
-from distdbg.follow.answers.op_json import plain_group, plain_op
+from distdbg.follow.answers.op_json import plain_groups, plain_op
 from distdbg.follow.findings import Findings
 from distdbg.follow.merge import merge
 from distdbg.follow.processes import read_parent
@@ -192,20 +192,7 @@ class Methods:
         return {"ranks": list(self._rows().values())}
 
     def _groups(self, _: Plain) -> Plain:
-        groups: dict[str, Plain] = {}
-        for rank, record in self._records():
-            for group, progress in record.groups():
-                known = groups.setdefault(group.name, plain_group(group))
-                known["progress"].append(
-                    {
-                        "rank": rank,
-                        "issued_seq": progress.issued_seq,
-                        "ended_seq": progress.ended_seq,
-                        "is_closed": progress.closed_ns is not None,
-                        "broken": progress.broken,
-                    }
-                )
-        return {"groups": list(groups.values())}
+        return {"groups": plain_groups(self._records())}
 
     def _ops(self, arguments: Plain) -> Plain:
         only = ranks_of(arguments)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from distdbg.diagnose.as_of import session_at
-from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
+from distdbg.diagnose.finding import Edge, Finding, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose_with_waits
@@ -31,13 +31,14 @@ from distdbg.tui.replay.details import op_detail, rank_detail, stacks_at
 from distdbg.tui.replay.marks import stops_in, stops_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ops import op_rows
-from distdbg.tui.replay.ranks import group_rows, rank_row
+from distdbg.tui.replay.ranks import group_reports, rank_row
 from distdbg.tui.replayed import ReplayMark
 from distdbg.view.feed import Action, Topic
+from distdbg.view.groups import group_rows
+from distdbg.view.hosts import host_rows
 from distdbg.view.snapshot import (
     Bar,
     FeedLink,
-    HostRow,
     LogRow,
     OpDetail,
     OpKey,
@@ -46,8 +47,8 @@ from distdbg.view.snapshot import (
     Snapshot,
     Stacks,
     StoppedAtPrompt,
-    WaitRow,
 )
+from distdbg.view.waits import wait_rows
 
 #: With more ranks their rows are made in the thread.
 _MOST_AT_ONCE: Final = 300
@@ -69,7 +70,7 @@ class _Told:
 
     lines: tuple[str, ...] = ()
     verdict: Verdict | None = None
-    waits: tuple[WaitRow, ...] = ()
+    waits: tuple[Edge, ...] = ()
 
 
 class ReplayFeed:
@@ -209,11 +210,7 @@ class ReplayFeed:
             old = before.ranks.get(rank)
             if old == row:
                 rows[rank] = old
-        hosts = before.hosts or tuple(
-            HostRow(host=host)
-            for host in dict.fromkeys(log.host for log in session.ranks.values())
-            if host
-        )
+        hosts = before.hosts or host_rows(log.host for log in session.ranks.values())
         wants_groups = Topic.GROUPS in self._topics
         return replace(
             before,
@@ -225,7 +222,9 @@ class ReplayFeed:
             world_size=session.world_size,
             ranks=rows,
             hosts=hosts,
-            groups=group_rows(self._moments, at_ns) if wants_groups else before.groups,
+            groups=group_rows(group_reports(self._moments, at_ns))
+            if wants_groups
+            else before.groups,
             stopped=tuple(
                 StoppedAtPrompt(
                     rank=row.rank, host=row.host, why=row.op, site=row.site, at=row.state_at
@@ -239,7 +238,10 @@ class ReplayFeed:
         """With what was made for this moment already."""
         told = self._told.get(self._at_ns)
         if told is not None:
-            snapshot = replace(snapshot, lines=told.lines, verdict=told.verdict, waits=told.waits)
+            waits = wait_rows(told.waits, told.verdict, snapshot.ranks)
+            if waits == snapshot.waits:  # whoever compares by identity sees what has changed
+                waits = snapshot.waits
+            snapshot = replace(snapshot, lines=told.lines, verdict=told.verdict, waits=waits)
         elif self._is_big:
             snapshot = replace(snapshot, lines=(), verdict=None, waits=())
         ops = self._ops.get(self._at_ns)
@@ -313,30 +315,12 @@ class ReplayFeed:
         verdict = diagnosed.verdict
         # Where all have given up: who waited for whom until then.
         waits = diagnosed.waits or diagnosed.waits_before
-        core = {
-            r
-            for one in verdict.findings
-            if one.kind is FindingKind.DEADLOCK
-            for r in one.deadlocked
-        }
         if at_ns >= self._times[1]:
             self._stops = tuple(sorted({*self._stops, *stops_in(verdict)}))
         return _Told(
             lines=tuple(short_lines(then, verdict)) if _is_worth_a_word(verdict, at_ns) else (),
             verdict=verdict,
-            waits=tuple(
-                WaitRow(
-                    rank=edge.rank,
-                    on=edge.on,
-                    is_any=edge.is_any,
-                    op=edge.text,
-                    site=edge.site,
-                    can_go_on=edge.rank not in core,
-                    since=None if edge.since_ns in (None, NEVER) else (edge.since_ns or 0) / 1e9,
-                )
-                for edges in waits.values()
-                for edge in edges
-            ),
+            waits=tuple(edge for edges in waits.values() for edge in edges),
         )
 
     def _said(self) -> list[LogRow]:
