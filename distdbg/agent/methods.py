@@ -109,7 +109,7 @@ class Methods:
                 self._become_pipe(request, client)
                 return
             if request.do == "continue":
-                self.breakpoints.let_go(request, client, self._rows().values())
+                self.breakpoints.continue_requested(request, client, self._rows().values())
                 return
             method = self._methods.get(request.do)
             if method is None:
@@ -141,7 +141,7 @@ class Methods:
             if event and not subscription.client.has_unread:
                 subscription.client.send(protocol.tell(subscription.id, event))
 
-    def find_all(self) -> list[Plain]:
+    def recorded_findings(self) -> list[Plain]:
         """All that the ranks have recorded of errors and findings by now."""
         self.findings.look(self._agent.roster)
         return self.findings.since(0)
@@ -303,7 +303,7 @@ class Methods:
             else:
                 client.send(protocol.answer(request.id, _plain_stacks(done.result())))
 
-        self._agent.work(lambda: take_stacks(targets, deadline_ns, native=native), then)
+        self._agent.run_in_thread(lambda: take_stacks(targets, deadline_ns, native=native), then)
 
     # ------------------------------------------------------------------------------- parts
 

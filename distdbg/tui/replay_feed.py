@@ -108,7 +108,7 @@ class ReplayFeed:
         self._moved_at = 0.0
         self._is_closed = False
         self._snapshot = self._ranks_at(self._at_ns, Snapshot())
-        self._thread = threading.Thread(target=self._work, name="distdbg replay", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="distdbg replay", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------------------------- Feed
@@ -187,7 +187,7 @@ class ReplayFeed:
     def is_settled(self) -> bool:
         return not self._missing(self._at_ns, self._topics)
 
-    def ask(self) -> None:
+    def request_verdict(self) -> None:
         with self._changed:
             self._asked_ns = self._at_ns
             self._changed.notify_all()
@@ -249,7 +249,7 @@ class ReplayFeed:
 
     # ------------------------------------------------------------------------------- the thread
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         self._stops = stops_of(self.session)
         shown_ns: int | None = self._at_ns
         shown_topics: frozenset[Topic] = frozenset()

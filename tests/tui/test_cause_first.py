@@ -162,7 +162,7 @@ def test_a_message_goes_away_at_the_next_key() -> None:
     app, _ = made()
 
     async def script(pilot: Pilot[None]) -> None:
-        app.say("something was done")
+        app.show_message("something was done")
         await pilot.pause()
         assert "something was done" in lines(app)[-1]
         await press(pilot, "down")

@@ -43,7 +43,7 @@ class TracingOutlet:
             self._tell(self._watch.plain_verdict())
         if self.tracing.wants_metrics(now_ns):
             # It asks this loop, so it cannot be done here; nor by who sends, who may be at the last batch.
-            self._agent.work(self._metering.metrics, self._on_metrics)
+            self._agent.run_in_thread(self._metering.metrics, self._on_metrics)
         self._count()
 
     def begin_anew(self) -> None:
