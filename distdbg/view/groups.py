@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from distdbg.record.text import error_words
 from distdbg.view.snapshot import GroupRow
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberProgress:
-    """How far one member has come."""
-
-    rank: int
-    issued_seq: int
-    """Of the collective issued last; 0: none."""
-    ended_seq: int
-    is_closed: bool = False
-    """Whether it has destroyed the group."""
-    broken: str | None = None
-    """Why it can use the group no more, as its record has it."""
+Value = TypeVar("Value", int, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """A group, and those of its members of which one source knows."""
+    """A group, and how far those of its members have come of which one source knows; by rank."""
 
     name: str
     """Equal on all members."""
@@ -34,29 +23,42 @@ class GroupReport:
     ranks: tuple[int, ...]
     backend: str
     timeout_s: float | None = None
-    progress: tuple[MemberProgress, ...] = ()
+    issued: Mapping[int, int]
+    """The collective issued last; 0: none."""
+    ended: Mapping[int, int]
+    closed: Collection[int]
+    """Those that have destroyed the group."""
+    broken: Mapping[int, str]
+    """Why they can use it no more, as their records have it."""
 
 
 def group_rows(reports: Iterable[GroupReport]) -> tuple[GroupRow, ...]:
     """A row per name, in the order in which they are first reported; each host reports its own members."""
-    first: dict[str, GroupReport] = {}
-    progress: dict[str, list[MemberProgress]] = {}
+    by_name: dict[str, list[GroupReport]] = {}
     for one in reports:
-        first.setdefault(one.name, one)
-        progress.setdefault(one.name, []).extend(one.progress)
-    return tuple(_group_row(one, progress[name]) for name, one in first.items())
+        by_name.setdefault(one.name, []).append(one)
+    return tuple(map(_group_row, by_name.values()))
 
 
-def _group_row(group: GroupReport, progress: list[MemberProgress]) -> GroupRow:
-    members = sorted(progress, key=lambda far: far.rank)
+def _group_row(parts: list[GroupReport]) -> GroupRow:
+    group = parts[0]
     return GroupRow(
         name=group.name,
         label=group.label or group.name,
         ranks=group.ranks,
         backend=group.backend,
         timeout_s=group.timeout_s,
-        issued={far.rank: far.issued_seq for far in members},
-        ended={far.rank: far.ended_seq for far in members},
-        closed=tuple(far.rank for far in members if far.is_closed),
-        broken={far.rank: error_words(far.broken) for far in members if far.broken is not None},
+        issued=_joined([one.issued for one in parts]),
+        ended=_joined([one.ended for one in parts]),
+        closed=tuple(sorted(rank for one in parts for rank in one.closed)),
+        broken={
+            rank: error_words(why) for rank, why in _joined([one.broken for one in parts]).items()
+        },
     )
+
+
+def _joined(parts: list[Mapping[int, Value]]) -> Mapping[int, Value]:
+    """In the order of ranks."""
+    if len(parts) == 1:
+        return parts[0]
+    return dict(sorted((rank, value) for one in parts for rank, value in one.items()))

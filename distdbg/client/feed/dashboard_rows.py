@@ -17,7 +17,7 @@ from distdbg.errors import format_ranks
 from distdbg.follow.answers.counts import read_counted
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.view.groups import GroupReport, MemberProgress
+from distdbg.view.groups import GroupReport
 from distdbg.view.hosts import host_rows
 from distdbg.view.snapshot import (
     ArmedBreakpoint,
@@ -153,16 +153,14 @@ def read_groups(groups: Iterable[Plain]) -> list[GroupReport]:
             ranks=tuple(read_ranks(str(group["ranks"]))),
             backend=str(group["backend"]),
             timeout_s=float(group["timeout_s"]),
-            progress=tuple(
-                MemberProgress(
-                    rank=int(far["rank"]),
-                    issued_seq=int(far["issued_seq"]),
-                    ended_seq=int(far["ended_seq"]),
-                    is_closed=bool(far["is_closed"]),
-                    broken=None if far["broken"] is None else str(far["broken"]),
-                )
+            issued={int(far["rank"]): int(far["issued_seq"]) for far in group["progress"]},
+            ended={int(far["rank"]): int(far["ended_seq"]) for far in group["progress"]},
+            closed=[int(far["rank"]) for far in group["progress"] if far["is_closed"]],
+            broken={
+                int(far["rank"]): str(far["broken"])
                 for far in group["progress"]
-            ),
+                if far["broken"] is not None
+            },
         )
         for group in groups
     ]

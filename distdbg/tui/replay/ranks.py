@@ -11,7 +11,7 @@ from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.tui.replay.moments import Moments
 from distdbg.view.endings import raised, shown_end
-from distdbg.view.groups import GroupReport, MemberProgress
+from distdbg.view.groups import GroupReport
 from distdbg.view.op_names import with_comm
 from distdbg.view.snapshot import RankRow
 
@@ -133,7 +133,10 @@ def group_reports(
 ) -> list[GroupReport]:
     """How far each member of each group had come; `ranks`: these members alone."""
     session = moments.session
-    progress: list[list[MemberProgress]] = [[] for _ in session.groups]
+    issued: list[dict[int, int]] = [{} for _ in session.groups]
+    ended: list[dict[int, int]] = [{} for _ in session.groups]
+    closed: list[list[int]] = [[] for _ in session.groups]
+    broken: list[dict[int, str]] = [{} for _ in session.groups]
     for rank in session.ranks if ranks is None else ranks:
         log = session.ranks[rank]
         mine, own_ns = moments.of(rank), at_ns - log.offset_ns
@@ -142,25 +145,24 @@ def group_reports(
         for at in opened:
             if not log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
                 first_open.setdefault(log.ops.group[at], log.ops.seq[at])
-        is_last = count == len(log.ops) and not opened
         for group, far in log.progress.items():
             seq = moments.issued_seq(group, rank, count)
-            progress[group].append(
-                MemberProgress(
-                    rank=rank,
-                    issued_seq=seq,
-                    ended_seq=min(seq, first_open.get(group, seq + 1) - 1),
-                    is_closed=far.closed_ns is not None and far.closed_ns <= own_ns,
-                    broken=far.broken if is_last else None,
-                )
-            )
+            issued[group][rank] = seq
+            ended[group][rank] = min(seq, first_open.get(group, seq + 1) - 1)
+            if far.closed_ns is not None and far.closed_ns <= own_ns:
+                closed[group].append(rank)
+            if far.broken is not None and count == len(log.ops) and not opened:
+                broken[group][rank] = far.broken
     return [
         GroupReport(
             name=group.name,
             label=group.label,
             ranks=tuple(session.members(at)),
             backend=group.backend,
-            progress=tuple(progress[at]),
+            issued=issued[at],
+            ended=ended[at],
+            closed=closed[at],
+            broken=broken[at],
         )
         for at, group in enumerate(session.groups)
     ]
