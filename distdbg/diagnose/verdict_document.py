@@ -21,9 +21,11 @@ from distdbg.diagnose.finding import (
     Severity,
     Verdict,
 )
+from distdbg.diagnose.traits import FactKind, Trait
 
 _KINDS: Final = {str(kind): kind for kind in FindingKind}
 _SEVERITIES: Final = {str(severity): severity for severity in Severity}
+_FACTS: Final = {str(kind): kind for kind in FactKind}
 _ROLES: Final = {str(role): role for role in Role}
 #: Consequences of consequences are read this deep.
 _MOST_DEPTH: Final = 8
@@ -75,6 +77,7 @@ def _finding(item: Document, depth: int) -> Finding:
             for name, value in (numbers.items() if isinstance(numbers, Mapping) else ())
             if type(value) in (int, float) and math.isfinite(value)
         },
+        traits=frozenset(trait for trait in Trait if trait in _list(item, "traits")),
         follows=tuple(_finding(one, depth - 1) for one in _objects(item, "follows"))
         if depth
         else (),
@@ -90,6 +93,8 @@ def _evidence(item: Document) -> Evidence:
         site=_text(item, "site"),
         at_ns=_time_ns(item.get("at")),
         source=_text(item, "source"),
+        kind=_FACTS.get(_text(item, "kind")),
+        detail=_text(item, "detail"),
     )
 
 

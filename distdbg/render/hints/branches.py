@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import say_ranks
 from distdbg.render.hints.case import (
     ENDS,
@@ -43,8 +44,6 @@ _SKIPS: Final = re.compile(
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
 #: One that holds on all ranks, or on none.
 _OF_ALL: Final = re.compile(r"^`if (?:not )?[^`]*\b(?:is_initialized|is_available|world_size)\b")
-#: A finding about a loop that some ranks left before the others.
-_LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 
 
 def by_branch(case: Case) -> str:
@@ -59,7 +58,7 @@ def by_branch(case: Case) -> str:
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
     if found := by_left_function(case):
         return found
-    if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
+    if (left := subject_of(case.root.advice)) and (loop := _loop_of(others, left)):
         return f"see whether {loop} makes as many rounds on {case.who} as on the others"
     if found := by_rank_condition(case):
         return found

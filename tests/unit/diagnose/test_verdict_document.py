@@ -27,6 +27,7 @@ def without_ops(finding: Finding) -> Finding:
     """As far as JSON tells it: microseconds, and no references into the session."""
     return replace(
         finding,
+        traits=finding.all_traits,
         at_ns=finding.at_ns and finding.at_ns // 1000 * 1000,
         evidence=tuple(
             replace(one, op=None, at_ns=one.at_ns and one.at_ns // 1000 * 1000)
