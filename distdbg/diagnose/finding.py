@@ -150,11 +150,16 @@ class Verdict:
     what: str
     """The first line: that of the root cause, or why there is none."""
     root: Finding | None
+    """One of `findings`."""
     findings: tuple[Finding, ...]
     """Root cause first, then by severity and time; what follows from one is in its `follows`."""
     roles: Mapping[int, Role]
     lacks: tuple[str, ...] = ()
     """What evidence is missing for a surer or better verdict."""
+
+    def __post_init__(self) -> None:
+        if self.root is not None and all(one is not self.root for one in self.findings):
+            raise ValueError("the root of a verdict is one of its findings")
 
     @property
     def has_faults(self) -> bool:

@@ -26,14 +26,8 @@ _MOST_NBYTES: Final = 1 << 26
 def find_findings(start: RunStart, *, most_ops: int = MOST_OPS) -> list[Finding]:
     """Root cause first; those that follow from another come behind it."""
     if start.count_at_most() <= most_ops:
-        found: Sequence[Finding] = ()
         session = start.load()
-        if session is not None:
-            verdict = diagnose(session)
-            found = verdict.findings
-            if verdict.root is not None and all(one is not verdict.root for one in found):
-                found = (verdict.root, *found)
-        return list(_flat(found))
+        return [] if session is None else list(_flat(diagnose(session).findings))
     told = [
         finding for folder in start.folders for finding in _read_findings(folder / VERDICT_NAME)
     ]

@@ -62,13 +62,10 @@ def to_plain_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _found(session: Session | None, verdict: Verdict) -> dict[str, Any]:
-    findings = list(verdict.findings)
-    if verdict.root is not None and all(one is not verdict.root for one in findings):
-        findings.insert(0, verdict.root)
-    root = next((i for i, one in enumerate(findings) if one is verdict.root), None)
+    root = next((i for i, one in enumerate(verdict.findings) if one is verdict.root), None)
     return {
         "verdict": {"what": verdict.what, "root": root, "has_faults": verdict.has_faults},
-        "findings": [_finding(session, one) for one in findings],
+        "findings": [_finding(session, one) for one in verdict.findings],
     }
 
 

@@ -30,11 +30,8 @@ def root_of(verdict: Verdict | None) -> Finding | None:
 
 
 def findings_of(verdict: Verdict | None) -> tuple[Finding, ...]:
-    """All of them, the root cause too; by their places they are found again."""
-    if verdict is None:
-        return ()
-    root, found = verdict.root, verdict.findings
-    return found if root is None or any(one is root for one in found) else (root, *found)
+    """All of them, the root cause too."""
+    return verdict.findings if verdict is not None else ()
 
 
 def ordered(verdict: Verdict | None) -> list[tuple[int, Finding]]:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from distdbg.agent.judging.judged_verdict import JudgedVerdict
     from distdbg.agent.steering import Steering
     from distdbg.diagnose.finding import Verdict
+    from distdbg.diagnose.session import Session
     from distdbg.follow.roster import Roster
 
 RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
@@ -124,6 +125,11 @@ class LiveDiagnosis:
     def verdict(self) -> Verdict | None:
         """The verdict that is true now; None: nothing is wrong."""
         return self.state.judged.verdict if self.state.judged is not None else None
+
+    @property
+    def session(self) -> Session | None:
+        """What it was made of."""
+        return self.state.judged.session if self.state.judged is not None else None
 
     def plain_verdict(self) -> dict[str, Any] | None:
         """The same, as in verdict.json."""

@@ -31,9 +31,6 @@ def test_findings_come_root_first_then_by_severity() -> None:
     )  # fmt: skip
     assert [at for at, _ in ordered(verdict(*found, root=found[2]))] == [2, 1, 3, 0]
     assert [at for at, _ in ordered(verdict(*found))] == [1, 3, 2, 0]
-    # Its place is that in the list that JSON has, where it is always in.
-    alone = finding("e")
-    assert ordered(verdict(found[0], root=alone)) == [(0, alone), (1, found[0])]
 
 
 def test_a_finding_is_found_again_where_it_has_moved_to() -> None:
