@@ -6,21 +6,18 @@ run's folder is taken instead (verdict.json, as long as something is wrong), and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from distdbg.diagnose.finding import Finding, FindingKind
+from distdbg.diagnose.load.proof import load_verdict
 from distdbg.diagnose.verdict import diagnose
-from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.export.reading import RunStart
-from distdbg.record.folders import VERDICT_NAME
 
 #: About 150 MiB.
 MOST_OPS: Final = 250_000
-_MOST_NBYTES: Final = 1 << 26
 
 
 def find_findings(start: RunStart, *, most_ops: int = MOST_OPS) -> list[Finding]:
@@ -28,9 +25,7 @@ def find_findings(start: RunStart, *, most_ops: int = MOST_OPS) -> list[Finding]
     if start.count_at_most() <= most_ops:
         session = start.load()
         return [] if session is None else list(_flat(diagnose(session).findings))
-    told = [
-        finding for folder in start.folders for finding in _read_findings(folder / VERDICT_NAME)
-    ]
+    told = [finding for folder in start.folders for finding in _kept_findings(folder)]
     start.session.lacks.append(
         f"more than {most_ops:,} ops: findings are those of the agent, {len(told):,}; "
         "distdbg analyze judges all of it"
@@ -44,17 +39,11 @@ def _flat(findings: Sequence[Finding]) -> Iterator[Finding]:
         yield from _flat(finding.follows)
 
 
-def _read_findings(path: Path) -> list[Finding]:
+def _kept_findings(folder: Path) -> list[Finding]:
     """Those of a verdict.json, without their evidence; [] where there is none."""
-    try:
-        if path.stat().st_size > _MOST_NBYTES:
-            return []
-        verdict = read_verdict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, RecursionError):
-        return []
-    found = _flat(verdict.findings if verdict is not None else ())
+    verdict = load_verdict(folder)
     return [
         replace(one, evidence=(), edges=(), follows=())
-        for one in found
+        for one in _flat(verdict.findings if verdict is not None else ())
         if one.kind is not FindingKind.UNKNOWN
     ]

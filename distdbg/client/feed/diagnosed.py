@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
 
 
-def diagnosed(folder: Path | None) -> tuple[tuple[str, ...], Verdict] | None:
-    """The words and the verdict by the records; None where these are not all on this host."""
+def diagnosed(folder: Path | None) -> Verdict | None:
+    """The verdict by the records; None where these are not all on this host."""
     if folder is None:
         return None
     from distdbg.diagnose.load.run_folder import load_run
@@ -24,9 +24,6 @@ def diagnosed(folder: Path | None) -> tuple[tuple[str, ...], Verdict] | None:
         session = load_run(folder)
         if session.missing_ranks() or session.ranks_without_record():
             return None
-        verdict = diagnose(session)
+        return diagnose(session)
     except Exception:  # noqa: BLE001  # the dashboard stays; the agent's words are there
         return None
-    root = verdict.root
-    lines = (root.what, *filter(None, [root.advice])) if root is not None else ()
-    return lines, verdict

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from distdbg.diagnose.finding import Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.record.folders import VERDICT_NAME
 
-_MOST_NBYTES: Final = 1 << 24
+_MOST_NBYTES: Final = 1 << 26
 _MOST_EACH: Final = 1 << 10
 
 
@@ -24,22 +24,22 @@ def read_proofs(folders: Iterable[Path]) -> list[Finding]:
     """The deadlocks of these folders; what cannot be read is left out."""
     found: dict[tuple[int, ...], Finding] = {}
     for folder in folders:
-        for finding in _deadlocks(_load(folder / VERDICT_NAME)):
+        for finding in _deadlocks(load_verdict(folder)):
             found.setdefault(finding.ranks, finding)
     return list(found.values())
 
 
-def _load(path: Path) -> object:
+def load_verdict(folder: Path) -> Verdict | None:
+    """What an agent has left in the folder of one start; None where there is none, or it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open(folder / VERDICT_NAME, "rb") as file:
             text = file.read(_MOST_NBYTES + 1)
-        return json.loads(text) if len(text) <= _MOST_NBYTES else None
+        return read_verdict(json.loads(text)) if len(text) <= _MOST_NBYTES else None
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def _deadlocks(document: object) -> list[Finding]:
-    verdict = read_verdict(document)
+def _deadlocks(verdict: Verdict | None) -> list[Finding]:
     return [
         replace(
             one,
