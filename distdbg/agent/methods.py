@@ -27,7 +27,7 @@ from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.follow.answers.arguments import ranks_of, text_of
 from distdbg.follow.answers.methods import Board
-from distdbg.follow.answers.op_json import plain_groups, plain_op
+from distdbg.follow.answers.op_json import plain_groups, plain_ops
 from distdbg.follow.findings import Findings
 from distdbg.follow.merge import merge
 from distdbg.follow.processes import read_parent
@@ -196,15 +196,8 @@ class Methods:
 
     def _ops(self, arguments: Plain) -> Plain:
         only = ranks_of(arguments)
-        now_ns = time.monotonic_ns()
-        return {
-            "ops": [
-                plain_op(rank, op, now_ns)
-                for rank, record in self._records()
-                if only is None or rank in only
-                for op in record.in_flight()
-            ]
-        }
+        records = [one for one in self._records() if only is None or one[0] in only]
+        return {"ops": plain_ops(records, time.monotonic_ns())}
 
     def _findings(self, _: Plain) -> Plain:
         return {

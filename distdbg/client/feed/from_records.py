@@ -14,7 +14,7 @@ from typing import Any
 from distdbg.control.page import read_page
 from distdbg.errors import DistNetworkError, RecordError, UsageError
 from distdbg.follow.answers.methods import Board
-from distdbg.follow.answers.op_json import plain_groups, plain_op
+from distdbg.follow.answers.op_json import plain_groups, plain_ops
 from distdbg.follow.roster import Roster
 from distdbg.follow.tail import TailedRecord
 from distdbg.record.folders import attempt_number
@@ -105,14 +105,7 @@ class RecordsClient:
         return {"groups": plain_groups(self._records())}
 
     def _ops(self, _: dict[str, Any]) -> dict[str, Any]:
-        now_ns = time.monotonic_ns()
-        return {
-            "ops": [
-                plain_op(rank, op, now_ns)
-                for rank, record in self._records()
-                for op in record.in_flight()
-            ]
-        }
+        return {"ops": plain_ops(self._records(), time.monotonic_ns())}
 
     def _records(self) -> list[tuple[int, TailedRecord]]:
         seats = sorted(self.roster.seats.items())

@@ -38,6 +38,11 @@ def plain_op(rank: int, op: OpEntry, now_ns: int) -> dict[str, Any]:
     }
 
 
+def plain_ops(records: Iterable[tuple[int, TailedRecord]], now_ns: int) -> list[dict[str, Any]]:
+    """All that are in flight."""
+    return [plain_op(rank, op, now_ns) for rank, record in records for op in record.in_flight()]
+
+
 def plain_groups(records: Iterable[tuple[int, TailedRecord]]) -> list[dict[str, Any]]:
     """The groups that these ranks are in, and how far each rank has come there."""
     groups: dict[str, dict[str, Any]] = {}
