@@ -14,7 +14,6 @@ import re
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,6 +105,8 @@ class Machine:
         self.held: dict[int, _Stream] = {}
         #: By event: what its stream had yet to wait for when it was recorded.
         self.before: dict[int, list[Callable[[], bool]]] = {}
+        #: Those of other processes, by the number here: the number there.
+        self.opened_events: dict[int, int] = {}
         #: Called by each copy, with how many bytes.
         self.on_copy: Callable[[int], None] = lambda nbytes: None
         #: Who presses Ctrl-C while a process waits for its device; once.
@@ -152,7 +153,12 @@ class Machine:
 
     def has_come_to(self, event: int) -> bool:
         """Whether what was before it in its stream is done."""
-        return all(is_done() for is_done in self.before.get(event, ()))
+        return not self.left_before(event)
+
+    def left_before(self, event: int) -> list[Callable[[], bool]]:
+        """What is not done of that."""
+        made = self.opened_events.get(event, event)
+        return [is_done for is_done in self.before.get(made, ()) if not is_done()]
 
     def free_pool(self) -> None:
         """cudaFree all that the calling rank has."""
@@ -335,7 +341,7 @@ class _Runtime:
         assert self._machine.events[event] == _me()
         if event in self._machine.open_events:
             self._machine.note("wait for a peer's event")
-        self._machine.streams[stream].before.append(partial(self._machine.has_come_to, event))
+        self._machine.streams[stream].before += self._machine.left_before(event)
 
     def ipcGetEventHandle(self, event: int) -> bytes:
         assert self._machine.events[event] == _me()
@@ -344,8 +350,7 @@ class _Runtime:
     def ipcOpenEventHandle(self, handle: bytes) -> int:
         assert int(handle.rstrip(b"\0").split()[1]) != _me()
         number = self._machine.new_event()
-        theirs = int(handle.rstrip(b"\0").split()[0])
-        self._machine.before[number] = [partial(self._machine.has_come_to, theirs)]
+        self._machine.opened_events[number] = int(handle.rstrip(b"\0").split()[0])
         self._machine.open_events.add(number)
         self._machine.note("open event")
         return number
@@ -420,6 +425,7 @@ class _Event:
     def record(self, stream: Any) -> None:
         if self._is_shared:
             self._machine.note("record for the peers")
+        stream.is_held_up()
         self._machine.before[self.ptr] = list(stream.before)
         if _me() in self._machine.slow:
             self._machine.slow[_me()].record(self.ptr)
