@@ -44,6 +44,13 @@ def test_a_group_that_is_collected_in_the_middle_of_a_message_leaves_nothing(
     forgotten: list[weakref.ref[Any]] = []
     told: list[str] = []
 
+    has_hung = threading.Event()
+
+    def hang(nbytes: int) -> None:
+        if dist.get_rank() == 0:
+            machine.hangs.add(0)
+            has_hung.set()
+
     def rank_main(rank: int) -> None:
         with worlds.use(worlds.World()):
             dist.init_process_group(init_method=f"file://{tmp_path}/store", rank=rank, world_size=2)
@@ -53,12 +60,11 @@ def test_a_group_that_is_collected_in_the_middle_of_a_message_leaves_nothing(
             assert serving()
             if rank == 0:
                 if hangs:
-                    machine.on_copy = lambda _: dist.get_rank() or machine.hangs.add(0)
-                    machine.has_copied.clear()
+                    machine.on_copy = hang
                 work: Any = dist.irecv(x, 1, tag=1)
                 dist.send(np.zeros(1), 1, tag=2)
                 if hangs:
-                    assert machine.has_copied.wait(20.0)
+                    assert has_hung.wait(20.0)
                 assert work is not None
                 forgotten.append(weakref.ref(dist.group.WORLD))
                 answers = (
