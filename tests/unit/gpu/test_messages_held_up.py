@@ -81,9 +81,9 @@ def test_an_array_that_is_never_ready_is_told_as_such(machine: Machine, who: int
 
     told = run(program)
     if who == 0 and os.environ["DISTDBG_GPU_IPC"] == "always":
-        assert "no copy was begun: the sender's stream had not come to its call" in told[1]
+        assert "no copy was begun: the sender's stream had not reached its call" in told[1]
     else:
-        assert "no copy was begun: this program's stream had not come to the call" in told[who]
+        assert "no copy was begun: this program's stream had not reached the call" in told[who]
         assert f"this rank's GPU: it had copied 0 of {NBYTES} bytes" in told[who]
 
 

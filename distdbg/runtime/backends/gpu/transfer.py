@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _log = get_logger("runtime")
 
-_OWN_ARRAY: Final = "no copy was begun: this program's stream had not come to the call"
-_THEIR_ARRAY: Final = "no copy was begun: the sender's stream had not come to its call"
+_OWN_ARRAY: Final = "no copy was begun: this program's stream had not reached the call"
+_THEIR_ARRAY: Final = "no copy was begun: the sender's stream had not reached its call"
 
 
 class Transfer:
