@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.traits import NO_TRAITS, FactKind, Trait, traits_of
 
 
 class FindingKind(StrEnum):
@@ -68,6 +69,9 @@ class Evidence:
     """On the session's clock."""
     source: str = ""
     """File and line of a log that says so."""
+    kind: FactKind | None = None
+    detail: str = ""
+    """The part of it that is worth being said where the rest is known."""
     is_left_out: bool = False
     """Whether `rank` left out a call like `op` at its place: then it matters what skips it there."""
     is_extra: bool = False
@@ -114,8 +118,18 @@ class Finding:
     """One action."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """What can be measured of it, by name with its unit: {'late_s': 1.2, 'times': 40}."""
+    traits: frozenset[Trait] = NO_TRAITS
+    """What else is known of it; its advice has some as well: `has` knows of both."""
     follows: tuple[Finding, ...] = ()
     """What would not be there without it: ranks that timed out because of it."""
+
+    @property
+    def all_traits(self) -> frozenset[Trait]:
+        """Its own, and those of its advice."""
+        return self.traits | traits_of(self.advice)
+
+    def has(self, trait: Trait) -> bool:
+        return trait in self.all_traits
 
     @property
     def deadlocked(self) -> frozenset[int]:

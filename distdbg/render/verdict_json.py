@@ -101,6 +101,7 @@ def _finding(session: Session, finding: Finding) -> dict[str, Any]:
         "edges": [_edge(session, edge) for edge in finding.edges],
         "advice": finding.advice,
         "numbers": _numbers(finding.numbers),
+        "traits": sorted(map(str, finding.all_traits)),
         "follows": [_finding(session, one) for one in finding.follows],
     }
 
@@ -114,6 +115,8 @@ def _evidence(session: Session, fact: Evidence) -> dict[str, Any]:
         "site": fact.site,
         "at": _time(fact.at_ns),
         "source": fact.source,
+        "kind": None if fact.kind is None else str(fact.kind),
+        "detail": fact.detail,
     }
 
 

@@ -22,7 +22,7 @@ from distdbg.agent.take_stacks import SampledProcess, ask_faulthandler, take_sta
 from distdbg.follow.stacks import RankStacks, ThreadStack, read_faulthandler
 from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.folders import VERDICT_NAME
-from distdbg.record.observations import DEAD_CHILD, FILE_LOCK, Observation, write_sighting
+from distdbg.record.observations import Observation, names_a_process, write_sighting
 from distdbg.record.rank_state import RankState
 from distdbg.record.stack_file import stacks_name
 
@@ -100,7 +100,7 @@ def _key(seat: WatchedRank) -> tuple[int, RankState, str]:
         return seat.pid, seat.state, seat.site
     if _is_placed_start(seat):
         return seat.pid, _state_of(seat), seat.site
-    is_named = seat.state.is_stuck and (seat.why.startswith(FILE_LOCK) or DEAD_CHILD in seat.why)
+    is_named = seat.state.is_stuck and names_a_process(seat.why)
     return seat.pid, seat.state, seat.why if is_named else ""
 
 

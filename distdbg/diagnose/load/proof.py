@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.traits import FactKind, Trait
 from distdbg.record.folders import VERDICT_NAME
 
 _MOST_NBYTES: Final = 1 << 24
@@ -60,6 +61,8 @@ def _deadlocks(document: object) -> Iterator[Finding]:
                     site=_text(fact, "site"),
                     at_ns=_time_ns(fact.get("at")),
                     source=VERDICT_NAME,
+                    kind=next((k for k in FactKind if k == fact.get("kind")), None),
+                    detail=_text(fact, "detail"),
                 )
                 for fact in _dicts(item, "evidence")
                 if _text(fact, "text")
@@ -77,6 +80,7 @@ def _deadlocks(document: object) -> Iterator[Finding]:
                 if _is_rank(edge.get("rank"))
             ),
             advice=_text(item, "advice"),
+            traits=frozenset(t for t in Trait if t in _words(item, "traits")),
         )
 
 
@@ -85,6 +89,11 @@ def _dicts(item: object, key: str) -> list[dict[str, Any]]:
     if not isinstance(values, list):
         return []
     return [value for value in values[:_MOST_EACH] if isinstance(value, dict)]
+
+
+def _words(item: dict[str, Any], key: str) -> list[object]:
+    values = item.get(key)
+    return values[:_MOST_EACH] if isinstance(values, list) else []
 
 
 def _ranks(item: dict[str, Any], key: str) -> tuple[int, ...]:
