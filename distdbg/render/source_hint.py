@@ -20,6 +20,7 @@ from distdbg.render.hints import (
     left_behind,
     parameters,
     patterns,
+    randomness,
     tags,
     values,
     waits,
@@ -35,6 +36,13 @@ _WAITED_FOR: Final = (
     FindingKind.STALL,
     FindingKind.STOPPED,
 )
+_APART: Final = (
+    Trait.NO_MARKS,
+    Trait.ONE_MORE_CALL,
+    Trait.OTHER_ARRAY,
+    Trait.OTHER_LINES,
+    Trait.SIZES,
+)
 
 
 def _is_mismatch(root: Finding) -> bool:
@@ -43,6 +51,15 @@ def _is_mismatch(root: Finding) -> bool:
 
 def _is_deadlock(root: Finding) -> bool:
     return root.kind is FindingKind.DEADLOCK
+
+
+def _is_apart(root: Finding) -> bool:
+    """Whether ranks have made other calls than others, or have given them arrays of another size."""
+    if root.has(Trait.ASLEEP) or root.has(Trait.BUSY) or root.has(Trait.JOINING):
+        return False
+    if root.kind is FindingKind.MISMATCH:
+        return any(map(root.has, _APART))
+    return root.kind in (FindingKind.DEADLOCK, FindingKind.MISSING_RANK)
 
 
 def _is_plain_mismatch(root: Finding) -> bool:
@@ -82,6 +99,8 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.RANK_TWICE), joining.by_rank, (Trait.HOLDS_ALWAYS,)),
     HintRule(_of(Trait.TAG_CHANGED), tags.by_origin),
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
+    HintRule(_is_apart, randomness.by_own_draw),
+    HintRule(_is_apart, randomness.by_shared_draw),
     HintRule(_is_mismatch, branches.by_retry),  # it may look like any of the others
     HintRule(_of(Trait.NO_MARKS), patterns.by_steps),
     HintRule(_of(Trait.ENDED_WITHOUT), patterns.by_exit_of_loop),
