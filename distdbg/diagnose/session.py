@@ -136,6 +136,8 @@ class RankLog:
     exit_where: str = ""
     exit_hint: str = ""
     """What its error itself advises."""
+    exit_notes: tuple[str, ...] = ()
+    """What was added to what it raised (add_note), as its error file has it."""
     exit_handled: str = ""
     """The error that it was handling then: 'ValueError: no number at load.py:52 (parse)'."""
     left_stack: Stack = ()

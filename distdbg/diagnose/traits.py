@@ -23,6 +23,7 @@ class Trait(StrEnum):
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
     OF_TIMER = "of timer"  # the signal of a timer that the program has set
     SENDER_UNKNOWN = "sender unknown"  # SIGKILL from somewhere
+    AT_ITS_LINE = "at its line"  # it raised, and nothing is known but the line
     # how calls differ
     OTHER_LINES = "other lines"
     OTHER_ARRAY = "other array"  # another array came to the same line

@@ -55,6 +55,7 @@ def all_details(
             frames = last_frames(error.traceback)
             # What was on the console already stands here as one line.
             yield from frames if first.stderr_file else own_line(first)
+        yield from map(cut_reason, error.notes)
     elif first.crash:
         yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
         if first.record is not None and first.record.doing:

@@ -187,6 +187,7 @@ def _evidence(session: Session, one: RankEnding) -> list[Evidence]:
             at_ns=known_ns(one.at_ns),
         )
     ]
+    found += [Evidence(text=note, rank=one.rank) for note in session.ranks[one.rank].exit_notes]
     if one.end is not None and one.reason and one.end.how not in one.how:
         text = f"the process of rank {one.rank} {one.end.how}"
         at_ns = known_ns(session.time_ns(one.rank, one.end.ended_ns))
@@ -265,10 +266,11 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
         return one.hint
     if one.where and one.reason.startswith("RecursionError"):
         why = f"either it calls itself without end, or the data of rank {one.rank} is too deep"
-        return f"look at {one.where}: {why}"
+        return Advice(f"look at {one.where}: {why}", Trait.AT_ITS_LINE)
     if one.where:
-        return f"look at {one.where}" + (f" on {say_ranks([one.rank])}" if is_alone else "")
-    return f"look at the last lines of stderr of rank {one.rank}"
+        whom = f" on {say_ranks([one.rank])}" if is_alone else ""
+        return Advice(f"look at {one.where}{whom}", Trait.AT_ITS_LINE)
+    return Advice(f"look at the last lines of stderr of rank {one.rank}", Trait.AT_ITS_LINE)
 
 
 def _lost(

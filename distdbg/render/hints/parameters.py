@@ -1,7 +1,10 @@
-"""Why a rank did not use a part of its model: the condition under which the model calls it.
+"""Why a rank did not use a part of its model, or DDP did not reduce: the condition or the call in the source.
 
 see `if objects.any()` (line 16 of model.py), under which self.box is called: rank 2 did not take
 that branch in step 9; or find_unused_parameters=True for DistributedDataParallel (line 35 of job.py)
+
+DDP reduced no gradient in 60 steps from step 41 on: `model.module.with_rebuilt(inputs)` (line 20 of job.py)
+goes past its forward; call the DDP object itself
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
+from distdbg.diagnose.find.not_reduced import PAST_FORWARD, unreduced_steps
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.traits import FactKind
+from distdbg.record.printable import shorten
 from distdbg.render.enclosing import (
     Function,
     ParsedSource,
@@ -34,6 +39,13 @@ _OF_CONSTRUCTOR: Final = (
     "DDP broadcasts parameters and buffers",
 )
 _MOST_FILES: Final = 32
+_MOST_CALLS: Final = 2
+_MOST_CALL: Final = 60
+#: Methods of a `.module` that run no layer.
+_NO_LAYERS: Final = re.compile(
+    r"state_dict|load|save|param|buffer|modules|children|^(?:train|eval|to|cpu|cuda|half|float|double|bfloat16"
+    r"|apply|requires_grad_|zero_grad|compile|register_\w+|extra_repr|get_\w+|set_\w+|reset\w*)$"
+)
 
 
 class _Condition(NamedTuple):
@@ -70,6 +82,39 @@ def by_condition(case: Case) -> str:
 def _named(names: str) -> list[str]:
     """'a.weight, a.bias and 3 more' without the count."""
     return names.partition(" and ")[0].split(", ")
+
+
+def past_ddp(case: Case) -> str:
+    """Steps of ranks were not reduced by DDP: where the program calls a layer by its `.module`."""
+    ranks = case.root.ranks or tuple(case.session.ranks)
+    each = (unreduced_steps(case.session.ranks[rank]) for rank in ranks)
+    steps = next(filter(None, each), None)
+    if steps is None:
+        return ""
+    times = f"{steps.steps} steps" if steps.steps > 1 else "a step"
+    said = f"DDP reduced no gradient in {times} from step {steps.first} on"
+    calls = [*_calls_of_module(case)]
+    if not 0 < len(calls) <= _MOST_CALLS:
+        return f"{said}: {PAST_FORWARD}"
+    verb = "goes" if len(calls) == 1 else "go"
+    return f"{said}: {' and '.join(calls)} {verb} past its forward; call the DDP object itself"
+
+
+def _calls_of_module(case: Case) -> Iterator[str]:
+    """'`model.module.rebuild(x)` (line 20 of job.py)'."""
+    for file, source in _files(case):
+        calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        for call in sorted(calls, key=lambda one: one.lineno):
+            match call.func:
+                case ast.Attribute(attr="module"):
+                    pass
+                case ast.Attribute(value=ast.Attribute(attr="module"), attr=name):
+                    if _NO_LAYERS.search(name):
+                        continue
+                case _:
+                    continue
+            text = shorten(ast.unparse(call), _MOST_CALL)
+            yield f"`{text}` (line {call.lineno} of {os.path.basename(file)})"
 
 
 def _made_at(case: Case) -> str:

@@ -8,6 +8,7 @@ from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.root_cause import LossRole, find_root_cause
 from tests.unit.launch.report_facts import (
+    TRACE,
     code,
     ended,
     error,
@@ -165,3 +166,13 @@ def test_what_an_error_was_raised_from_stands_below_it() -> None:
     lines = told(LostRankEvidence(end=ended(1, exit_code=1), error=failed)).splitlines()
     assert lines[0].startswith("FAILED: rank 1 raised RuntimeError: the loader is gone")
     assert "  caused by OSError: no such shard" in lines
+
+
+def test_what_was_added_to_an_error_stands_below_its_line() -> None:
+    raised = error("ValueError: no data", notes=("of rank 2",), traceback=TRACE, hint="ask rank 2")
+    lines = told(LostRankEvidence(end=ended(0, exit_code=1), error=raised)).splitlines()
+    assert lines[1:4] == [
+        "  at train.py:80 (main): step(batch)",
+        "  of rank 2",
+        "  hint: ask rank 2",
+    ]
