@@ -66,13 +66,23 @@ class StackRole(StrEnum):
     HANGS = "hangs"  # the same of a rank that may never go on: its callers say what it waits for
     OVER = "over"  # where they raised, or died
     LEFT_OUT = "left out"  # where they did not call what the others did
+    OTHER_PEERS = (
+        "other peers"  # where they made such a call for other ranks than the one that waits
+    )
     EXTRA_CALL = "extra call"  # where they alone made a call
     THREAD = "thread"  # where another thread of theirs is, which may hold a lock
 
     @property
     def is_apart(self) -> bool:
         """Whether it is no place at which its ranks are now."""
-        return self in (StackRole.LEFT_OUT, StackRole.EXTRA_CALL, StackRole.THREAD)
+        here = (
+            StackRole.IN_OP,
+            StackRole.AFTER_OP,
+            StackRole.SEEN,
+            StackRole.HANGS,
+            StackRole.OVER,
+        )
+        return self not in here
 
 
 class Advice(str):

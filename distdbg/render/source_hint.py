@@ -20,7 +20,9 @@ from distdbg.render.hints import (
     left_behind,
     parameters,
     patterns,
+    peers,
     randomness,
+    retries,
     skipped_ends,
     tags,
     values,
@@ -94,6 +96,8 @@ class HintRule(NamedTuple):
     hint: Callable[[Case], str]
     traits: tuple[Trait, ...] = ()
     """Of the advice that it gives."""
+    retell: Callable[[Case], Finding] | None = None
+    """The finding in other words, where what its hint has found shows that they are wrong."""
 
 
 def _of(trait: Trait) -> Callable[[Finding], bool]:
@@ -108,13 +112,15 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_has_raised, parameters.past_ddp),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),
-    HintRule(_is_mismatch, branches.by_retry),  # it may look like any of the others
+    HintRule(_is_mismatch, retries.by_retry),  # it may look like any of the others
+    HintRule(_is_mismatch, retries.by_attempt, retell=retries.called_again),
     HintRule(_of(Trait.NO_MARKS), patterns.by_steps),
     HintRule(_of(Trait.ENDED_WITHOUT), patterns.by_exit_of_loop),
     HintRule(
         lambda root: _is_mismatch(root) and root.has(Trait.ONE_MORE_CALL), patterns.by_one_more
     ),
     HintRule(lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
+    HintRule(_is_deadlock, peers.by_loop_over_peers),
     HintRule(_is_asleep, files.by_file_made_later, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, left_behind.by_lock_file, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, left_behind.by_left_function),
@@ -155,14 +161,17 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
     case = Case(session=session, root=root, told=told, source=source)
-    given = (Advice(rule.hint(case), *rule.traits) for rule in asked)
-    advice = next(filter(None, given), "")
-    if not advice:
+    given = ((rule, Advice(rule.hint(case), *rule.traits)) for rule in asked)
+    found = next((one for one in given if one[1]), None)
+    if found is None:
         return verdict
+    rule, advice = found
+    told_root = root if rule.retell is None else rule.retell(case)
     # What it is about stays; what the other advice was worth does not.
-    better = replace(root, advice=advice, traits=root.all_traits - OF_ADVICE)
+    better = replace(told_root, advice=advice, traits=root.all_traits - OF_ADVICE)
     return replace(
         verdict,
+        what=better.what if verdict.what == root.what else verdict.what,
         root=better,
         findings=tuple(better if one is root else one for one in verdict.findings),
     )

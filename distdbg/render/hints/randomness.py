@@ -21,7 +21,6 @@ from distdbg.render.enclosing import (
     ParsedSource,
     bound_at,
     called_name,
-    imported_beside,
     is_in_body,
     line_text,
     node_line,
@@ -38,7 +37,7 @@ from distdbg.render.generators import (
     given_in,
     parameter_given,
 )
-from distdbg.render.hints.case import Case
+from distdbg.render.hints.case import Case, program_files
 from distdbg.render.told_stacks import ToldStack
 
 #: Frames of a stack.
@@ -65,7 +64,7 @@ class _Decider(NamedTuple):
 
 def by_own_draw(case: Case) -> str:
     """A generator that no rank, or each by its rank, has seeded decides whether a rank comes to its call."""
-    files = _files(case)
+    files = program_files(case)
     for stack, one in _all_deciders(case):
         for found in _drawn_by(one, stack, files):
             if found.seeding is Seeding.ALIKE:
@@ -88,7 +87,7 @@ def by_own_draw(case: Case) -> str:
 
 def by_shared_draw(case: Case) -> str:
     """Of a generator that all have seeded alike, another function draws as often as its data ask."""
-    files = _files(case)
+    files = program_files(case)
     for stack, one in _all_deciders(case):
         place = stack[one.at]
         given = (found for found, _ in given_in(one.expr, stack, one.at, files))
@@ -142,16 +141,6 @@ def _places(case: Case, told: ToldStack) -> list[Place]:
             break
         found.append(Place(one.frame.file, one.frame.line, source))
     return found
-
-
-def _files(case: Case) -> dict[str, ParsedSource]:
-    """Of the program: those of the stacks, and what they import from beside."""
-    names = dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames)
-    for name in [*names]:
-        if (source := case.source.parsed(name)) is not None:
-            names |= dict.fromkeys(imported_beside(source, name))
-    parsed = ((name, case.source.parsed(name)) for name in names)
-    return {name: source for name, source in parsed if source is not None}
 
 
 def _deciders(place: Place) -> Iterator[_Decider]:
