@@ -46,7 +46,7 @@ class Trait(StrEnum):
         "holds always"  # it says for what a rank waits at its line: however the job ended
     )
     ENDLESS_LOOP = "endless loop"
-    SIGNAL_PLACE = "signal place"  # it names the line that sets the timer, or sends the signal
+    NAMES_PLACE = "names place"  # it names the line of the source that explains how a rank died
 
 
 class FactKind(StrEnum):
@@ -103,7 +103,7 @@ class Advice(str):
 
 NO_TRAITS: Final[frozenset[Trait]] = frozenset()
 #: Traits that are of the advice alone.
-OF_ADVICE: Final = frozenset((Trait.HOLDS_ALWAYS, Trait.ENDLESS_LOOP, Trait.SIGNAL_PLACE))
+OF_ADVICE: Final = frozenset((Trait.HOLDS_ALWAYS, Trait.ENDLESS_LOOP, Trait.NAMES_PLACE))
 
 
 def subject_of(advice: str) -> str:

@@ -149,7 +149,9 @@ class FinalReport:
         # The source says where a timer is set, and where the program sends signals itself.
         end = found.first[0].end if found is not None else None
         is_signal = end is not None and (end.signal in TIMERS or end.is_sender_unknown)
-        is_known = is_deadlock or is_mismatch or is_told or is_large or is_signal
+        # ... and which line makes the name of a file that another rank has taken.
+        is_file = found is not None and found.first[0].error_type == "FileNotFoundError"
+        is_known = is_deadlock or is_mismatch or is_told or is_large or is_signal or is_file
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

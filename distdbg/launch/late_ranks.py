@@ -53,11 +53,11 @@ def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
         yield diagnosis.what
 
 
-def hint_of_signal(diagnosis: Diagnosis | None) -> str:
-    """Where a rank sets the timer, or sends the signal, that may have killed it, by its source; ''."""
+def hint_of_place(diagnosis: Diagnosis | None) -> str:
+    """What the source of a rank that died shows: the line that sets its timer, or names its file; ''."""
     if diagnosis is None or diagnosis.kind != DEAD_RANK:
         return ""
-    return diagnosis.advice if Trait.SIGNAL_PLACE in diagnosis.traits else ""
+    return diagnosis.advice if Trait.NAMES_PLACE in diagnosis.traits else ""
 
 
 def hint_of_late(seen: Mapping[int, LastSeen], found: RootCause) -> str:

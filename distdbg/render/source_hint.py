@@ -25,6 +25,7 @@ from distdbg.render.hints import (
     retries,
     skipped_ends,
     tags,
+    taken_files,
     values,
     waits,
 )
@@ -110,6 +111,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.TAG_CHANGED), tags.by_origin),
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
     HintRule(_has_raised, parameters.past_ddp),
+    HintRule(_has_raised, taken_files.by_one_name, (Trait.NAMES_PLACE,)),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),
     HintRule(_is_mismatch, retries.by_retry),  # it may look like any of the others
@@ -128,8 +130,8 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_is_in_lock, waits.by_own_lock, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, skipped_ends.by_unfinished_item, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_busy, patterns.by_endless_loop, (Trait.ENDLESS_LOOP,)),
-    HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.SIGNAL_PLACE,)),
-    HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.SIGNAL_PLACE,)),
+    HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.NAMES_PLACE,)),
+    HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.NAMES_PLACE,)),
     HintRule(_is_mismatch, values.by_hash),
     HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
     HintRule(_of(Trait.GROUPS), branches.by_branch),

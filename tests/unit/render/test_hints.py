@@ -14,7 +14,7 @@ from distdbg.diagnose.session import Activity
 from distdbg.diagnose.traits import traits_of
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.late_ranks import hint_of_signal
+from distdbg.launch.late_ranks import hint_of_place
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -220,7 +220,7 @@ def test_where_a_module_of_the_program_sends_signals_is_the_hint_of_a_kill(
     assert "signals are sent" not in hint(tmp_path, build)  # it is known who has sent it
     traits = traits_of(told)
     diagnosis = Diagnosis(kind="dead rank", what="x", advice=told, traits=traits)
-    assert hint_of_signal(diagnosis) == (told if "killpg" in sent else "")
+    assert hint_of_place(diagnosis) == (told if "killpg" in sent else "")
 
 
 ROUNDS = """\
