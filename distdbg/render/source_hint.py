@@ -26,6 +26,7 @@ from distdbg.render.hints import (
     skipped_ends,
     tags,
     taken_files,
+    unsynced,
     values,
     waits,
 )
@@ -112,6 +113,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
     HintRule(_has_raised, parameters.past_ddp),
     HintRule(_has_raised, taken_files.by_one_name, (Trait.NAMES_PLACE,)),
+    HintRule(_is_apart, unsynced.by_no_sync),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),
     HintRule(_is_mismatch, retries.by_retry),  # it may look like any of the others

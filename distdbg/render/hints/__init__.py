@@ -14,6 +14,7 @@ retries     a rank that repeats its calls, in a loop that tries again after an e
 skipped_ends a path past the call that ends something: task_done() of a queue, the cancel of a timer
 tags        what the tag of a message is made from, which is another one than that line has used before
 taken_files a file that another rank has renamed or removed first, as they share its name
+unsynced    gradients that a rank reduces less often, since it alone decides when no_sync() holds
 values      a variable that differs between ranks as their calls do, and where it gets its value
 waits       a lock that the rank holds itself, a timer that it did not cancel
 """
