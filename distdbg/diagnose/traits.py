@@ -21,9 +21,9 @@ class Trait(StrEnum):
     BUSY = "busy"
     JOINING = "joining"  # others wait for them in init_process_group
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
+    OWN_ERROR = "own error"  # an exception of the program, of which only its line is known
     OF_TIMER = "of timer"  # the signal of a timer that the program has set
     SENDER_UNKNOWN = "sender unknown"  # SIGKILL from somewhere
-    AT_ITS_LINE = "at its line"  # it raised, and nothing is known but the line
     # how calls differ
     OTHER_LINES = "other lines"
     OTHER_ARRAY = "other array"  # another array came to the same line
@@ -47,7 +47,8 @@ class Trait(StrEnum):
         "holds always"  # it says for what a rank waits at its line: however the job ended
     )
     ENDLESS_LOOP = "endless loop"
-    NAMES_PLACE = "names place"  # it names the line of the source that explains how a rank died
+    SIGNAL_PLACE = "signal place"  # it names the line that sets the timer, or sends the signal
+    ERROR_PLACE = "error place"  # it names a line, of the program as well, that is behind an error
 
 
 class FactKind(StrEnum):
@@ -104,7 +105,9 @@ class Advice(str):
 
 NO_TRAITS: Final[frozenset[Trait]] = frozenset()
 #: Traits that are of the advice alone.
-OF_ADVICE: Final = frozenset((Trait.HOLDS_ALWAYS, Trait.ENDLESS_LOOP, Trait.NAMES_PLACE))
+OF_ADVICE: Final = frozenset(
+    (Trait.HOLDS_ALWAYS, Trait.ENDLESS_LOOP, Trait.SIGNAL_PLACE, Trait.ERROR_PLACE)
+)
 
 
 def subject_of(advice: str) -> str:

@@ -151,7 +151,10 @@ class FinalReport:
         is_signal = end is not None and (end.signal in TIMERS or end.is_sender_unknown)
         # ... and which line makes the name of a file that another rank has taken.
         is_file = found is not None and found.first[0].error_type == "FileNotFoundError"
-        is_known = is_deadlock or is_mismatch or is_told or is_large or is_signal or is_file
+        left = found.first[0].record if found is not None else None
+        is_unreduced = left is not None and left.has_unreduced_steps
+        is_of_source = is_signal or is_file or is_unreduced
+        is_known = is_deadlock or is_mismatch or is_told or is_large or is_of_source
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

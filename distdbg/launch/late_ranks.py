@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from distdbg.diagnose import headline
 from distdbg.diagnose.traits import FactKind, Trait
@@ -12,6 +13,8 @@ from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.report_details import thread_error
 from distdbg.launch.root_cause import LossRole, RootCause
 from distdbg.record.rank_state import RankState
+
+_OF_SOURCE: Final = frozenset((Trait.SIGNAL_PLACE, Trait.ERROR_PLACE))
 
 
 def known_of_late(
@@ -53,11 +56,14 @@ def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
         yield diagnosis.what
 
 
-def hint_of_place(diagnosis: Diagnosis | None) -> str:
-    """What the source of a rank that died shows: the line that sets its timer, or names its file; ''."""
+def hint_of_end(diagnosis: Diagnosis | None) -> str:
+    """Where a rank sets the timer, or sends the signal, that may have killed it, or what is behind its error.
+
+    By its source; ''.
+    """
     if diagnosis is None or diagnosis.kind != DEAD_RANK:
         return ""
-    return diagnosis.advice if Trait.NAMES_PLACE in diagnosis.traits else ""
+    return diagnosis.advice if _OF_SOURCE & diagnosis.traits else ""
 
 
 def hint_of_late(seen: Mapping[int, LastSeen], found: RootCause) -> str:

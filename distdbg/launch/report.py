@@ -30,8 +30,8 @@ from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
+    hint_of_end,
     hint_of_late,
-    hint_of_place,
     known_of_late,
     shown_of_late,
 )
@@ -197,7 +197,7 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
         hint = (
             (known.advice if known else "")
             or hint_of_late(outcome.seen, found)
-            or hint_of_place(outcome.diagnosis)
+            or hint_of_end(outcome.diagnosis)
             or hint_of(found)
         )
     return lines, hint

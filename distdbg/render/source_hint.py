@@ -67,11 +67,6 @@ def _is_apart(root: Finding) -> bool:
     return root.kind in (FindingKind.DEADLOCK, FindingKind.MISSING_RANK)
 
 
-def _has_raised(root: Finding) -> bool:
-    """By an error of the program itself, of which nothing better is known than its line."""
-    return root.kind is FindingKind.DEAD_RANK and root.has(Trait.AT_ITS_LINE)
-
-
 def _is_plain_mismatch(root: Finding) -> bool:
     """One of which the records know no place to look at."""
     is_known = root.has(Trait.NO_MARKS) or root.has(Trait.ONE_MORE_CALL)
@@ -111,8 +106,8 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.RANK_TWICE), joining.by_rank, (Trait.HOLDS_ALWAYS,)),
     HintRule(_of(Trait.TAG_CHANGED), tags.by_origin),
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
-    HintRule(_has_raised, parameters.past_ddp),
-    HintRule(_has_raised, taken_files.by_one_name, (Trait.NAMES_PLACE,)),
+    HintRule(_of(Trait.OWN_ERROR), parameters.past_ddp, (Trait.ERROR_PLACE,)),
+    HintRule(_of(Trait.OWN_ERROR), taken_files.by_one_name, (Trait.ERROR_PLACE,)),
     HintRule(_is_apart, unsynced.by_no_sync),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),
@@ -132,8 +127,8 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_is_in_lock, waits.by_own_lock, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, skipped_ends.by_unfinished_item, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_busy, patterns.by_endless_loop, (Trait.ENDLESS_LOOP,)),
-    HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.NAMES_PLACE,)),
-    HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.NAMES_PLACE,)),
+    HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.SIGNAL_PLACE,)),
+    HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.SIGNAL_PLACE,)),
     HintRule(_is_mismatch, values.by_hash),
     HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
     HintRule(_of(Trait.GROUPS), branches.by_branch),

@@ -266,11 +266,11 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
         return one.hint
     if one.where and one.reason.startswith("RecursionError"):
         why = f"either it calls itself without end, or the data of rank {one.rank} is too deep"
-        return Advice(f"look at {one.where}: {why}", Trait.AT_ITS_LINE)
+        return f"look at {one.where}: {why}"
     if one.where:
-        whom = f" on {say_ranks([one.rank])}" if is_alone else ""
-        return Advice(f"look at {one.where}{whom}", Trait.AT_ITS_LINE)
-    return Advice(f"look at the last lines of stderr of rank {one.rank}", Trait.AT_ITS_LINE)
+        text = f"look at {one.where}" + (f" on {say_ranks([one.rank])}" if is_alone else "")
+        return Advice(text, Trait.OWN_ERROR) if one.reason else text
+    return f"look at the last lines of stderr of rank {one.rank}"
 
 
 def _lost(

@@ -79,11 +79,6 @@ def by_condition(case: Case) -> str:
     )
 
 
-def _named(names: str) -> list[str]:
-    """'a.weight, a.bias and 3 more' without the count."""
-    return names.partition(" and ")[0].split(", ")
-
-
 def past_ddp(case: Case) -> str:
     """Steps of ranks were not reduced by DDP: where the program calls a layer by its `.module`."""
     ranks = case.root.ranks or tuple(case.session.ranks)
@@ -115,6 +110,11 @@ def _calls_of_module(case: Case) -> Iterator[str]:
                     continue
             text = shorten(ast.unparse(call), _MOST_CALL)
             yield f"`{text}` (line {call.lineno} of {os.path.basename(file)})"
+
+
+def _named(names: str) -> list[str]:
+    """'a.weight, a.bias and 3 more' without the count."""
+    return names.partition(" and ")[0].split(", ")
 
 
 def _made_at(case: Case) -> str:

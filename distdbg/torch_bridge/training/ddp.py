@@ -237,8 +237,8 @@ class DdpPatch:
 
         Two passes of one step may have one forward pass, whose reduction then is that of the first.
         """
-        was_reduced = model.is_forwarded and model.is_complete
-        if not was_reduced and next(model.with_gradient(), None) is None:
+        # Whether its buckets are on their way says less: those of another model may be as large.
+        if next(model.with_gradient(), None) is None:
             return
         done = self._steps.done
         is_meant = not getattr(model.ddp(), "require_backward_grad_sync", False)  # no_sync()

@@ -35,7 +35,7 @@ def hint(folder: Path, text: str, raised: str = "FileNotFoundError: x.tmp", line
     told = with_source_hint(build.session, diagnose(build.session), source)
     assert told.root is not None
     assert told.root.ranks == (1,)
-    assert told.root.has(Trait.NAMES_PLACE) is ("another rank" in told.root.advice)
+    assert told.root.has(Trait.ERROR_PLACE) is ("another rank" in told.root.advice)
     return told.root.advice
 
 

@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.late_ranks import hint_of_place
+from distdbg.launch.late_ranks import hint_of_end
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK
@@ -401,5 +401,5 @@ def test_where_a_module_of_the_program_sets_the_timer_is_the_hint(tmp_path: Path
     known = Diagnosis(
         kind="dead rank", what="x", advice=told.root.advice, traits=told.root.all_traits
     )
-    assert hint_of_place(known) == told.root.advice
-    assert hint_of_place(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""
+    assert hint_of_end(known) == told.root.advice
+    assert hint_of_end(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""
