@@ -68,7 +68,7 @@ class Generator(NamedTuple):
     """Where it is made or seeded; 0: nowhere."""
 
 
-class Place(NamedTuple):
+class StackLine(NamedTuple):
     """A line of a stack, and its source."""
 
     file: str
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 def drawn_from(
-    expr: ast.AST, stack: Sequence[Place], at: int, files: Mapping[str, ParsedSource]
+    expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
 ) -> Iterator[Generator]:
     """Those that an expression at the line `at` of a stack draws from.
 
@@ -98,7 +98,7 @@ def drawn_from(
 
 
 def given_in(
-    expr: ast.AST, stack: Sequence[Place], at: int, files: Mapping[str, ParsedSource]
+    expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
 ) -> Iterator[tuple[Generator, ast.Call]]:
     """Those that it gives to calls, which may draw from them."""
     for node in ast.walk(expr):
@@ -184,7 +184,7 @@ def _of_module(module: str, files: Mapping[str, ParsedSource]) -> Generator | No
 
 def _of(
     expr: ast.expr,
-    stack: Sequence[Place],
+    stack: Sequence[StackLine],
     at: int,
     files: Mapping[str, ParsedSource],
     depth: int = 0,
@@ -216,12 +216,12 @@ def _of(
     return None
 
 
-def _function_at(place: Place) -> Function | None:
+def _function_at(place: StackLine) -> Function | None:
     path = path_to(place.source.tree, place.line)
     return next((one for one in reversed(path) if isinstance(one, Function)), None)
 
 
-def _given(caller: Place, function: str, name: str, place: int) -> ast.expr | None:
+def _given(caller: StackLine, function: str, name: str, place: int) -> ast.expr | None:
     """What the line of a caller gives a parameter."""
     statement = path_to(caller.source.tree, caller.line)[-1]
     for node in ast.walk(statement):

@@ -29,8 +29,8 @@ from distdbg.render.enclosing import (
 )
 from distdbg.render.generators import (
     Generator,
-    Place,
     Seeding,
+    StackLine,
     defined,
     drawn_from,
     draws_of,
@@ -106,7 +106,7 @@ def by_shared_draw(case: Case) -> str:
 
 
 def _drawn_by(
-    one: _Decider, stack: Sequence[Place], files: Mapping[str, ParsedSource]
+    one: _Decider, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
 ) -> Iterator[Generator]:
     """By which the number of rounds, or the outcome of a condition, is drawn: not the order of a loop."""
     if one.kind is _Kind.ROUNDS and not _is_range(one.expr):
@@ -125,7 +125,7 @@ def _is_range(expr: ast.expr) -> bool:
     return isinstance(expr, ast.Call) and called_name(expr) == "range"
 
 
-def _all_deciders(case: Case) -> Iterator[tuple[list[Place], _Decider]]:
+def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], _Decider]]:
     for told in case.told:
         stack = _places(case, told)
         for at in range(min(len(stack), _MOST_FRAMES)):
@@ -133,17 +133,17 @@ def _all_deciders(case: Case) -> Iterator[tuple[list[Place], _Decider]]:
                 yield stack, one._replace(at=at)
 
 
-def _places(case: Case, told: ToldStack) -> list[Place]:
+def _places(case: Case, told: ToldStack) -> list[StackLine]:
     found = []
     for one in told.frames:
         source = case.source.parsed(one.frame.file)
         if source is None:
             break
-        found.append(Place(one.frame.file, one.frame.line, source))
+        found.append(StackLine(one.frame.file, one.frame.line, source))
     return found
 
 
-def _deciders(place: Place) -> Iterator[_Decider]:
+def _deciders(place: StackLine) -> Iterator[_Decider]:
     """The conditions and loops around a line, what leaves these loops, and what gave their names a value."""
     path = path_to(place.source.tree, place.line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
@@ -173,7 +173,7 @@ def _exits(block: Loop | Function, line: int) -> Iterator[_Decider]:
             yield _Decider(_Kind.TEST, node.lineno, node.test)
 
 
-def _behind(place: Place, scope: ast.AST, one: _Decider) -> Iterator[_Decider]:
+def _behind(place: StackLine, scope: ast.AST, one: _Decider) -> Iterator[_Decider]:
     """What gave the names of a test their values, as long as no op has made these the same since."""
     is_number = one.kind is not _Kind.ROUNDS or _is_range(one.expr)
     kind = _Kind.VALUE if is_number else _Kind.ROUNDS
@@ -198,7 +198,7 @@ def _is_shared(scope: ast.AST, name: str, since: int, until: int) -> bool:
 
 
 def _draws_by_data(
-    place: Place, one: _Decider, found: Generator, files: Mapping[str, ParsedSource]
+    place: StackLine, one: _Decider, found: Generator, files: Mapping[str, ParsedSource]
 ) -> tuple[str, str, int] | None:
     """Another function that is given the generator, and the line where it draws until its data fit."""
     path = path_to(place.source.tree, one.line)
