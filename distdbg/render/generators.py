@@ -25,6 +25,8 @@ from distdbg.render.enclosing import (
     parameter_of,
     path_to,
 )
+from distdbg.render.source_line import SourceLines
+from distdbg.render.told_stacks import ToldStack
 
 #: Methods, and functions of the modules, that draw.
 _DRAWS: Final = frozenset((
@@ -74,6 +76,17 @@ class StackLine(NamedTuple):
     file: str
     line: int
     source: ParsedSource
+
+
+def lines_of_stack(files: SourceLines, told: ToldStack) -> list[StackLine]:
+    """The innermost first, as far as there is source."""
+    found = []
+    for one in told.frames:
+        source = files.parsed(one.frame.file)
+        if source is None:
+            break
+        found.append(StackLine(one.frame.file, one.frame.line, source))
+    return found
 
 
 def drawn_from(

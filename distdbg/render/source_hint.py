@@ -14,6 +14,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import OF_ADVICE, Advice, Trait
 from distdbg.render.hints import (
     branches,
+    data_origin,
     dtypes,
     files,
     joining,
@@ -108,6 +109,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
     HintRule(_of(Trait.OWN_ERROR), parameters.past_ddp, (Trait.ERROR_PLACE,)),
     HintRule(_of(Trait.OWN_ERROR), taken_files.by_one_name, (Trait.ERROR_PLACE,)),
+    HintRule(_of(Trait.OWN_ERROR), data_origin.by_loop_over_data, (Trait.ERROR_PLACE,)),
     HintRule(_is_apart, unsynced.by_no_sync),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),

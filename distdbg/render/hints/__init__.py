@@ -2,6 +2,7 @@
 
 branches    a condition that some ranks took and others did not, an exit that skips a call, a retry
 case        what each hint is asked about: the finding, the stacks with their source
+data_origin which function of the program made the data that a line has failed with
 dtypes      an array whose dtype nobody has given
 files       a file that ranks wait for, which another one makes behind its op
 joining     where init_process_group gets a number from that does not fit the job

@@ -35,10 +35,10 @@ from distdbg.render.generators import (
     drawn_from,
     draws_of,
     given_in,
+    lines_of_stack,
     parameter_given,
 )
 from distdbg.render.hints.case import Case, program_files
-from distdbg.render.told_stacks import ToldStack
 
 #: Frames of a stack.
 _MOST_FRAMES: Final = 4
@@ -127,20 +127,10 @@ def _is_range(expr: ast.expr) -> bool:
 
 def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], _Decider]]:
     for told in case.told:
-        stack = _places(case, told)
+        stack = lines_of_stack(case.source, told)
         for at in range(min(len(stack), _MOST_FRAMES)):
             for one in _deciders(stack[at]):
                 yield stack, one._replace(at=at)
-
-
-def _places(case: Case, told: ToldStack) -> list[StackLine]:
-    found = []
-    for one in told.frames:
-        source = case.source.parsed(one.frame.file)
-        if source is None:
-            break
-        found.append(StackLine(one.frame.file, one.frame.line, source))
-    return found
 
 
 def _deciders(place: StackLine) -> Iterator[_Decider]:
