@@ -20,6 +20,7 @@ class Trait(StrEnum):
     IN_LOCK = "in a lock"
     BUSY = "busy"
     JOINING = "joining"  # others wait for them in init_process_group
+    NEVER_JOINED = "never joined"  # the others gave up there
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
     OWN_ERROR = "own error"  # an exception of the program, of which only its line is known
     OF_TIMER = "of timer"  # the signal of a timer that the program has set

@@ -42,6 +42,8 @@ _WAITED_FOR: Final = (
     FindingKind.STALL,
     FindingKind.STOPPED,
 )
+#: Of ranks that have come to no call that others did not make: they are late, or not there.
+_ELSEWHERE: Final = (Trait.ASLEEP, Trait.BUSY, Trait.JOINING, Trait.NEVER_JOINED)
 _APART: Final = (
     Trait.NO_MARKS,
     Trait.ONE_MORE_CALL,
@@ -61,7 +63,7 @@ def _is_deadlock(root: Finding) -> bool:
 
 def _is_apart(root: Finding) -> bool:
     """Whether ranks have made other calls than others, or have given them arrays of another size."""
-    if root.has(Trait.ASLEEP) or root.has(Trait.BUSY) or root.has(Trait.JOINING):
+    if any(map(root.has, _ELSEWHERE)):
         return False
     if root.kind is FindingKind.MISMATCH:
         return any(map(root.has, _APART))
