@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.traits import NO_TRAITS, FactKind, Trait, traits_of
@@ -35,6 +36,11 @@ class FindingKind(StrEnum):
     NAN_SOURCE = "NaN source"
     SUSPICION = "suspicion"  # what the check noticed and did not forbid
     RECORDING_LOST = "recording lost"
+    UNKNOWN = "unknown"  # of a later version, whose JSON was read; no finder makes one
+
+
+#: Those that a diagnosis finds.
+FINDING_KINDS: Final = tuple(kind for kind in FindingKind if kind is not FindingKind.UNKNOWN)
 
 
 class Severity(StrEnum):
@@ -146,11 +152,16 @@ class Verdict:
     what: str
     """The first line: that of the root cause, or why there is none."""
     root: Finding | None
+    """One of `findings`."""
     findings: tuple[Finding, ...]
     """Root cause first, then by severity and time; what follows from one is in its `follows`."""
     roles: Mapping[int, Role]
     lacks: tuple[str, ...] = ()
     """What evidence is missing for a surer or better verdict."""
+
+    def __post_init__(self) -> None:
+        if self.root is not None and all(one is not self.root for one in self.findings):
+            raise ValueError("the root of a verdict is one of its findings")
 
     @property
     def has_faults(self) -> bool:

@@ -311,7 +311,3 @@ class Session:
         """Global ranks of a group; those that mention it when nobody said."""
         ranks = self.groups[group].ranks
         return ranks or tuple(r for r, log in sorted(self.ranks.items()) if group in log.progress)
-
-    def group_named(self) -> Mapping[str, int]:
-        """The index of each group by its name."""
-        return {group.name: index for index, group in enumerate(self.groups)}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from distdbg.diagnose.finding import FindingKind, Role, Severity
+from distdbg.diagnose.finding import FINDING_KINDS, Role, Severity
 from distdbg.diagnose.traits import FactKind, StackRole, Trait
 
 SCHEMA: Final = 1
@@ -59,7 +59,7 @@ OBJECTS: Final[dict[str, tuple[SchemaKey, ...]]] = {
         SchemaKey("has_faults", "boolean", "whether something is more than a note: exit code 1"),
     ),
     "finding": (
-        SchemaKey("kind", "text", _words(FindingKind)),
+        SchemaKey("kind", "text", _words(FINDING_KINDS)),
         SchemaKey("severity", "text", _words(Severity)),
         SchemaKey("what", "text", "one line"),
         SchemaKey("ranks", "ranks", "of the cause; empty when no rank is it"),

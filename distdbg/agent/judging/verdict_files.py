@@ -135,7 +135,7 @@ def take_blamed(
     Those that are `waiting` answer a signal in less time than it takes to start another program.
     """
     deadline_ns = time.monotonic_ns() + limit_ns
-    taken = [_ask(target, deadline_ns) for target in targets if target.rank in waiting]
+    taken = [_stacks_by_signal(target, deadline_ns) for target in targets if target.rank in waiting]
     known = {one.rank for one in taken if one.threads}
     rest = [target for target in targets if target.rank not in known]
     taken = [one for one in taken if one.threads]
@@ -147,7 +147,7 @@ def take_blamed(
     return taken
 
 
-def _ask(target: SampledProcess, deadline_ns: int) -> RankStacks:
+def _stacks_by_signal(target: SampledProcess, deadline_ns: int) -> RankStacks:
     text, why = ask_faulthandler(target, min(deadline_ns, time.monotonic_ns() + _ANSWER_NS))
     threads = read_faulthandler(text)
     return RankStacks(
