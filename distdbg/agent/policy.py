@@ -18,6 +18,7 @@ from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose.finding import Edge, Finding, FindingKind, Verdict
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Trait
 from distdbg.errors import ConfigError
 from distdbg.record.format import Flag
 from distdbg.record.rank_state import RankState
@@ -57,6 +58,8 @@ def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]
         return None
     if not hopeless:
         return "dead" if _is_waited_beside(session, root) else None
+    if root.has(Trait.JOINING):
+        return None  # whoever has not joined may still be started
     kind = _KIND_OF.get(root.kind)
     if root.kind is FindingKind.DEADLOCK and not root.deadlocked <= set(hopeless):
         return None

@@ -51,5 +51,7 @@ doing         what a rank that others wait for is doing
 happened      happened-before order of ops, by vector clocks over collectives and messages
 headline      the first word of a report
 stops         what stopped a job from outside, and when
+other_half    which send a recv took, and which recv took a send
+traits        what programs choose by, of findings, facts and stacks
 tags_relayed  A rank that hands messages on with the tags that they came with, and once with another one
 """

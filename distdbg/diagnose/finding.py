@@ -80,6 +80,8 @@ class Evidence:
     """The part of it that is worth being said where the rest is known."""
     is_left_out: bool = False
     """Whether `rank` left out a call like `op` at its place: then it matters what skips it there."""
+    is_for_others: bool = False
+    """Whether the first of `ranks` made calls like `op`, its own, there, and none for the second one."""
     is_extra: bool = False
     """Whether `rank` alone made the call `op`: then it matters what brought it there."""
 

@@ -20,6 +20,7 @@ class Trait(StrEnum):
     IN_LOCK = "in a lock"
     BUSY = "busy"
     JOINING = "joining"  # others wait for them in init_process_group
+    NEVER_JOINED = "never joined"  # the others gave up there
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
     OWN_ERROR = "own error"  # an exception of the program, of which only its line is known
     OF_TIMER = "of timer"  # the signal of a timer that the program has set
@@ -29,6 +30,7 @@ class Trait(StrEnum):
     OTHER_ARRAY = "other array"  # another array came to the same line
     DTYPES = "dtypes"
     SIZES = "sizes"  # arrays, or roots, that one call was given
+    TWO_THREADS = "two threads"  # of one rank, on one group: which comes first is chance
     GROUPS = "groups"  # not all ranks made the same groups
     ONE_MORE_CALL = "one more call"
     ENDED_WITHOUT = "ended without"  # ranks left before a call that the others made
@@ -67,13 +69,23 @@ class StackRole(StrEnum):
     HANGS = "hangs"  # the same of a rank that may never go on: its callers say what it waits for
     OVER = "over"  # where they raised, or died
     LEFT_OUT = "left out"  # where they did not call what the others did
+    OTHER_PEERS = (
+        "other peers"  # where they made such a call for other ranks than the one that waits
+    )
     EXTRA_CALL = "extra call"  # where they alone made a call
     THREAD = "thread"  # where another thread of theirs is, which may hold a lock
 
     @property
     def is_apart(self) -> bool:
         """Whether it is no place at which its ranks are now."""
-        return self in (StackRole.LEFT_OUT, StackRole.EXTRA_CALL, StackRole.THREAD)
+        here = (
+            StackRole.IN_OP,
+            StackRole.AFTER_OP,
+            StackRole.SEEN,
+            StackRole.HANGS,
+            StackRole.OVER,
+        )
+        return self not in here
 
 
 class Advice(str):

@@ -52,6 +52,7 @@ from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.traits import Trait
 from distdbg.diagnose.waits import find_waits
 from distdbg.diagnose.wording import fit, say_ranks
 from distdbg.record.format import Exit
@@ -467,10 +468,11 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
         ]
         if blind:
             lacks.append(f"no agent saw what {say_ranks(blind)} did after the last op")
-    # Which groups are made is decided by all ranks alike: there is no wrong side.
+    # Which groups are made is decided by all ranks alike, and of two threads by chance: no side is wrong.
     if (
         root.kind is FindingKind.MISMATCH
         and not root.ranks
+        and not root.has(Trait.TWO_THREADS)
         and not root.what.startswith("new_group")
     ):
         lacks.append("no side of the mismatch has a majority: the calls do not show which is wrong")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError
+from distdbg.follow.joining import note_joins
 from distdbg.follow.process_ends import Life, Outcome
 from distdbg.follow.processes import (
     find_tracer,
@@ -107,6 +108,7 @@ class Roster:
             for rank in self._tail.scan():
                 self._meet(rank, now_ns)
                 changed.add(rank)
+            changed |= note_joins(self.folder, self.seats, now_ns)
         if self._oom is not None and now_ns - self._oom_ns >= _OOM_NS:
             self._oom_ns = now_ns
             self._oom.refresh(now_ns)

@@ -14,6 +14,7 @@ from distdbg.follow.status import RankStatus
 from distdbg.follow.tail import Standing, TailedRecord
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import OpEntry, Pulse, RecordedFrame
+from distdbg.record.join_calls import CALL, JoinCall
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.view.op_names import with_comm
@@ -81,6 +82,10 @@ class WatchedRank:
     is_exact: bool = False
     """Whether `standing` was looked for after the rank had stopped moving."""
     seqs: tuple[tuple[str, int], ...] = field(default=())
+    join: JoinCall | None = None
+    """Its call of init_process_group, as long as it has no record."""
+    join_why: str = ""
+    """For whom it waits there: 'for rank 4, asleep in load() at x.py:5'."""
     was: Was | None = None
     """What it did before it was over."""
 
@@ -121,8 +126,16 @@ class WatchedRank:
         """Whether nothing more is to be expected of it."""
         return self.state.is_over or self.state is RankState.LEFT
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether it waits in init_process_group."""
+        is_there = self.record is None and not self.is_gone
+        return is_there and self.join is not None and self.join.is_waiting
+
     def row(self, now_ns: int) -> RankStatus:
         """What is known now, as it was last looked at."""
+        if self.is_joining and self.join is not None:
+            return self._row_of_joining(self.join, now_ns)
         op = self.standing.op if self.standing else None
         is_in = bool(self.standing and self.standing.is_in)
         if self.standing and self.standing.prompt is not None:
@@ -146,6 +159,23 @@ class WatchedRank:
             op=_called(op) if op is not None and is_in else "",
             site=site,
             why=self.why or self._why_no_record(now_ns),
+            cpu_s=round(self.stat.cpu_s, 2) if self.stat else 0.0,
+            rss_nbytes=self.stat.rss_nbytes if self.stat else 0,
+        )
+
+    def _row_of_joining(self, call: JoinCall, now_ns: int) -> RankStatus:
+        age_s = round(max(0, now_ns - call.since_ns) / 1e9, 3)
+        return RankStatus(
+            rank=self.rank,
+            host=self.host,
+            pid=self.pid,
+            state=RankState.WAITING,
+            attempt=self.attempt,
+            state_age_s=age_s,
+            progress_age_s=age_s,
+            op=CALL,
+            site=call.site,
+            why=self.join_why,
             cpu_s=round(self.stat.cpu_s, 2) if self.stat else 0.0,
             rss_nbytes=self.stat.rss_nbytes if self.stat else 0,
         )

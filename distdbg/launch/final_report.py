@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from typing import Final
 
 from distdbg.command import print_error
 from distdbg.control.words import AbortWords
@@ -27,6 +28,9 @@ from distdbg.launch.running import Running
 from distdbg.record.ends import TIMERS
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
+
+#: Errors of which the source may say more than their line.
+_OF_SOURCE: Final = ("FileNotFoundError", "IndexError")
 
 
 class FinalReport:
@@ -149,9 +153,12 @@ class FinalReport:
         # The source says where a timer is set, and where the program sends signals itself.
         end = found.first[0].end if found is not None else None
         is_signal = end is not None and (end.signal in TIMERS or end.is_sender_unknown)
+        # ... which line makes the name of a file that another rank has taken, or data that do not fit.
+        is_file = found is not None and found.first[0].error_type in _OF_SOURCE
         left = found.first[0].record if found is not None else None
         is_unreduced = left is not None and left.has_unreduced_steps
-        is_known = is_deadlock or is_mismatch or is_told or is_large or is_signal or is_unreduced
+        is_of_source = is_signal or is_file or is_unreduced
+        is_known = is_deadlock or is_mismatch or is_told or is_large or is_of_source
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

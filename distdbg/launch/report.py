@@ -318,8 +318,8 @@ def _has_verdict(outcome: JobOutcome, found: RootCause | None) -> bool:
 def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     verdict = outcome.verdict
     assert verdict is not None
-    failed = [one for one in outcome.evidence if one.end.is_failure and not one.end.was_asked]
-    ended = sum(one.end.was_asked for one in outcome.evidence)
+    failed = [one for one in outcome.evidence if _has_failed(one)]
+    ended = sum(one.end.was_asked and not _has_failed(one) for one in outcome.evidence)
     here = " of this host" if outcome.is_elsewhere else ""
     many = f"the job was aborted: {say_count(len(failed))}{here} ended with an error because of it"
     if ended:
@@ -334,6 +334,13 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     yield many
     own = [one for one in failed if not one.because_of and one.rank not in verdict.ranks]
     yield from fold("failed as well", own)
+
+
+def _has_failed(one: LostRankEvidence) -> bool:
+    """By itself, or with the error of the abort, whatever has ended its process then."""
+    if one.end.was_asked:
+        return one.error is not None and bool(one.error.aborted_by)
+    return one.end.is_failure
 
 
 def _better(outcome: JobOutcome) -> Diagnosis | None:

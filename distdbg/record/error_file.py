@@ -182,7 +182,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "wall_ns": wall_ns,
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
-        "aborted_by": error.by if isinstance(error, JobAborted) else "",
+        "aborted_by": next((e.by for e in _causes(error) if isinstance(e, JobAborted)), ""),
         "cause": _cut(first_cause(error), _MOST_TEXT),
         "values": values_at(error),
     }

@@ -18,6 +18,7 @@ What they show, without a form
 
 All that comes from a program is escaped here: files may come from anywhere.
 
+generators      generators of random numbers, who draws from them, and whether ranks seed them alike
 gone            where a rank that is gone was
 hints           hints that only the source gives, by what they go by
 left_values     what the variables around a call held on each rank, where its error file says so

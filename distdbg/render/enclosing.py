@@ -114,7 +114,7 @@ def short_circuited(source: ParsedSource, line: int, name: str = "") -> str:
         if not isinstance(node, ast.BoolOp) or not node.lineno <= line <= node_line(node):
             continue
         behind = (one for value in node.values[1:] for one in ast.walk(value))
-        called = [_called(one) for one in behind if isinstance(one, ast.Call)]
+        called = [called_name(one) for one in behind if isinstance(one, ast.Call)]
         if name in called if name else any(one.startswith(_OPS) for one in called):
             word = "or" if isinstance(node.op, ast.Or) else "and"
             return f"behind `{word}` in `{line_text(source, line).removesuffix(':')}` (line {line})"
@@ -156,7 +156,7 @@ def argument_origin(
         return _returned(source, given) or _say_attribute(source, line, given) or None
     bound = [at for at in bound_at(scope, name) if at <= line]
     if not bound:
-        return None if function is None else _parameter(function, name)
+        return None if function is None else parameter_of(function, name)
     last = max(bound)
     if loop := _loop_over(source, last, line):
         name, line = loop  # what it goes over
@@ -257,7 +257,7 @@ def timers_in(source: ParsedSource) -> list[int]:
     """The lines that set a timer of the process: signal.alarm(limit), not the alarm(0) that cancels it."""
     found = set()
     for node in ast.walk(source.tree):
-        at = _TIMERS.get(_called(node)) if isinstance(node, ast.Call) else None
+        at = _TIMERS.get(called_name(node)) if isinstance(node, ast.Call) else None
         if at is None or not isinstance(node, ast.Call) or len(node.args) <= at:
             continue
         time = node.args[at]
@@ -273,7 +273,7 @@ def kills_in(source: ParsedSource) -> list[int]:
         {
             node.lineno
             for node in calls
-            if _called(node) in ("kill", "killpg") and len(node.args) == 2
+            if called_name(node) in ("kill", "killpg") and len(node.args) == 2
         }
     )
 
@@ -344,17 +344,17 @@ def _argument(
         if isinstance(node, ast.Call) and node.lineno <= line <= node_line(node)
     ]
     if callee is not None:
-        calls = [call for call in calls if _called(call) == callee.function]
+        calls = [call for call in calls if called_name(call) == callee.function]
         first = (callee.name,)
     else:  # of several calls at a line, that of the op
-        calls = [call for call in calls if _called(call).startswith(_OPS)] or calls
+        calls = [call for call in calls if called_name(call).startswith(_OPS)] or calls
     for call in calls:
         keywords = {word.arg: word.value for word in call.keywords if word.arg}
         wanted = [keywords[key] for key in first if key in keywords]
-        peer = _PEERS.get(_called(call))
+        peer = _PEERS.get(called_name(call))
         if callee is None and peer in first and len(call.args) > 1:
             wanted.append(call.args[1])
-        is_second = callee is None and _called(call).startswith(_GIVEN_SECOND)
+        is_second = callee is None and called_name(call).startswith(_GIVEN_SECOND)
         place = int(is_second) if callee is None else callee.place
         if 0 <= place < len(call.args):
             wanted.append(call.args[place])
@@ -387,7 +387,7 @@ def _is_of_library(function: ast.expr) -> bool:
 
 def _returned(source: ParsedSource, given: ast.expr) -> str:
     """'from column(): `return np.zeros(n)` (line 37) or `return field` (line 40)'; '' for other calls."""
-    name = _called(given) if isinstance(given, ast.Call) else ""
+    name = called_name(given) if isinstance(given, ast.Call) else ""
     defined = [
         node for node in ast.walk(source.tree) if isinstance(node, Function) and node.name == name
     ]
@@ -402,7 +402,8 @@ def _returned(source: ParsedSource, given: ast.expr) -> str:
     return f"from {name}(): {' or '.join(said)}"
 
 
-def _called(call: ast.Call) -> str:
+def called_name(call: ast.Call) -> str:
+    """'draw' of `net.draw(x)`; '' for what is no name."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
     return call.func.id if isinstance(call.func, ast.Name) else ""
@@ -418,7 +419,8 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             left += [*ast.iter_child_nodes(node)][::-1]
 
 
-def _parameter(function: Function, name: str) -> CallParameter | None:
+def parameter_of(function: Function, name: str) -> CallParameter | None:
+    """None for a name that is none of its parameters."""
     named = function.args
     places = [one.arg for one in (*named.posonlyargs, *named.args)]
     if places and places[0] in ("self", "cls"):

@@ -100,13 +100,14 @@ def retry_around(source: ParsedSource, line: int) -> str:
     """'`for attempt in range(3)` (line 13)': a loop that makes the call again after an error; ''."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
-    for at, loop in enumerate(path):
-        inner = path[at + 1 :]
-        if at < start or not isinstance(loop, Loop):
-            continue
-        for block in inner:
-            if isinstance(block, ast.Try) and _is_in_block(block, line) and _goes_on(block):
-                return f"`{line_text(source, loop.lineno).removesuffix(':')}` (line {loop.lineno})"
+    loop: Loop | None = None
+    for block in path[start:]:
+        if isinstance(block, Loop):
+            loop = block
+        elif isinstance(block, ast.Try) and loop is not None:
+            if not (_is_in_block(block, line) and _goes_on(block)):
+                continue
+            return f"`{line_text(source, loop.lineno).removesuffix(':')}` (line {loop.lineno})"
     return ""
 
 

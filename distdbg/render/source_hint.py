@@ -14,14 +14,20 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import OF_ADVICE, Advice, Trait
 from distdbg.render.hints import (
     branches,
+    data_origin,
     dtypes,
     files,
     joining,
     left_behind,
     parameters,
     patterns,
+    peers,
+    randomness,
+    retries,
     skipped_ends,
     tags,
+    taken_files,
+    unsynced,
     values,
     waits,
 )
@@ -36,6 +42,15 @@ _WAITED_FOR: Final = (
     FindingKind.STALL,
     FindingKind.STOPPED,
 )
+#: Of ranks that have come to no call that others did not make: they are late, or not there.
+_ELSEWHERE: Final = (Trait.ASLEEP, Trait.BUSY, Trait.JOINING, Trait.NEVER_JOINED)
+_APART: Final = (
+    Trait.NO_MARKS,
+    Trait.ONE_MORE_CALL,
+    Trait.OTHER_ARRAY,
+    Trait.OTHER_LINES,
+    Trait.SIZES,
+)
 
 
 def _is_mismatch(root: Finding) -> bool:
@@ -44,6 +59,15 @@ def _is_mismatch(root: Finding) -> bool:
 
 def _is_deadlock(root: Finding) -> bool:
     return root.kind is FindingKind.DEADLOCK
+
+
+def _is_apart(root: Finding) -> bool:
+    """Whether ranks have made other calls than others, or have given them arrays of another size."""
+    if any(map(root.has, _ELSEWHERE)):
+        return False
+    if root.kind is FindingKind.MISMATCH:
+        return any(map(root.has, _APART))
+    return root.kind in (FindingKind.DEADLOCK, FindingKind.MISSING_RANK)
 
 
 def _is_plain_mismatch(root: Finding) -> bool:
@@ -72,6 +96,8 @@ class HintRule(NamedTuple):
     hint: Callable[[Case], str]
     traits: tuple[Trait, ...] = ()
     """Of the advice that it gives."""
+    retell: Callable[[Case], Finding] | None = None
+    """The finding in other words, where what its hint has found shows that they are wrong."""
 
 
 def _of(trait: Trait) -> Callable[[Finding], bool]:
@@ -84,13 +110,20 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.TAG_CHANGED), tags.by_origin),
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
     HintRule(_of(Trait.OWN_ERROR), parameters.past_ddp, (Trait.ERROR_PLACE,)),
-    HintRule(_is_mismatch, branches.by_retry),  # it may look like any of the others
+    HintRule(_of(Trait.OWN_ERROR), taken_files.by_one_name, (Trait.ERROR_PLACE,)),
+    HintRule(_of(Trait.OWN_ERROR), data_origin.by_loop_over_data, (Trait.ERROR_PLACE,)),
+    HintRule(_is_apart, unsynced.by_no_sync),
+    HintRule(_is_apart, randomness.by_own_draw),
+    HintRule(_is_apart, randomness.by_shared_draw),
+    HintRule(_is_mismatch, retries.by_retry),  # it may look like any of the others
+    HintRule(_is_mismatch, retries.by_attempt, retell=retries.called_again),
     HintRule(_of(Trait.NO_MARKS), patterns.by_steps),
     HintRule(_of(Trait.ENDED_WITHOUT), patterns.by_exit_of_loop),
     HintRule(
         lambda root: _is_mismatch(root) and root.has(Trait.ONE_MORE_CALL), patterns.by_one_more
     ),
     HintRule(lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
+    HintRule(_is_deadlock, peers.by_loop_over_peers),
     HintRule(_is_asleep, files.by_file_made_later, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, left_behind.by_lock_file, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, left_behind.by_left_function),
@@ -131,14 +164,17 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
     case = Case(session=session, root=root, told=told, source=source)
-    given = (Advice(rule.hint(case), *rule.traits) for rule in asked)
-    advice = next(filter(None, given), "")
-    if not advice:
+    given = ((rule, Advice(rule.hint(case), *rule.traits)) for rule in asked)
+    found = next((one for one in given if one[1]), None)
+    if found is None:
         return verdict
+    rule, advice = found
+    told_root = root if rule.retell is None else rule.retell(case)
     # What it is about stays; what the other advice was worth does not.
-    better = replace(root, advice=advice, traits=root.all_traits - OF_ADVICE)
+    better = replace(told_root, advice=advice, traits=root.all_traits - OF_ADVICE)
     return replace(
         verdict,
+        what=better.what if verdict.what == root.what else verdict.what,
         root=better,
         findings=tuple(better if one is root else one for one in verdict.findings),
     )

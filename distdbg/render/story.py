@@ -131,15 +131,16 @@ def _is_like(session: Session, rank: int, at: int, then: int) -> bool:
 
 
 def _outcome(session: Session, op: OpRef) -> str:
-    """'ok in 3.1 ms', 'not ended, since 12.0 s', 'failed: timeout'."""
+    """'took 3.1 ms', 'has not ended, 12.0 s so far', 'failed: timeout'."""
     ops = session.ranks[op.rank].ops
     status, ended = ops.status[op.at], ops.ended_ns[op.at]
     if status == IN_FLIGHT:
         since = session.now_ns - session.time_ns(op.rank, ops.issued_ns[op.at])
         return "has not ended" + (f", {seconds_text(since)} so far" if since > 0 else "")
-    took = "" if ended == NEVER else f" after {seconds_text(ended - ops.issued_ns[op.at])}"
-    if status == Status.OK:
-        return "ended" + took
+    time = "" if ended == NEVER else seconds_text(ended - ops.issued_ns[op.at])
+    if status == Status.OK:  # the age is that of its call
+        return f"took {time}" if time else "ended"
+    took = f" after {time}" if time else ""
     if status == Status.ABORTED:
         return f"was aborted{took}"
     error = _error(ops.errors.get(op.at, ""))

@@ -110,11 +110,21 @@ def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
             yield FoldedStack(
                 ranks=fact.ranks[:1], what=what, frames=frames, role=StackRole.EXTRA_CALL
             )
+        elif fact.is_for_others and fact.op is not None and len(fact.ranks) > 1:
+            ops = session.ranks[fact.op.rank].ops
+            what = f"called {session.kind_of(fact.op)} for other ranks than {fact.ranks[1]} here"
+            frames = session.stacks[ops.stack[fact.op.at]]
+            yield FoldedStack(
+                ranks=fact.ranks[:1], what=what, frames=frames, role=StackRole.OTHER_PEERS
+            )
         elif fact.is_left_out and fact.op is not None:
             ops = session.ranks[fact.op.rank].ops
-            what = f"did not call {session.kind_of(fact.op)} here"
-            if fact.op.rank not in fact.ranks:
-                what += f", as rank {fact.op.rank} did"
+            what = f"did not call {session.kind_of(fact.op)}"
+            what += (
+                " here"
+                if fact.op.rank in fact.ranks
+                else f", which rank {fact.op.rank} called here"
+            )
             frames = session.stacks[ops.stack[fact.op.at]]
             yield FoldedStack(
                 ranks=fact.ranks[:1], what=what, frames=frames, role=StackRole.LEFT_OUT
@@ -137,7 +147,10 @@ def _frames(
     for _, alike in groupby(frames, lambda frame: (frame.file, frame.line)):
         *inner, frame = alike  # a comprehension, and the function that it stands in
         count = len(inner) + 1
-        notes = () if wanted is None else tuple(source.notes_of(frames, at, wanted))
+        # To the call itself it came: what stands around those of its callers skips nothing.
+        is_reached = stack.role is StackRole.OTHER_PEERS and at > 0
+        is_noted = wanted is not None and not is_reached
+        notes = tuple(source.notes_of(frames, at, wanted)) if wanted and is_noted else ()
         parsed = source.parsed(frame.file) if at < _MOST_VALUED else None
         if parsed is not None:
             of_line = is_raised and not at

@@ -89,6 +89,7 @@ class AccountMaker:
             row["why"] = seat.why
         if seat.site:
             row["site"] = seat.site
+        row |= _of_joining(seat)
         if seat.end is not None:
             row["end"] = json.loads(seat.end.to_json())
         if seat.pulse is not None:
@@ -112,6 +113,15 @@ class AccountMaker:
             return None
         self._known[seat.rank] = key, draft
         return draft
+
+
+def _of_joining(seat: WatchedRank) -> Row:
+    """Of a rank without a record: its call of init_process_group, or what it does instead."""
+    if seat.is_joining and seat.join is not None:
+        return {"join": json.loads(seat.join.to_json())}
+    if seat.state is RankState.STARTING and seat.starts_in is not None:
+        return {"starts": str(seat.starts_in)}
+    return {}
 
 
 class _Tables:

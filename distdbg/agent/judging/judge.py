@@ -13,9 +13,12 @@ from distdbg.agent.judging.judged_verdict import JudgedVerdict
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_session
 from distdbg.agent.judging.reports import ReportedRoot
 from distdbg.agent.policy import find_hopeless, find_proof
-from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.finding import Edge, FindingKind, Verdict
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Trait
 from distdbg.diagnose.verdict import diagnose_with_waits
 from distdbg.hosts.accounts import HostAccountState
+from distdbg.record.join_calls import CALL
 from distdbg.render.short import short_lines
 from distdbg.render.verdict_json import to_plain
 
@@ -66,8 +69,28 @@ def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> Judged
         lines=short_lines(session, verdict),
         plain=to_plain(session, verdict),
         hopeless=hopeless,
-        waits=waits,
+        waits=waits | _waits_to_join(session, verdict),
     )
+
+
+def _waits_to_join(session: Session, verdict: Verdict) -> dict[int, tuple[Edge, ...]]:
+    """Of ranks in init_process_group, which is no op of a record: whom they wait for, where that is known."""
+    found = next((one for one in verdict.findings if one.has(Trait.JOINING)), None)
+    if found is None or not found.ranks:
+        return {}
+    return {
+        rank: (
+            Edge(
+                rank=rank,
+                on=tuple(one for one in found.ranks if one != rank),
+                text=CALL,
+                site=log.join.site,
+                since_ns=session.time_ns(rank, log.join.since_ns),
+            ),
+        )
+        for rank, log in session.ranks.items()
+        if log.join is not None and log.is_joining and rank in found.victims
+    }
 
 
 def plain_waits(judged: JudgedVerdict) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from distdbg.agent.judging.account import Account, Row, ranks_of
@@ -27,6 +27,7 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit
 from distdbg.record.forms import Form, read_form
+from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_exit_text
 
@@ -185,6 +186,7 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
     log.issuers = frozenset(row.get("issuers", ()))
     if "asides" in row:
         log.last_asides = {(groups[place], kind): seq for place, kind, seq in row["asides"]}
+    _read_joining(row, log)
     if "end" in row:
         log.end = RankEnd.from_json(json.dumps(row["end"]))
     if "exit" in row:
@@ -193,6 +195,14 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         log.exit_ns = log.heartbeat_ns
         log.exit_what, log.exit_where, log.exit_hint, log.exit_handled = read_exit_text(words)
     return log
+
+
+def _read_joining(row: Row, log: RankLog) -> None:
+    """Of a rank without a record: as `account` has it."""
+    if "join" in row:
+        log.join = JoinCall.from_json(json.dumps(row["join"]))
+    if "starts" in row and log.activity is not None:
+        log.activity = replace(log.activity, state=RankState(row["starts"]), is_patient=None)
 
 
 def _world_size(account: Account) -> int:

@@ -7,9 +7,11 @@ from typing import Final
 
 from distdbg.agent.judging.stuck_thresholds import patient_state
 from distdbg.follow.watched_rank import WatchedRank
+from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
 
 Signature = tuple[object, ...]
+_STARTS_APART_NS: Final = 5 * 10**9
 _INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
 
 
@@ -18,7 +20,9 @@ def find_signature(seats: Iterable[WatchedRank], now_ns: int) -> Signature:
     found: list[tuple[int, int, RankState, int | str]] = []
     for seat in seats:
         state: RankState = patient_state(seat, now_ns)
-        if state is RankState.WAITING:
+        if (call := _late_call(seat, now_ns)) is not None:
+            found.append((seat.rank, seat.pid, RankState.WAITING, call.since_ns))
+        elif state is RankState.WAITING:
             if seat.is_exact:
                 found.append((seat.rank, seat.pid, state, seat.moved_ns))
         elif state.is_stuck or state.is_over or state is RankState.LEFT:
@@ -29,6 +33,12 @@ def find_signature(seats: Iterable[WatchedRank], now_ns: int) -> Signature:
         elif seat.site:  # looked at closely, while others wait
             found.append((seat.rank, seat.pid, state, seat.site))
     return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def _late_call(seat: WatchedRank, now_ns: int) -> JoinCall | None:
+    """Its call of init_process_group, where it has waited there for longer than ranks start apart."""
+    call = seat.join if seat.is_joining else None
+    return call if call is not None and now_ns - call.since_ns >= _STARTS_APART_NS else None
 
 
 def find_prompts(seats: Iterable[WatchedRank]) -> Signature:

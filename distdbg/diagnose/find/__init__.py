@@ -61,6 +61,7 @@ straggler         ranks that are late again and again, so that all others wait f
 stuck             alive and stopped, holding the GIL, busy, asleep
 suspicion         suspicions of the check
 telling_site      which line of a call's stack tells it from the rank's other calls
+told_difference   what a mismatch is about that ranks have told themselves
 thread_error      ranks that others wait for and that have lost a thread
 two_threads       A mismatch where two threads of a rank issue ops on one group at one time
 unlike_models     models that torch's DDP refuses, as their numbers of parameters differ

@@ -10,6 +10,7 @@ from typing import Final
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.traits import FactKind
 from distdbg.diagnose.wording import fit, say_site
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import crashed_child_in
@@ -50,5 +51,7 @@ def tell_dead_child(finding: Finding, session: Session) -> Finding:
 def _stack(rank: int, log: RankLog | None) -> list[Evidence]:
     frames = [f for f in (log.child_stack if log is not None else ()) if not is_library(f.file)]
     calls = ", called from ".join(say_site(frame) for frame in frames[:_MOST_FRAMES])
-    text = f"rank {rank}: its child process crashed at {calls}"
-    return [Evidence(text=text, rank=rank)] if calls else []
+    reason = f"its child process crashed at {calls}"
+    text = f"rank {rank}: {reason}"
+    fact = Evidence(text=text, rank=rank, kind=FactKind.REASON, detail=reason)
+    return [fact] if calls else []

@@ -125,24 +125,15 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     skipped = None if is_told else _went_on(session, matched, calls, odd, first.seq)
     if new is not None:
         evidence.append(new.evidence)
-    if skipped is not None:
-        evidence.insert(0, skipped.evidence)
-        if first.what:
-            evidence.insert(0, as_told(first.what))
     before = None
     if not is_told and skipped is None:
         before = _skipped_before(session, matched, calls, known, first.seq)
-    if before is not None:
-        evidence.insert(0, before.evidence)
-        if first.what:
-            evidence.insert(0, as_told(first.what))
     more = None
     if not is_told and skipped is None and before is None:
         more = find_one_more_call(session, calls, known)
-    if more is not None and first.what:
-        evidence.insert(0, as_told(first.what))
+    evidence[:0] = [one.evidence for one in (skipped, before) if one is not None]
     led = skipped or left or before or more
-    if left is not None and first.what:
+    if led is not None and first.what:
         evidence.insert(0, as_told(first.what))
     advice = led.advice if led else (new.advice if new else "")
     if threads is not None and led is None:

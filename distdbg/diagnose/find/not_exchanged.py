@@ -9,18 +9,17 @@ other half of such messages is the line to look at.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.other_half import OTHER_KIND, messages_of, other_half, partner_of
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages, waits_for_past
 from distdbg.diagnose.wording import say_ranks, site_of
-from distdbg.record.format import Flag
 
-_ANSWERS: Final = {"send": "recv", "recv": "send"}
 _WORDS: Final = {"recv": ("received", "from", "receive"), "send": ("sent", "to", "send")}
 #: One other rank may be the odd one.
 _FEWEST: Final = 2
@@ -41,25 +40,30 @@ def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact
 def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
     ops = session.ranks[op.rank].ops
     peer, tag, kind = ops.peer[op.at], ops.tag[op.at], session.kind_of(op)
-    if kind not in _ANSWERS or any(log.lost.get("ops") for log in session.ranks.values()):
+    if kind not in OTHER_KIND or any(log.lost.get("ops") for log in session.ranks.values()):
         return None
-    answer = _ANSWERS[kind]
-    if any(_partner(session, one) in (op.rank, -1) for one in _messages(session, peer, answer, op)):
+    answer = OTHER_KIND[kind]
+    if any(
+        partner_of(session, one) in (op.rank, -1) for one in messages_of(session, peer, answer, op)
+    ):
         return None
     sites: dict[str, dict[int, OpRef]] = defaultdict(dict)
     for rank in sorted(session.ranks):
-        for one in _messages(session, rank, answer, op):
+        for one in messages_of(session, rank, answer, op):
             if session.ranks[rank].ops.tag[one.at] == tag and (site := site_of(session, one)):
                 sites[site].setdefault(rank, one)
     if not sites:
         return None
-    # A line that the peer did call, for another rank, says less than one that it left out.
-    site, by = max(sites.items(), key=lambda item: (peer not in item[1], len(item[1])))
     did, whom, do = _WORDS[answer]
     last = next(session.ranks[peer].ops.in_flight(), None)
     went = f" and went on to {session.kind_of(OpRef(peer, last))}" if last is not None else ""
-    short = site.partition(" (")[0]
     head = f"rank {peer} {did} nothing {whom} rank {op.rank}{went}"
+    sites = _of_such_messages(session, op, sites)
+    if not sites:
+        return _miss_alone(op, peer, head, f"{do} {whom}")
+    # A line that the peer did call, for another rank, says less than one that it left out.
+    site, by = max(sites.items(), key=lambda item: (peer not in item[1], len(item[1])))
+    short = site.partition(" (")[0]
     others = f"{say_ranks(by, 3)} {do}{'s' * (len(by) == 1)} such messages at "
     return WrongPeerFact(
         Evidence(
@@ -77,6 +81,40 @@ def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
     )
 
 
+def _miss_alone(op: OpRef, peer: int, head: str, do: str) -> WrongPeerFact:
+    """Where nobody makes the other half of such messages: no line is named."""
+    return WrongPeerFact(
+        Evidence(text=head, rank=peer, ranks=(peer, op.rank), op=op),
+        f"see why rank {peer} does not {do} rank {op.rank}; if it must not, see why rank {op.rank} has "
+        f"rank {peer} as its peer",
+        (head,),
+        (peer, op.rank),
+    )
+
+
+def _of_such_messages(
+    session: Session, op: OpRef, sites: Mapping[str, Mapping[int, OpRef]]
+) -> dict[str, dict[int, OpRef]]:
+    """Only lines whose messages come from the line of `op`; else those from its function; else none.
+
+    A message of another exchange may have the same tag.
+    """
+    mine = session.site_of(op)
+    if mine is None:
+        return {site: dict(by) for site, by in sites.items()}
+    at_line: dict[str, dict[int, OpRef]] = {}
+    in_function: dict[str, dict[int, OpRef]] = {}
+    for site, by in sites.items():
+        for rank, one in by.items():
+            half = other_half(session, one)
+            theirs = None if half is None else session.site_of(half)
+            if theirs is None or theirs == mine:  # of one that nobody has met that may be
+                at_line.setdefault(site, {})[rank] = one
+            elif (theirs.file, theirs.function) == (mine.file, mine.function):
+                in_function.setdefault(site, {})[rank] = one
+    return at_line or in_function
+
+
 def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
     """Of a recv from any rank: who has never sent it what all the others did, at one line."""
     op, logs = edge.op, session.ranks
@@ -86,10 +124,11 @@ def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
         return None
     sites: dict[str, dict[int, OpRef]] = defaultdict(dict)
     for rank in edge.on:
-        for one in _messages(session, rank, "send", op):
+        for one in messages_of(session, rank, "send", op):
             is_there = logs[rank].ops.peer[one.at] == op.rank
             if is_there and (site := site_of(session, one)):
                 sites[site].setdefault(rank, one)
+    sites = _of_such_messages(session, op, sites)
     known = {
         site: by for site, by in sites.items() if len(by) >= _FEWEST and 2 * len(by) > len(edge.on)
     }
@@ -119,20 +158,3 @@ def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
         odd,
         odd,
     )
-
-
-def _messages(session: Session, rank: int, kind: str, like: OpRef) -> Iterator[OpRef]:
-    ops = session.ranks[rank].ops
-    group = session.group_of(like)
-    for at, flags in enumerate(ops.flags):
-        op = OpRef(rank, at)
-        if flags & Flag.MESSAGE and session.kind_of(op) == kind and session.group_of(op) == group:
-            yield op
-
-
-def _partner(session: Session, op: OpRef) -> int:
-    """Whom a message is with; -1: anybody."""
-    ops = session.ranks[op.rank].ops
-    if session.kind_of(op) == "recv" and ops.source[op.at] >= 0:
-        return ops.source[op.at]
-    return max(ops.peer[op.at], -1)

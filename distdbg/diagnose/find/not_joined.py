@@ -100,5 +100,6 @@ def _finding(
         evidence=tuple(evidence),
         advice=Advice(too_many_ranks, Trait.WORLD_SIZE, Trait.HOLDS_ALWAYS)
         or f"see what {say_ranks(missing)} did before init_process_group, or why it did not start",
-        traits=frozenset(t for doing in doings.values() for t in doing.traits) | {Trait.JOINING},
+        traits=frozenset(t for doing in doings.values() for t in doing.traits)
+        | {Trait.NEVER_JOINED},
     )

@@ -2,7 +2,7 @@
 
     rank 2 received 20 messages from rank 3 at reaction.py:22 and went on to all_gather; rank 3 sends one more
 
-    rank 0 sent a last message to ranks 1-2 at tiles.py:58 and not to rank 3
+    rank 0 sent its last messages to ranks 1-2 at tiles.py:58 and none to rank 3
 
     rank 0 sent messages to ranks 1-2 since broadcast #5 and none to rank 3
 
@@ -93,8 +93,8 @@ def _left_out(session: Session, op: OpRef, other: int, kind: str) -> WrongPeerFa
     if any(site_of(session, one) == site for one in _done(session, op, other, op.rank, kind)):
         return None
     did, whom = ("sent", "to") if kind == "send" else ("received", "from")
-    head = f"rank {other} {did} a last message {whom} {say_ranks(last)} at "
-    tail = f" and not {whom} rank {op.rank}"
+    head = f"rank {other} {did} its last messages {whom} {say_ranks(last)} at "
+    tail = f" and none {whom} rank {op.rank}"
     short = site.partition(" (")[0]
     return WrongPeerFact(
         Evidence(
@@ -103,7 +103,7 @@ def _left_out(session: Session, op: OpRef, other: int, kind: str) -> WrongPeerFa
             ranks=(other, op.rank),
             op=next(iter(last.values())),
             site=site,
-            is_left_out=True,
+            is_for_others=True,
         ),
         f"see why {short} leaves out rank {op.rank}",
         (f"{head}{short}{tail}",),
@@ -141,7 +141,7 @@ def _none_since(session: Session, op: OpRef, other: int, kind: str) -> WrongPeer
             ranks=(other, op.rank),
             op=one,
             site=site_of(session, one),
-            is_left_out=True,
+            is_for_others=True,
         ),
         f"see why rank {other} leaves out rank {op.rank}, or why that one waits with nothing to come",
         (text,),

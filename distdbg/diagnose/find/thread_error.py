@@ -11,6 +11,7 @@ from typing import Final
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.session import RecordedProblem, Session
+from distdbg.diagnose.traits import FactKind
 from distdbg.diagnose.wording import fit, known_ns, short_site
 from distdbg.record.known_marks import THREAD_ERROR
 
@@ -46,10 +47,13 @@ def _last(session: Session, rank: int) -> RecordedProblem | None:
 def _led(finding: Finding, session: Session, rank: int, found: RecordedProblem) -> Finding:
     site = short_site(found.details[0]) if found.details else ""
     at_ns = session.time_ns(rank, found.at_ns)
+    reason = f"its {found.what}{f' at {site}' if site else ''}"
     fact = Evidence(
-        text=f"rank {rank}: its {found.what}{f' at {site}' if site else ''}",
+        text=f"rank {rank}: {reason}",
         rank=rank,
         at_ns=known_ns(at_ns),
+        kind=FactKind.REASON,
+        detail=reason,
     )
     return replace(
         finding,

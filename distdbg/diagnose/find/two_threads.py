@@ -14,10 +14,12 @@ from distdbg.diagnose.find.order_inversion import threads_at_one_time
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import say_ranks, site_of
 
-ADVICE: Final = (
-    "give each thread a group of its own (new_group): nothing orders the ops of two threads"
+ADVICE: Final = Advice(
+    "give each thread a group of its own (new_group): nothing orders the ops of two threads",
+    Trait.TWO_THREADS,
 )
 #: Ranks that are looked at.
 _MOST: Final = 64

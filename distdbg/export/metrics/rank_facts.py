@@ -90,6 +90,7 @@ class RankReader:
         is_over = seat.state.is_over
         # Whoever the launcher ends, because another one failed or it was told to, has not died of itself.
         state = RankState.ENDED if seat.end is not None and seat.end.was_asked else seat.state
+        state = RankState.WAITING if seat.is_joining else state
         if seat.is_gone:
             in_flight = 0
         elif seat.standing is not None and seat.is_exact:

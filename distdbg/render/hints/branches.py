@@ -12,7 +12,6 @@ see whether rank 0 left the loop before that call by the `break` under `if not p
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -35,8 +34,6 @@ from distdbg.render.hints.case import (
     place_of_stack,
 )
 from distdbg.render.hints.left_behind import by_left_function
-from distdbg.render.loop_exits import retry_around
-from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
 _SKIPS: Final = re.compile(
@@ -206,30 +203,6 @@ def by_exit(case: Case) -> str:
             place = place_of_note(stack, UNDER)
             return f"see whether {who} skipped {place}, which stands under {found}"
     return ""
-
-
-def by_retry(case: Case) -> str:
-    """Ranks are in a loop that calls again after an error, and the others are not in it."""
-    mine, others = case.sides()
-    passed = {_retries(stack, case.source) for stack in others}
-    for stack in mine if others else ():
-        for retry in _retries(stack, case.source):
-            if not any(retry in each for each in passed):
-                return (
-                    f"see whether {say_ranks(stack.ranks, 3)} repeats its calls by the retry {retry}, after "
-                    "an error that the other ranks did not have: a retry must not make collectives"
-                )
-    return ""
-
-
-def _retries(stack: ToldStack, source: SourceLines) -> tuple[str, ...]:
-    """'`for attempt in range(3)` (line 13 of retry.py)', the innermost first."""
-    found = []
-    for one in stack.frames:
-        parsed = source.parsed(one.frame.file)
-        if parsed is not None and (loop := retry_around(parsed, one.frame.line)):
-            found.append(f"{loop.removesuffix(')')} of {os.path.basename(one.frame.file)})")
-    return tuple(found)
 
 
 def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:

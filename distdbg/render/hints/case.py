@@ -12,6 +12,7 @@ from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_ranks, short_site
+from distdbg.render.enclosing import ParsedSource, imported_beside
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
@@ -71,7 +72,7 @@ def are_at_other_lines(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -
 
 def is_left_out(stack: ToldStack) -> bool:
     """Whether it is where a rank did not call what the others did."""
-    return stack.role is StackRole.LEFT_OUT
+    return stack.role in (StackRole.LEFT_OUT, StackRole.OTHER_PEERS)
 
 
 def in_file(frame: ToldFrame, line: str) -> str:
@@ -101,3 +102,13 @@ def matches(stack: ToldStack, pattern: re.Pattern[str]) -> Iterator[str]:
 def first_match(stack: ToldStack, pattern: re.Pattern[str]) -> str:
     """The innermost of these; ''."""
     return next(matches(stack, pattern), "")
+
+
+def program_files(case: Case) -> dict[str, ParsedSource]:
+    """Of the program: those of the stacks, and what they import from beside."""
+    names = dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames)
+    for name in [*names]:
+        if (source := case.source.parsed(name)) is not None:
+            names |= dict.fromkeys(imported_beside(source, name))
+    parsed = ((name, case.source.parsed(name)) for name in names)
+    return {name: source for name, source in parsed if source is not None}

@@ -336,7 +336,8 @@ def test_two_threads_whose_lines_differ_by_chance_are_told_before_a_call_that_wa
         call(rank, 7, "thread" if rank == 2 else "main", status=Status.MISMATCH, error=facts)
         build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
         build.end(rank, at_s=30.1, cause="exited", exit_code=1)
-    root = diagnose(build.session).root
+    verdict = diagnose(build.session)
+    root = verdict.root
     assert root is not None
     if thread == 7:
         assert root.ranks == (2,)
@@ -345,6 +346,7 @@ def test_two_threads_whose_lines_differ_by_chance_are_told_before_a_call_that_wa
         assert (root.ranks, root.what) == ((), what)
         assert root.advice.startswith("give each thread a group of its own")
         assert says(root, "two threads of ranks 0-2 issue ops on group 'world' at one time: ")
+        assert not any("majority" in lack for lack in verdict.lacks)
 
 
 def test_where_arrays_of_several_sizes_come_to_a_line_it_may_be_another_one() -> None:

@@ -42,12 +42,12 @@ def test_the_rank_that_the_last_message_leaves_out_is_named_with_the_line(kind: 
     found = farm(kind, last={1: "farm.py:59 (stop)", 2: "farm.py:59 (stop)"})
     did, whom = ("sent", "to") if kind == "send" else ("received", "from")
     assert found.what == (
-        f"ranks 0,3 are deadlocked: rank 0 {did} a last message {whom} ranks 1-2 at farm.py:59 "
-        f"and not {whom} rank 3"
+        f"ranks 0,3 are deadlocked: rank 0 {did} its last messages {whom} ranks 1-2 at farm.py:59 "
+        f"and none {whom} rank 3"
     )
     assert found.ranks == (0,)
     assert found.advice == "see why farm.py:59 leaves out rank 3"
-    assert found.evidence[-1].is_left_out
+    assert found.evidence[-1].is_for_others
     assert found.evidence[-1].site == "farm.py:59 (stop)"
 
 
@@ -61,7 +61,7 @@ def test_the_rank_that_the_last_message_leaves_out_is_named_with_the_line(kind: 
     ],
 )
 def test_who_is_not_alone_without_it_is_not_left_out(last: dict[int, str]) -> None:
-    assert "a last message" not in farm("send", last=last, rounds=2).what
+    assert "its last messages" not in farm("send", last=last, rounds=2).what
 
 
 def rounds(*, last: dict[int, int], first: bool = True) -> Finding:

@@ -145,3 +145,48 @@ def test_a_message_that_another_line_has_taken_is_not_like_the_one_that_is_missi
     root = diagnose(build.session).root
     assert root is not None
     assert ("never sent; rank 2 sent its own at x.py:13" in root.what) == (line == 38)
+
+
+def with_another_exchange(*, is_in_tree: bool) -> SessionBuilder:
+    """The tree; with the same tag many more ranks exchange messages between two other lines."""
+    build = tree() if is_in_tree else SessionBuilder(7)
+    for rank in (0, 3, 4, 6):
+        for one, how, peer, line in (
+            (rank, "recv", 1, "halo.py:7 (swap)"),
+            (1, "send", rank, "halo.py:9 (swap)"),
+        ):
+            source = {"source": peer} if how == "recv" else {}
+            build.op(one, how, peer=peer, tag=11, at_s=0.3, ended_s=0.4, site=line, **source)
+    if not is_in_tree:
+        build.op(5, "send", peer=2, tag=11, at_s=3, site="tree.py:31 (up)")
+        for rank in (0, 1, 2, 3, 4, 6):
+            build.op(rank, "barrier", at_s=3, site="tree.py:64 (main)")
+    return build
+
+
+def test_a_line_that_takes_messages_of_another_one_is_not_named() -> None:
+    finding = found(with_another_exchange(is_in_tree=True))
+    assert "ranks 0-2 receive such messages at tree.py:28" in finding.evidence[-1].text
+    # Where only the other exchange is known, no line is.
+    finding = found(with_another_exchange(is_in_tree=False))
+    assert finding.what == (
+        "ranks 2,5 are deadlocked: rank 2 received nothing from rank 5 and went on to barrier"
+    )
+    assert "halo.py" not in f"{finding.evidence} {finding.advice}"
+
+
+def test_of_a_recv_from_any_rank_a_message_for_another_recv_is_not_named() -> None:
+    build = farm(silent=3)
+    for worker in (1, 2):  # a greeting, which another line takes
+        build.op(worker, "send", peer=0, tag=4, at_s=0.1, ended_s=0.3, site="w.py:40 (hello)")
+        build.op(
+            0, "recv", peer=worker, source=worker, tag=4, at_s=0.1, ended_s=0.2, site="w.py:20 (meet)"
+        )  # fmt: skip
+    assert "sent at w.py:58" in found(build).what
+    for rank in (0, 1, 2):  # and that greeting alone
+        ops = build.session.ranks[rank].ops
+        for at, stack in enumerate(ops.stack):
+            frames = build.session.stacks[stack]
+            if frames and frames[0].line in (49, 58):
+                ops.stack[at] = 0
+    assert "never sent" not in found(build).what

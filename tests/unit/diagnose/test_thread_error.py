@@ -5,6 +5,7 @@ from __future__ import annotations
 from distdbg.diagnose.find.thread_error import tell_thread_error
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import RecordedProblem, Session
+from distdbg.diagnose.traits import FactKind
 from distdbg.record.known_marks import THREAD_ERROR
 from tests.support.session_builder import SessionBuilder
 
@@ -40,6 +41,7 @@ def test_the_thread_leads_and_the_wait_is_its_first_evidence() -> None:
     assert found.evidence[0].text == FOUND.what
     assert found.evidence[1].text == f"rank 1: its {RAISED} at a.py:3 (decode)"
     assert found.advice.startswith("see why that thread raised")
+    assert [fact.kind for fact in found.evidence if "its thread" in fact.text] == [FactKind.REASON]
     assert (found.ranks, found.victims, found.kind) == (FOUND.ranks, FOUND.victims, FOUND.kind)
 
 

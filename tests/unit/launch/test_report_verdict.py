@@ -142,3 +142,11 @@ def test_a_job_that_was_ended_before_it_began_is_not_to_be_analyzed() -> None:
     )
     assert "next:" not in text
     assert "next: distdbg analyze RUN" in told(terminated(0), interrupted=2, analyze="RUN")
+
+
+def test_a_rank_with_the_error_of_the_abort_has_failed_whatever_ended_its_process() -> None:
+    late = replace(aborted(1), end=ended(1, signal=15, was_asked=True))
+    late = replace(late, error=replace(late.error, aborted_by=AGENT)) if late.error else late
+    first = aborted(0)
+    text = told(first, late, terminated(2), verdict=KNOT)
+    assert "2 ranks ended with an error because of it, 1 was terminated" in text

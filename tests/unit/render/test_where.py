@@ -91,7 +91,7 @@ def test_a_story_folds_what_is_alike_and_ends_with_the_end() -> None:
     build.end(0, at_s=32, cause="exited", exit_code=1)
     steps = story_of(build.session, 0)
     assert [(step.text, step.site, step.count) for step in steps] == [
-        ("all_reduce #100 on group 'world' ended after 10 ms", "a.py:1 (f)", 100),
+        ("all_reduce #100 on group 'world' took 10 ms", "a.py:1 (f)", 100),
         ("mark step 100", "", 1),
         ("barrier #101 on group 'world' failed after 10 s: it took too long", "", 1),
         ("raised OpTimeout: it took", "a.py:9 (main)", 1),

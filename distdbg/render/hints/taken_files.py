@@ -1,0 +1,70 @@
+"""A file that was there, and is gone when the rank renames or removes it: another rank has the same name.
+
+another rank may have renamed or removed that file first: `temporary = path.with_suffix(".tmp")` (line 9 of
+cache.py) gives all of them one name; put the rank, or a unique part, into it
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from typing import Final
+
+from distdbg.render.enclosing import (
+    Function,
+    ParsedSource,
+    bound_at,
+    called_name,
+    line_text,
+    path_to,
+)
+from distdbg.render.hints.case import RANK, Case
+
+_TAKES: Final = ("move", "remove", "rename", "replace", "rmdir", "unlink")
+#: In what gives each process a name of its own.
+_UNIQUE: Final = re.compile(
+    r"getpid|uuid|tempfile|mkstemp|mkdtemp|token_hex|hostname", re.IGNORECASE
+)
+
+
+def by_one_name(case: Case) -> str:
+    """A FileNotFoundError of os.replace, os.remove and their like, by the line that makes the name."""
+    told = next((one for one in case.told if one.is_cause and one.frames), None)
+    log = case.session.ranks.get(case.root.ranks[0]) if case.root.ranks else None
+    if told is None or log is None or log.exit_type != "FileNotFoundError":
+        return ""
+    frame = told.frames[0].frame
+    source = case.source.parsed(frame.file)
+    name = None if source is None else _taken(source, frame.line)
+    if source is None or name is None:
+        return ""
+    path = path_to(source.tree, frame.line)
+    function = next((one for one in reversed(path) if isinstance(one, Function)), None)
+    lines = [at for at in bound_at(function or source.tree, name) if at <= frame.line]
+    head = "another rank may have renamed or removed that file first"
+    if not lines:
+        return f"{head}: see that each rank has a name of its own for {name}"
+    text = line_text(source, max(lines))
+    if RANK.search(text) or _UNIQUE.search(text):
+        return ""
+    where = f"line {max(lines)} of {os.path.basename(frame.file)}"
+    return f"{head}: `{text}` ({where}) gives all of them one name; put the rank, or a unique part, into it"
+
+
+def _taken(source: ParsedSource, line: int) -> str | None:
+    """The variable with the file: `os.replace(temporary, path)`, `temporary.rename(path)`."""
+    for node in ast.walk(path_to(source.tree, line)[-1]):
+        if not isinstance(node, ast.Call) or called_name(node) not in _TAKES:
+            continue
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="os" | "shutil")), args=[ast.Name(id=name), *_]
+            ):
+                return name
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if name not in (
+                "os",
+                "shutil",
+            ):
+                return name
+    return None
