@@ -33,6 +33,7 @@ divide = _native.divide
 EventReader = _native.EventReader
 Form = _native.Form
 KnownCaller = _native.KnownCaller
+KnownBucket = _native.KnownBucket
 KnownCalls = _native.KnownCalls
 Group = _native.Group
 Message = _native.Message
