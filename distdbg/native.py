@@ -38,6 +38,7 @@ KnownCalls = _native.KnownCalls
 Group = _native.Group
 Message = _native.Message
 MessageLook = _native.MessageLook
+NotedOp = _native.NotedOp
 Op = _native.Op
 Plan = _native.Plan
 RecordedOp = _native.RecordedOp

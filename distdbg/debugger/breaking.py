@@ -117,6 +117,12 @@ class BreakingPending:
         """Block until the op has ended or the deadline has come; what it came to, wait() says."""
         await_end(self._inner, deadline_ns)
 
+    def note_end(self, error: BaseException | None = None) -> None:
+        """Hand it on: the backend says that the op has ended."""
+        note = getattr(self._inner, "note_end", None)
+        if note is not None:
+            note(error)
+
     def source_rank(self) -> int:
         """Hand it on."""
         return self._inner.source_rank()
