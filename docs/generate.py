@@ -16,7 +16,7 @@ from distdbg import config, errors
 from distdbg.cli.commands import COMMANDS
 from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
 from distdbg.control.layout import MOST_BREAK_NBYTES
-from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.finding import FINDING_KINDS
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, CommandFlag
 from distdbg.render.schema import OBJECTS, SCHEMA
 from distdbg.tui.app import TopApp
@@ -302,7 +302,7 @@ def analysis_json_page() -> str:
         "distdbg analyze --json run | jq -r '.verdict.what, .findings[.verdict.root].ranks'",
         "```",
         "",
-        f"There are {len(FindingKind)} kinds of findings. The exit code is 1 when",
+        f"There are {len(FINDING_KINDS)} kinds of findings. The exit code is 1 when",
         "`verdict.has_faults`, else 0.",
     ]
     return "\n".join(lines) + "\n"

@@ -11,12 +11,12 @@ from distdbg.render.source_hint import HINTS
 
 def hints_page() -> Iterator[str]:
     """Each module of hints once, in the order in which the first of its hints is asked for."""
-    modules = dict.fromkeys(hint.__module__ for _, hint in HINTS)
+    modules = dict.fromkeys(rule.hint.__module__ for rule in HINTS)
     for name in modules:
         about, *examples = (inspect.getdoc(sys.modules[name]) or "").split("\n\n")
         yield f"## {name.rpartition('.')[2].capitalize()}\n"
         yield f"{about}\n"
-        for hint in dict.fromkeys(hint for _, hint in HINTS if hint.__module__ == name):
+        for hint in dict.fromkeys(rule.hint for rule in HINTS if rule.hint.__module__ == name):
             yield f"- {' '.join((inspect.getdoc(hint) or '').split())}"
         yield "\n```text"
         yield from (f"hint: {one}" for one in examples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.finding import FINDING_KINDS
 from distdbg.export.metrics.bounds import (
     KINDS,
     MOST_LABEL_CHARACTERS,
@@ -182,7 +182,7 @@ def _values() -> str:
 |---|---|
 | `group` | what the program calls the group (`group_desc`); see below |
 | `kind` | {_words(sorted(KINDS))}, `{OTHER_KIND}` |
-| `kind` of a finding, also of `distdbg_rank_blamed` | {_words(FindingKind)}; as in the [JSON of an \
+| `kind` of a finding, also of `distdbg_rank_blamed` | {_words(FINDING_KINDS)}; as in the [JSON of an \
 analysis](analysis-json.md) |
 | `rank` | the number of the rank, from 0 |
 | `dtype` | as NumPy names it; `{NO_DTYPE}` for an op without one, and where it is not known |

@@ -79,7 +79,9 @@ class Breakpoints:
         self._order(left)
         return {"cleared": [rule.id for rule in rules if rule not in left]}
 
-    def let_go(self, request: Request, client: ApiClient, rows: Collection[Plain]) -> None:
+    def continue_requested(
+        self, request: Request, client: ApiClient, rows: Collection[Plain]
+    ) -> None:
         """Let stopped ranks go on, on all hosts; answers when those of this host have said that they do."""
         ranks = request.arguments.get("ranks")
         if ranks is not None and (
@@ -106,13 +108,13 @@ class Breakpoints:
             answer = {"ranks": sorted([*told, *elsewhere]), "failed": failed + untold}
             client.send(protocol.answer(request.id, answer))
 
-        self._agent.work(lambda: let_go(folder, here), then)
+        self._agent.run_in_thread(lambda: continue_ranks(folder, here), then)
 
-    def let_go_here(self, ranks: Sequence[int]) -> None:
+    def continue_ordered(self, ranks: Sequence[int]) -> None:
         """An order from another host: those of them that are here go on."""
         here = [rank for rank in ranks if rank in self._agent.roster.seats]
         folder = self._agent.roster.folder
-        self._agent.work(lambda: let_go(folder, here), lambda _: None)
+        self._agent.run_in_thread(lambda: continue_ranks(folder, here), lambda _: None)
 
     def _rules(self) -> tuple[Rule, ...]:
         found = rules_from_page(self._agent.steering.rules())
@@ -164,7 +166,7 @@ class LetGo:
     why_not: str = ""
 
 
-def let_go(folder: Path, ranks: Iterable[int]) -> list[LetGo]:
+def continue_ranks(folder: Path, ranks: Iterable[int]) -> list[LetGo]:
     """Tell these ranks of this host to go on from their prompts. Blocks up to 2 s for each."""
     return [LetGo(rank, _let_one_go(folder, rank)) for rank in ranks]
 

@@ -51,7 +51,7 @@ _STACKS_NS: Final = 2_000_000_000
 _MOST: Final = 8
 _OWN_PACKAGE: Final = os.path.dirname(os.path.abspath(distdbg.__file__))
 
-Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 
 
 @dataclass(slots=True)
@@ -72,10 +72,10 @@ class _Case:
 
 
 class CloserLook:
-    """Which ranks are looked at, and what came of it; `work` runs what takes long."""
+    """Which ranks are looked at, and what came of it; `run_in_thread` runs what takes long."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, run_in_thread: RunInThread) -> None:
+        self._run_in_thread = run_in_thread
         self._cases: dict[int, _Case] = {}
 
     def tick(self, roster: Roster, now_ns: int) -> None:
@@ -110,7 +110,7 @@ class CloserLook:
             if self._cases.get(seat.rank) is case and done.exception() is None:
                 self._on_look(seat, case, done.result())
 
-        self._work(
+        self._run_in_thread(
             lambda: take_look(target, ranks, native=is_needed and has_holder, softly=not is_needed),
             then,
         )
@@ -221,7 +221,7 @@ def take_look(
         if thread is not None and thread.wchan in FILE_LOCKS:
             # The kernel gives the table piece by piece: a lock may slip through while others come and go.
             found = lock_holder(read_locks(), target.pid) or lock_holder(read_locks(), target.pid)
-            holder = _say_process(found, ranks)
+            holder = _process_text(found, ranks)
     return Look(
         began_ns,
         stat.state,
@@ -236,7 +236,7 @@ def take_look(
     )
 
 
-def _say_process(pid: int, ranks: Mapping[int, int]) -> str:
+def _process_text(pid: int, ranks: Mapping[int, int]) -> str:
     if pid in ranks:
         return f"rank {ranks[pid]}"
     return f"pid {pid} ({command_name(pid)})" if pid else ""

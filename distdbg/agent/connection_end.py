@@ -47,15 +47,15 @@ def read_end(pid: int, fd: int, ranks: Mapping[int, int]) -> str:
     mine = next((one for one in known if one.inode == inode), None)
     if mine is None:
         return ""
-    address = say_address(mine.remote)
+    address = address_text(mine.remote)
     other = next((o for o in known if (o.local, o.remote) == (mine.remote, mine.local)), None)
     if other is None:
         return address
     if other.inode:
-        who, rest = _say_owner(other.inode, ranks), ""
+        who, rest = _owner_text(other.inode, ranks), ""
     else:
         listening = (o.inode for o in known if o.is_listening and _is_at(o.local, mine.remote))
-        who, rest = _say_owner(next(listening, 0), ranks), NOT_ACCEPTED
+        who, rest = _owner_text(next(listening, 0), ranks), NOT_ACCEPTED
     return f"{who} ({address}){rest}" if who else address
 
 
@@ -73,7 +73,7 @@ def connections(tables: str) -> Iterator[TcpSocketLine]:
             yield TcpSocketLine(words[1], words[2], words[3] == "0A", int(words[9]))
 
 
-def say_address(text: str) -> str:
+def address_text(text: str) -> str:
     """'0100007F:1F90' as '127.0.0.1:8080': words of the host's byte order in hex. Pure."""
     host, _, port = text.partition(":")
     try:
@@ -86,7 +86,7 @@ def say_address(text: str) -> str:
         return ""
 
 
-def _say_owner(inode: int, ranks: Mapping[int, int]) -> str:
+def _owner_text(inode: int, ranks: Mapping[int, int]) -> str:
     """Ranks before other processes of the user: these may be many."""
     if not inode:
         return ""

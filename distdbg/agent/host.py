@@ -56,10 +56,10 @@ class Host(Protocol):
         """Have it called in the loop; from any thread."""
         ...
 
-    def work(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Do what takes long in a thread; `then` is called in the loop with its outcome."""
         ...
 
-    def say(self, lines: list[str]) -> None:
+    def print_lines(self, lines: list[str]) -> None:
         """Tell whoever looks at the job."""
         ...

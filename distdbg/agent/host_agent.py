@@ -91,13 +91,13 @@ class HostAgent:
         if orders_fd is not None:
             os.set_blocking(orders_fd, False)
             self.selector.register(orders_fd, selectors.EVENT_READ, self._on_orders)
-        self._closer_look = CloserLook(self.work)
+        self._closer_look = CloserLook(self.run_in_thread)
         self._abort_on = abort_on
         self._reported_ns = 0
         self.steering = Steering(self.selector, host, run)
         self.steering.on_stop = self.methods.stop_here
         self.steering.on_pipe = self.methods.pipes.on_mail
-        self.steering.on_continue = self.methods.breakpoints.let_go_here
+        self.steering.on_continue = self.methods.breakpoints.continue_ordered
         if orders_fd is None:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
@@ -235,15 +235,17 @@ class HostAgent:
         with suppress(OSError):  # full: it is being read anyway
             os.write(self._done_w, b"x")
 
-    def work(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Do what takes long in a thread; `then` is called here with its outcome."""
         self._submit(self._workers, do, then)
 
-    def think(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
-        """`work` for the diagnosis, which stacks do not hold up."""
+    def run_in_judge_thread(
+        self, do: Callable[[], Any], then: Callable[[Future[Any]], None]
+    ) -> None:
+        """`run_in_thread` for the diagnosis, which stacks do not hold up."""
         self._submit(self._judges, do, then)
 
-    def say(self, lines: list[str]) -> None:
+    def print_lines(self, lines: list[str]) -> None:
         """Tell whoever looks at the job: on the launcher's stderr, if there is one, and in the log."""
         text = "".join(f"{'' if at else 'distdbg: '}{line}\n" for at, line in enumerate(lines))
         outputs = [sys.stdout, sys.stderr] if self.has_launcher else [sys.stderr]
@@ -342,11 +344,11 @@ class HostAgent:
             self.run_name,
             self.roster,
             self.steering,
-            think=self.think,
-            work=self.work,
-            say=self.say,
+            run_in_judge_thread=self.run_in_judge_thread,
+            run_in_thread=self.run_in_thread,
+            print_lines=self.print_lines,
             abort_on=self._abort_on,
-            findings=self.methods.find_all,
+            findings=self.methods.recorded_findings,
         )
 
     def _should_leave(self, now_ns: int) -> bool:

@@ -27,7 +27,7 @@ from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.follow.answers.arguments import ranks_of, text_of
 from distdbg.follow.answers.methods import Board
-from distdbg.follow.answers.op_json import plain_group, plain_op
+from distdbg.follow.answers.op_json import plain_groups, plain_ops
 from distdbg.follow.findings import Findings
 from distdbg.follow.merge import merge
 from distdbg.follow.processes import read_parent
@@ -109,7 +109,7 @@ class Methods:
                 self._become_pipe(request, client)
                 return
             if request.do == "continue":
-                self.breakpoints.let_go(request, client, self._rows().values())
+                self.breakpoints.continue_requested(request, client, self._rows().values())
                 return
             method = self._methods.get(request.do)
             if method is None:
@@ -141,7 +141,7 @@ class Methods:
             if event and not subscription.client.has_unread:
                 subscription.client.send(protocol.tell(subscription.id, event))
 
-    def find_all(self) -> list[Plain]:
+    def recorded_findings(self) -> list[Plain]:
         """All that the ranks have recorded of errors and findings by now."""
         self.findings.look(self._agent.roster)
         return self.findings.since(0)
@@ -192,32 +192,12 @@ class Methods:
         return {"ranks": list(self._rows().values())}
 
     def _groups(self, _: Plain) -> Plain:
-        groups: dict[str, Plain] = {}
-        for rank, record in self._records():
-            for group, progress in record.groups():
-                known = groups.setdefault(group.name, plain_group(group))
-                known["progress"].append(
-                    {
-                        "rank": rank,
-                        "issued_seq": progress.issued_seq,
-                        "ended_seq": progress.ended_seq,
-                        "is_closed": progress.closed_ns is not None,
-                        "broken": progress.broken,
-                    }
-                )
-        return {"groups": list(groups.values())}
+        return {"groups": plain_groups(self._records())}
 
     def _ops(self, arguments: Plain) -> Plain:
         only = ranks_of(arguments)
-        now_ns = time.monotonic_ns()
-        return {
-            "ops": [
-                plain_op(rank, op, now_ns)
-                for rank, record in self._records()
-                if only is None or rank in only
-                for op in record.in_flight()
-            ]
-        }
+        records = [one for one in self._records() if only is None or one[0] in only]
+        return {"ops": plain_ops(records, time.monotonic_ns())}
 
     def _findings(self, _: Plain) -> Plain:
         return {
@@ -316,7 +296,7 @@ class Methods:
             else:
                 client.send(protocol.answer(request.id, _plain_stacks(done.result())))
 
-        self._agent.work(lambda: take_stacks(targets, deadline_ns, native=native), then)
+        self._agent.run_in_thread(lambda: take_stacks(targets, deadline_ns, native=native), then)
 
     # ------------------------------------------------------------------------------- parts
 

@@ -88,13 +88,15 @@ def _is_waited_beside(session: Session, root: Finding) -> bool:
 def to_words(verdict: Verdict, lines: Sequence[str]) -> AbortWords:
     """What every rank raises; `lines` as the agent prints them."""
     root = verdict.root
-    details = [line.strip() for line in lines[1:]]
     hint = root.advice if root is not None else ""
+    details = [
+        line.strip() for line in (lines[1:-1] if hint else lines[1:])
+    ]  # the last is the hint
     return AbortWords(
         what=lines[0] if lines else verdict.what,
         type=str(root.kind) if root is not None else "deadlock",
         ranks=list(root.ranks) if root is not None else (),
-        details=[line for line in details if not line.startswith("hint: ")],
+        details=details,
         hint=hint,
         by=AGENT,
     )

@@ -49,7 +49,7 @@ class Races:
         if now_ns >= self._next_ns:
             self._is_busy = True
             folder = self._agent.roster.folder
-            self._agent.work(lambda: find_races(folder), self._take)
+            self._agent.run_in_thread(lambda: find_races(folder), self._take)
 
     def _take(self, done: Future[tuple[list[dict[str, Any]], int]]) -> None:
         self._is_busy = False

@@ -217,10 +217,10 @@ class Steering:
         """Whether what is known of the job comes together here."""
         return self._tree is None or self._tree.is_root
 
-    def tell(self, account: dict[str, Any], vouch: int) -> None:
+    def put_account(self, account: dict[str, Any], vouch: int) -> None:
         """Tell the root where the ranks of this host stand; ValueError when that is too long."""
         if self._tree is not None:
-            self._tree.tell(account, vouch)
+            self._tree.put_account(account, vouch)
 
     def accounts(self) -> list[HostAccountState]:
         """What the other hosts have told of where their ranks stand."""
@@ -230,9 +230,9 @@ class Steering:
         """The last probe of the root."""
         return self._tree.vouch() if self._tree is not None else Vouch()
 
-    def ask_vouch(self, ranks: Sequence[int]) -> int:
+    def request_vouch(self, ranks: Sequence[int]) -> int:
         """Let all other hosts tell it again; the number of the probe."""
-        return self._tree.ask_vouch(ranks) if self._tree is not None else 0
+        return self._tree.request_vouch(ranks) if self._tree is not None else 0
 
     def keep(self, keeps: Sequence[KeptOp]) -> None:
         """Have all other hosts keep the spans of these ops."""

@@ -16,6 +16,8 @@ from distdbg.client.agent_client import AgentClient
 from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
 from distdbg.client.ways import AgentRoute, find_way
 from distdbg.control.sockets import is_served
+from distdbg.diagnose.finding import Severity
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.durations import duration_text
 from distdbg.record.host import host_name
@@ -114,13 +116,12 @@ def _verdict(client: AgentClient) -> dict[str, Any]:
         answer = client.ask("verdict")
     except UsageError:  # an agent of an earlier version
         return nothing
-    document = answer["verdict"]
-    root = document["verdict"]["root"] if document else None
+    verdict = read_verdict(answer["verdict"])
+    root = verdict.root if verdict is not None else None
     if root is None:
         return nothing
-    finding = document["findings"][root]
-    line = "" if finding["severity"] == "note" else str(answer["lines"][0])
-    return {"verdict": line, "causes": finding["ranks"]}
+    line = "" if root.severity is Severity.NOTE else str(answer["lines"][0])
+    return {"verdict": line, "causes": list(root.ranks)}
 
 
 def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -320,9 +320,10 @@ class LiveFeed:
         """The job is over."""
         folder = self.folder
         changes: dict[str, Any] = {"ranks": final_rows(self._snapshot.ranks, folder, self._clock())}
-        lines, verdict = diagnosed(folder) or final_verdict(folder)
+        verdict = diagnosed(folder) or final_verdict(folder)
         if verdict is not None:
-            changes["verdict"] = verdict
+            changes["verdict"], root = verdict, verdict.root
+            lines = (root.what, *filter(None, [root.advice])) if root is not None else ()
             if lines[:1] != self._snapshot.lines[:1]:
                 changes["lines"] = lines  # else the agent has told more of the same
         elif folder is not None and all(map(_has_ended_well, changes["ranks"].values())):

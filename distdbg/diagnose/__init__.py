@@ -27,6 +27,7 @@ How ops of different ranks belong together
 Output
 
     finding.py                  findings, edges, roles, the verdict
+    verdict_document.py         a verdict of the JSON that was made of one
     find/                       one file per kind of finding, and what several of them share:
         lateness, own_time          how late ranks are, in numbers
         phrases                     pieces of sentences

@@ -60,6 +60,7 @@ def _log_at(session: Session, log: RankLog, own_ns: int) -> RankLog:
             "exit_what": "",
             "exit_where": "",
             "exit_hint": "",
+            "exit_notes": (),
             "exit_handled": "",
             "left_stack": (),
             "left_values": {},

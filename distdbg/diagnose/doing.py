@@ -9,13 +9,22 @@ The source is what an agent has seen. If no agent looked, `text` is '', and the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
+from distdbg.diagnose.traits import Trait
 from distdbg.diagnose.wording import say_s, short_site
-from distdbg.record.observations import FOR_WHOM, WAITING_FOR_LOCK, waits_for_lock
+from distdbg.record.observations import (
+    DEAD_CHILD,
+    FOR_WHOM,
+    IN_LOCK,
+    OTHER_THREAD,
+    WAITING_FOR_LOCK,
+    waits_for_lock,
+)
 from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import Level, level_of, limit_ns
 
@@ -66,6 +75,21 @@ class RankActivity:
         return f"; no earlier gap over {say_s(self.gap_bound_ns)}" if self.gap_bound_ns else ""
 
     @property
+    def traits(self) -> frozenset[Trait]:
+        """Of a finding about the rank."""
+        if self.state is RankState.ASLEEP and not self.why.startswith(FOR_WHOM):
+            is_in_lock = self.why.startswith(IN_LOCK)
+            return frozenset((Trait.ASLEEP, *((Trait.IN_LOCK,) if is_in_lock else ())))
+        is_busy = self.state is RankState.BUSY and bool(self.site)
+        return frozenset((Trait.BUSY,) if is_busy else ())
+
+    @property
+    def news(self) -> str:
+        """What its reason ends with: another thread, or another process, where it names one."""
+        parts = (self.why.partition(word)[2] for word in (OTHER_THREAD, DEAD_CHILD))
+        return next(filter(None, parts), self.why)
+
+    @property
     def on_cpu(self) -> str:
         return " on CPU" if self.state is RankState.BUSY or self.why.startswith("on CPU") else ""
 
@@ -99,6 +123,11 @@ def doing_of(session: Session, rank: int) -> RankActivity:
         longest_gap_ns=longest,
         gap_bound_ns=gap_bound_ns(log, longest),
     )
+
+
+def traits_of_doing(session: Session, ranks: Iterable[int]) -> frozenset[Trait]:
+    """Of a finding about these ranks, by what they were seen doing."""
+    return frozenset(trait for rank in ranks for trait in doing_of(session, rank).traits)
 
 
 def doing_then(session: Session, rank: int, at_ns: int) -> str:

@@ -109,7 +109,7 @@ def endings_of(
         ending = _of_rank(session, log, last_of(failures, rank))
         if ending is not None:
             found[rank] = ending
-    return _spare_the_first(found)
+    return _spare_the_first(session, found)
 
 
 def _of_rank(session: Session, log: RankLog, error: Failure | None) -> RankEnding | None:
@@ -184,7 +184,7 @@ def swept_away(endings: Mapping[int, RankEnding]) -> frozenset[int]:
     )
 
 
-def _spare_the_first(endings: dict[int, RankEnding]) -> dict[int, RankEnding]:
+def _spare_the_first(session: Session, endings: dict[int, RankEnding]) -> dict[int, RankEnding]:
     """A rank that the launcher wanted to end may have failed by itself already, as the first."""
     own = [e.at_ns for e in endings.values() if e.part not in (EndRole.ENDED, EndRole.FINE)]
     own = [at_ns for at_ns in own if at_ns != NEVER]
@@ -192,6 +192,9 @@ def _spare_the_first(endings: dict[int, RankEnding]) -> dict[int, RankEnding]:
     for rank, ending in endings.items():
         if ending.part is not EndRole.ENDED or not ending.reason or ending.at_ns == NEVER:
             continue  # crashes on the way out are common
+        asked_ns = None if ending.end is None else ending.end.asked_ns
+        if asked_ns is not None and ending.at_ns >= session.time_ns(rank, asked_ns):
+            continue  # it raised what the end of another one gave it
         if first_ns is None or ending.at_ns <= first_ns:
             endings[rank] = replace(ending, part=_part(None, ending.reason, ending.error))
     return endings

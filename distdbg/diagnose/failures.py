@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import RankLog, RecordedProblem, Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.record.format import Exit, Flag, Status
 
 #: What an op that left no words has raised.
@@ -65,6 +66,12 @@ class Failure:
     op: OpRef | None = None
     went_on: bool = False
     """Whether the rank's later ops went well: it caught the error and got over it."""
+
+    @property
+    def advice(self) -> Advice:
+        """The hint of the error, and what it is about as far as the rank has said it."""
+        is_of_group = self.kind == "new_group" and self.type in ("MismatchError", "RankLeft")
+        return Advice(self.hint, *((Trait.GROUPS,) if is_of_group else ()))
 
 
 def failures_of(session: Session) -> dict[int, tuple[Failure, ...]]:

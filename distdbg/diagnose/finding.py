@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.traits import NO_TRAITS, FactKind, Trait, traits_of
 
 
 class FindingKind(StrEnum):
@@ -34,6 +36,11 @@ class FindingKind(StrEnum):
     NAN_SOURCE = "NaN source"
     SUSPICION = "suspicion"  # what the check noticed and did not forbid
     RECORDING_LOST = "recording lost"
+    UNKNOWN = "unknown"  # of a later version, whose JSON was read; no finder makes one
+
+
+#: Those that a diagnosis finds.
+FINDING_KINDS: Final = tuple(kind for kind in FindingKind if kind is not FindingKind.UNKNOWN)
 
 
 class Severity(StrEnum):
@@ -68,6 +75,9 @@ class Evidence:
     """On the session's clock."""
     source: str = ""
     """File and line of a log that says so."""
+    kind: FactKind | None = None
+    detail: str = ""
+    """The part of it that is worth being said where the rest is known."""
     is_left_out: bool = False
     """Whether `rank` left out a call like `op` at its place: then it matters what skips it there."""
     is_extra: bool = False
@@ -114,8 +124,18 @@ class Finding:
     """One action."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """What can be measured of it, by name with its unit: {'late_s': 1.2, 'times': 40}."""
+    traits: frozenset[Trait] = NO_TRAITS
+    """What else is known of it; its advice has some as well: `has` knows of both."""
     follows: tuple[Finding, ...] = ()
     """What would not be there without it: ranks that timed out because of it."""
+
+    @property
+    def all_traits(self) -> frozenset[Trait]:
+        """Its own, and those of its advice."""
+        return self.traits | traits_of(self.advice)
+
+    def has(self, trait: Trait) -> bool:
+        return trait in self.all_traits
 
     @property
     def deadlocked(self) -> frozenset[int]:
@@ -130,11 +150,16 @@ class Verdict:
     what: str
     """The first line: that of the root cause, or why there is none."""
     root: Finding | None
+    """One of `findings`."""
     findings: tuple[Finding, ...]
     """Root cause first, then by severity and time; what follows from one is in its `follows`."""
     roles: Mapping[int, Role]
     lacks: tuple[str, ...] = ()
     """What evidence is missing for a surer or better verdict."""
+
+    def __post_init__(self) -> None:
+        if self.root is not None and all(one is not self.root for one in self.findings):
+            raise ValueError("the root of a verdict is one of its findings")
 
     @property
     def has_faults(self) -> bool:

@@ -200,6 +200,7 @@ def _as_of(
             "exit_what": "",
             "exit_where": "",
             "exit_hint": "",
+            "exit_notes": (),
             "exit_handled": "",
             "left_stack": (),
             "left_values": {},

@@ -136,6 +136,8 @@ class RankLog:
     exit_where: str = ""
     exit_hint: str = ""
     """What its error itself advises."""
+    exit_notes: tuple[str, ...] = ()
+    """What was added to what it raised (add_note), as its error file has it."""
     exit_handled: str = ""
     """The error that it was handling then: 'ValueError: no number at load.py:52 (parse)'."""
     left_stack: Stack = ()
@@ -171,6 +173,11 @@ class RankLog:
         if self.activity is not None and self.activity.since_ns <= own_ns:
             earlier.append(self.activity)
         return max(earlier, key=lambda seen: seen.since_ns, default=None)
+
+    @property
+    def exit_type(self) -> str:
+        """The type of what it raised: 'ValueError', without its module; ''."""
+        return self.exit_what.partition(":")[0].strip().rpartition(".")[2]
 
     @property
     def is_joining(self) -> bool:
@@ -304,7 +311,3 @@ class Session:
         """Global ranks of a group; those that mention it when nobody said."""
         ranks = self.groups[group].ranks
         return ranks or tuple(r for r, log in sorted(self.ranks.items()) if group in log.progress)
-
-    def group_named(self) -> Mapping[str, int]:
-        """The index of each group by its name."""
-        return {group.name: index for index, group in enumerate(self.groups)}

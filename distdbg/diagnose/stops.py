@@ -136,6 +136,9 @@ def _by(user: str, ends: list[RankEnding]) -> str:
         return f"{user} (distdbg stop)"
     if any("KeyboardInterrupt" in one.reason for one in ends):
         return "Ctrl-C (SIGINT)"
+    told = {one.end.asked_by for one in ends if one.end is not None} - {None}
+    if len(told) == 1 and (number := told.pop()) is not None:
+        return _name(number)  # a program may end by a code of its own
     numbers = [one.end.signal for one in ends if one.end is not None]
     known = [number for number in numbers if number is not None]
     # Who does not go by the first signal is killed.
@@ -143,4 +146,8 @@ def _by(user: str, ends: list[RankEnding]) -> str:
     if not polite:
         return "its launcher"
     number = max(set(polite), key=polite.count)
+    return _name(number)
+
+
+def _name(number: int) -> str:
     return "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)

@@ -13,14 +13,13 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.unmatched import UnmatchedPair
 from distdbg.diagnose.wording import site_of
 from distdbg.record.format import Flag
 
 #: So often at least each tag was used at its line: fewer are no rule.
 _FEWEST: Final = 2
-#: How the hint begins that its source completes.
-ADVICE: Final = "see what the tag at "
 
 
 class ChangedTag(NamedTuple):
@@ -30,7 +29,7 @@ class ChangedTag(NamedTuple):
     fact: str
     """'rank 0 used tag 1 there 43 times before, and tag 2 never'."""
     cause: tuple[str, ...]
-    advice: str
+    advice: Advice
 
 
 def changed_tag(session: Session, pair: UnmatchedPair) -> ChangedTag | None:
@@ -60,7 +59,12 @@ def changed_tag(session: Session, pair: UnmatchedPair) -> ChangedTag | None:
             f"; rank {other.rank} {did} tag {theirs}",
             f" at {there}" if there else "",
         ),
-        f"{ADVICE}{place} is made from: on rank {op.rank} it was {theirs} before, and is {mine} now",
+        Advice(
+            f"see what the tag at {place} is made from: on rank {op.rank} it was {theirs} before, and is "
+            f"{mine} now",
+            Trait.TAG_CHANGED,
+            of=place,
+        ),
     )
 
 

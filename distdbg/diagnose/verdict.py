@@ -34,6 +34,7 @@ from distdbg.diagnose.find import (
     nan_source,
     no_gradient,
     not_joined,
+    not_reduced,
     order_inversion,
     out_of_batches,
     slow_link,
@@ -71,6 +72,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
     slow_link.find,
     order_inversion.find,
     latent.find,
+    not_reduced.find,
     leaks.find,
     message_race.find,
     suspicion.find,
@@ -280,6 +282,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         evidence=(*longest.evidence, *stop.evidence),
         ranks=longest.ranks,
         victims=longest.victims,
+        traits=longest.traits,
         advice=longest.advice
         or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there"
         + (f"; {stop.advice}" if stop.advice else ""),

@@ -73,14 +73,14 @@ class Directory:
         said = {"host": host, "address": address.address, "port": address.port, "pid": os.getpid()}
         with self._lock:
             self._published = (node, json.dumps(said))
-            self._ask()
+            self._look_soon()
 
     def want(self, nodes: Sequence[int]) -> None:
         """Look for these, now and until told otherwise; `on_found` gets what is there."""
         with self._lock:
             if self._wanted != tuple(nodes):
                 self._wanted = tuple(nodes)
-                self._ask()
+                self._look_soon()
 
     def close(self) -> None:
         """End the thread, within the store's timeout."""
@@ -89,7 +89,7 @@ class Directory:
             self._lock.notify_all()
         self._thread.join(1.5 * _STORE_TIMEOUT_S)
 
-    def _ask(self) -> None:
+    def _look_soon(self) -> None:
         self._is_asked = True
         self._lock.notify_all()
 

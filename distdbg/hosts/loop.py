@@ -55,7 +55,7 @@ class LoopState(Protocol):
         """Tell the agent's loop."""
         ...
 
-    def tell_agent(self) -> None:
+    def wake_agent(self) -> None:
         """Wake the agent's loop when it has to look."""
         ...
 
@@ -134,7 +134,7 @@ class Loop:
                 self._turn()
             with self._lock:
                 self._node.leave(self._tree.clock_ns())
-            self._say()
+            self._send_due()
         except Exception:  # noqa: BLE001  # an observer that fails is dropped, and says so once
             _log.exception("the tree of agents stops on this host")
         finally:
@@ -155,7 +155,7 @@ class Loop:
         self._read_mail()
         self._ends.turn(self._tree.clock_ns())
         self._climb()
-        due_ns = self._say()
+        due_ns = self._send_due()
         now_ns = self._tree.clock_ns()
         for link in list(self._links.values()):
             try:
@@ -179,7 +179,7 @@ class Loop:
             elif isinstance(key.data, PipeEnd):
                 self._ends.serve(key.data, mask)
 
-    def _say(self) -> int:
+    def _send_due(self) -> int:
         """Give the links what is due; when the next will be."""
         now_ns = self._tree.clock_ns()
         above = self._links.get(self._above[0]) if self._above else None
@@ -188,7 +188,7 @@ class Loop:
             out = self._node.send(now_ns, can_send_up=not is_stuck)
             bulk = self._node.pipes.take_out()
             due_ns = self._node.due_ns(now_ns)
-            self._tree.tell_agent()
+            self._tree.wake_agent()
         for number, message in out:
             if number in self._links:
                 self._links[number].write(message)
@@ -301,7 +301,7 @@ class Loop:
         link.close()
         with self._lock:
             self._node.detach(link.number, self._tree.clock_ns())
-            self._tree.tell_agent()
+            self._tree.wake_agent()
 
     def _complain(self, text: str) -> None:
         if text not in self._complaints and len(self._complaints) < _MOST_COMPLAINTS:

@@ -1,7 +1,8 @@
 """One node of the tree: what comes over its links, what goes out, without a socket or a clock. Pure.
 
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
-    host     report(rows), tell(account), ask_vouch(ranks), order(...), orders(), acknowledge(order)
+    host     report(rows), put_account(account), request_vouch(ranks),
+             order(...), orders(), acknowledge(order)
              keeps.keep(...), keeps.take_news()
 
 Messages are those of `messages.py`.
@@ -122,7 +123,7 @@ class Node:
         self.rows.rank_updates.forget(self.rows.ranks)
         self.accounts.forget()
         self.keeps.add_link(link)
-        self._say(link, {"seen": [self._log.last]})
+        self._send(link, {"seen": [self._log.last]})
         for ask in self._asks.values():
             ask.again_ns = now_ns
 
@@ -177,15 +178,15 @@ class Node:
             elif what == "ping":
                 (asked_ns,) = read_whole(value, 1)
                 offset = self.offset(now_ns)
-                self._say(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
+                self._send(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
             elif what == "ask":
-                self._ask(Order.from_json(value), now_ns)
+                self._pass_on(Order.from_json(value), now_ns)
             elif what == "seen":
                 (seen,) = read_whole(value, 1)
                 if self.is_root:
                     self._log.catch_up(seen)
                 for order in self._log.since(seen):
-                    self._say(link, {"order": order.to_json()})
+                    self._send(link, {"order": order.to_json()})
 
     def _receive_from_parent(self, words: dict[str, Any], now_ns: int) -> None:
         for what, value in words.items():
@@ -219,11 +220,11 @@ class Node:
         if changed:
             self.rows.take_ranks(OWN, changed)
 
-    def tell(self, account: dict[str, Any], vouch: int, now_ns: int) -> None:
+    def put_account(self, account: dict[str, Any], vouch: int, now_ns: int) -> None:
         """What the ranks of this host wait in, made now and after probe `vouch` had come."""
         self.accounts.put(self.node, account, vouch, now_ns)
 
-    def ask_vouch(self, ranks: Iterable[int]) -> int:
+    def request_vouch(self, ranks: Iterable[int]) -> int:
         """At the root: let all hosts say again where their ranks stand; the number of the probe.
 
         `ranks` are those that are about to be blamed.
@@ -251,7 +252,7 @@ class Node:
         ticket = f"{self.node}-{self._salt}-{self._ticket}"
         order = Order(ticket=ticket, do=do, words=words)
         if self.is_root:
-            self._ask(order, now_ns)
+            self._pass_on(order, now_ns)
         elif len(self._asks) < _MOST_WAITING:
             self._asks[ticket] = UnnumberedOrder(order, now_ns, now_ns)
         return ticket
@@ -307,7 +308,7 @@ class Node:
         if self._children:
             self._pass_counts()
         for link, batch in self.keeps.batches(now_ns):
-            self._say(link, {"keep": batch})
+            self._send(link, {"keep": batch})
         for ask in self._asks.values():
             if not ask.is_given and now_ns - ask.since_ns >= _ALONE_NS:
                 ask.is_given = True
@@ -345,12 +346,12 @@ class Node:
 
     def _send_up(self, parent: int, now_ns: int, can_send_up: bool) -> None:
         if now_ns >= self._ping_ns:
-            self._say(parent, {"ping": [now_ns]})
+            self._send(parent, {"ping": [now_ns]})
             self._pings += 1
             self._ping_ns = now_ns + (_FIRST_PING_NS if self._pings < _FIRST_PINGS else PING_NS)
         for ask in self._asks.values():
             if now_ns >= ask.again_ns:
-                self._say(parent, {"ask": ask.order.to_json()})
+                self._send(parent, {"ask": ask.order.to_json()})
                 ask.again_ns = now_ns + _ASK_AGAIN_NS
         if not can_send_up:
             return
@@ -398,14 +399,14 @@ class Node:
                 abs(period_ns - child.period_ns) > child.period_ns // 4
             ):
                 child.nbytes_s, child.rows_s, child.period_ns = nbytes_s, rows_s, period_ns
-                self._say(link, {"pace": [nbytes_s, rows_s, period_ns]})
+                self._send(link, {"pace": [nbytes_s, rows_s, period_ns]})
 
     # Orders -------------------------------------------------------------------------------------
 
-    def _ask(self, order: Order, now_ns: int) -> None:
+    def _pass_on(self, order: Order, now_ns: int) -> None:
         if not self.is_root:
             if self._parent is not None:
-                self._say(self._parent, {"ask": order.to_json()})
+                self._send(self._parent, {"ask": order.to_json()})
             return
         numbered = self._log.give_number(order)
         if numbered is not None:
@@ -417,7 +418,7 @@ class Node:
             self._orders.append(order)
             self.touched += 1
             for link in self._children:
-                self._say(link, {"order": order.to_json()})
+                self._send(link, {"order": order.to_json()})
 
     def _hear_vouch(self, vouch: Vouch) -> None:
         if not self.is_root and vouch.number <= self.vouch.number:
@@ -425,7 +426,7 @@ class Node:
         self.vouch = vouch
         self.touched += 1
         for link in self._children:
-            self._say(link, {"vouch": vouch.to_json()})
+            self._send(link, {"vouch": vouch.to_json()})
 
     def _done(self, number: int) -> int:
         return sum(host.done >= number for host in self.rows.hosts.values() if not host.is_lost)
@@ -448,7 +449,7 @@ class Node:
         for link, child in self._children.items():
             if child.counts != self._counts:
                 child.counts = self._counts
-                self._say(link, {"counts": self._counts})
+                self._send(link, {"counts": self._counts})
 
     def _find_way(self, target: PipeTarget) -> int:
         """The link to it, OWN for this host; upwards, unless it is known to be below. NoWay."""
@@ -484,5 +485,5 @@ class Node:
         )
         self.rows.take_hosts(OWN, {self.node: row}, now_ns)
 
-    def _say(self, link: int, words: dict[str, Any]) -> None:
+    def _send(self, link: int, words: dict[str, Any]) -> None:
         self._out.append((link, pack_message(words)))

@@ -155,7 +155,7 @@ class Pipes:
         key = PipeKey(self._node, self._number)
         self._ways[key] = _Way(HERE, link)
         words = {**target.to_json(), "from": self._host}
-        self._say(link, b"O", key, json.dumps(words).encode())
+        self._send(link, b"O", key, json.dumps(words).encode())
         return key
 
     def accept(self, key: PipeKey) -> None:
@@ -163,7 +163,7 @@ class Pipes:
         way = self._ways.get(key)
         if way is not None and way.forward == HERE:
             way.is_accepted = True
-            self._say(way.back, b"A", key)
+            self._send(way.back, b"A", key)
 
     def room(self, key: PipeKey) -> int:
         """How many bytes may be sent now."""
@@ -180,10 +180,10 @@ class Pipes:
             piece = data[at : at + MOST_DATA_NBYTES]
             if way.back == HERE:
                 way.on_way_forward += len(piece)
-                self._say(way.forward, b"D", key, piece)
+                self._send(way.forward, b"D", key, piece)
             else:
                 way.on_way_back += len(piece)
-                self._say(way.back, b"D", key, piece)
+                self._send(way.back, b"D", key, piece)
 
     def take(self, key: PipeKey, nbytes: int) -> None:
         """So many of the bytes that have arrived have gone on."""
@@ -192,16 +192,16 @@ class Pipes:
             return
         if way.back == HERE:
             way.on_way_back -= nbytes
-            self._say(way.forward, b"C", key, nbytes.to_bytes(4, "little"))
+            self._send(way.forward, b"C", key, nbytes.to_bytes(4, "little"))
         else:
             way.on_way_forward -= nbytes
-            self._say(way.back, b"C", key, nbytes.to_bytes(4, "little"))
+            self._send(way.back, b"C", key, nbytes.to_bytes(4, "little"))
 
     def end(self, key: PipeKey, why: str = "") -> None:
         """End it from here; what was sent before still arrives."""
         way = self._ways.pop(key, None)
         if way is not None:
-            self._say(way.forward if way.back == HERE else way.back, b"E", key, _words(why))
+            self._send(way.forward if way.back == HERE else way.back, b"E", key, _words(why))
 
     def take_news(self) -> list[News]:
         """What has happened to this host's ends."""
@@ -257,7 +257,7 @@ class Pipes:
                 if to == HERE:
                     self._news.append(PipeEnded(key, said.decode("utf-8", "replace")[:MOST_WHY]))
                 else:
-                    self._say(to, b"E", key, said)
+                    self._send(to, b"E", key, said)
             case _:
                 raise BadMessage("a frame of a pipe is of an unknown kind")
 
@@ -279,13 +279,13 @@ class Pipes:
             if to == link:
                 raise NoWay(f"the way to {target} is being looked for; try again")
         except NoWay as error:
-            self._say(link, b"E", key, _words(str(error)))
+            self._send(link, b"E", key, _words(str(error)))
             return
         self._ways[key] = _Way(link, to)
         if to == HERE:
             self._news.append(PipeOpened(key, by))
         else:
-            self._say(to, b"O", key, said)
+            self._send(to, b"O", key, said)
 
     def _on_accept(self, key: PipeKey, way: _Way, is_forward: bool) -> None:
         if is_forward or way.is_accepted:
@@ -295,7 +295,7 @@ class Pipes:
         if way.back == HERE:
             self._news.append(PipeAccepted(key))
         else:
-            self._say(way.back, b"A", key)
+            self._send(way.back, b"A", key)
 
     def _on_data(self, key: PipeKey, way: _Way, said: bytes, is_forward: bool) -> None:
         if is_forward:
@@ -309,7 +309,7 @@ class Pipes:
         elif to == HERE:
             self._news.append(PipeData(key, said))
         else:
-            self._say(to, b"D", key, said)
+            self._send(to, b"D", key, said)
 
     def _on_credit(self, key: PipeKey, way: _Way, said: bytes, is_forward: bool) -> None:
         nbytes = int.from_bytes(said[:4], "little")
@@ -322,7 +322,7 @@ class Pipes:
         if left < 0 or nbytes == 0:
             self._break(key, (way.back, way.forward), "its other end takes what was not sent")
         elif to != HERE:
-            self._say(to, b"C", key, nbytes.to_bytes(4, "little"))
+            self._send(to, b"C", key, nbytes.to_bytes(4, "little"))
 
     def _break(self, key: PipeKey, to: tuple[int, ...], why: str) -> None:
         del self._ways[key]
@@ -330,9 +330,9 @@ class Pipes:
             if link == HERE:
                 self._news.append(PipeEnded(key, why))
             else:
-                self._say(link, b"E", key, _words(why))
+                self._send(link, b"E", key, _words(why))
 
-    def _say(self, link: int, what: bytes, key: PipeKey, said: bytes = b"") -> None:
+    def _send(self, link: int, what: bytes, key: PipeKey, said: bytes = b"") -> None:
         head = key.origin.to_bytes(4, "little") + key.number.to_bytes(4, "little")
         self._out.append((link, _MARK + what + head + said))
 

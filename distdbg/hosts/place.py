@@ -101,16 +101,16 @@ class Tree:
             self.node.report(rows, self.clock_ns() if now_ns is None else now_ns)
         self._wake()
 
-    def tell(self, account: dict[str, Any], vouch: int = 0) -> None:
+    def put_account(self, account: dict[str, Any], vouch: int = 0) -> None:
         """Where the ranks of this host wait (`judging.account`), for whoever judges the whole job."""
         with self.lock:
-            self.node.tell(account, vouch, self.clock_ns())
+            self.node.put_account(account, vouch, self.clock_ns())
         self._wake()
 
-    def ask_vouch(self, ranks: Sequence[int]) -> int:
+    def request_vouch(self, ranks: Sequence[int]) -> int:
         """At the root: let all hosts tell it again, and how it is with these ranks."""
         with self.lock:
-            number = self.node.ask_vouch(ranks)
+            number = self.node.request_vouch(ranks)
         self._wake()
         return number
 
@@ -241,9 +241,9 @@ class Tree:
     def _wake(self) -> None:
         if self._loop is not None:
             self._loop.wake()
-        self.tell_agent()
+        self.wake_agent()
 
-    def tell_agent(self) -> None:
+    def wake_agent(self) -> None:
         """For the tree's thread, with the lock held or not: wake the agent's loop when it has to look."""
         if self.node.touched != self._touched:
             self._touched = self.node.touched

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdbg.launch.ended import EndedChild, to_rank_end
+from distdbg.launch.ended import AskedToEnd, EndedChild, to_rank_end
 from distdbg.launch.memory import OomWatch
 from distdbg.launch.warden import Warden
 from distdbg.record.ends import RankEnd, write_end
@@ -57,7 +57,7 @@ class LaunchAttempt:
         self._on_end = on_end
         self._on_other = on_other
         self._memory = OomWatch()
-        self._asked: set[int] = set()
+        self._asked: dict[int, AskedToEnd] = {}
 
     def start(self, start: RankStart) -> None:
         """Start one rank; DistError when it cannot be started."""
@@ -95,7 +95,7 @@ class LaunchAttempt:
                 host=self._host,
                 wall_ns=time.time_ns() - (now_ns - ended.ended_ns),
                 was_oom=ended.name in victims,
-                was_asked=rank in self._asked,
+                asked=self._asked.get(rank),
             )
             self.running.discard(rank)
             self.ends[rank] = end
@@ -110,11 +110,21 @@ class LaunchAttempt:
         """Who failed by itself, in the order of time."""
         return [end for end in self.ends.values() if end.is_failure and not end.was_asked]
 
-    def stop(self, signum: int, timeout_s: float, is_hurried: Callable[[], bool]) -> None:
+    def stop(
+        self,
+        signum: int,
+        timeout_s: float,
+        is_hurried: Callable[[], bool],
+        told_by: int | None = None,
+    ) -> None:
         """End what runs: `signum` to whole process groups, after `timeout_s` SIGKILL.
 
-        `is_hurried` is asked now and then; True ends the waiting.
+        `is_hurried` is asked now and then; True ends the waiting. `told_by` is the signal by which the
+        launcher was told to.
         """
+        asked = AskedToEnd(time.monotonic_ns(), told_by)
+        for rank in self.running:
+            self._asked.setdefault(rank, asked)
         self._signal(signum)
         if signum != signal.SIGKILL:
             self._signal(signal.SIGCONT)  # who is stopped sees no other signal
@@ -136,7 +146,6 @@ class LaunchAttempt:
 
     def _signal(self, signum: int) -> None:
         for rank in sorted(self.running):
-            self._asked.add(rank)
             self._warden.signal(_name(rank), signum, whole_group=True)
 
 

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from distdbg.diagnose.traits import FactKind, Trait
 from distdbg.launch.diagnosis import DDP_ERRORS, Diagnosis
 from distdbg.launch.report_details import cut_reason, fold, own_line, say_who
 from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import LaterLine
 from distdbg.launch.root_cause import RootCause
 
-#: In the words of the findings.
-_SHOWN: Final = (" did not use ", "the models for DDP differ")
+_SHOWN: Final = frozenset((Trait.UNUSED_PARAMETERS, Trait.MODELS_DIFFER))
 
 
 def shown_of_ddp(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | None:
     """The diagnosis, where it names the parameters, or the rank, behind such an error."""
     if diagnosis is None or not is_ddp_error(found.first[0].reason):
         return None
-    return diagnosis if any(words in diagnosis.what for words in _SHOWN) else None
+    return diagnosis if diagnosis.traits & _SHOWN else None
 
 
 def is_ddp_error(reason: str) -> bool:
@@ -40,7 +40,7 @@ def ddp_error(found: RootCause, shown: Diagnosis, aftermath: str) -> Iterator[st
     if aftermath:
         yield aftermath
     yield from end_facts(first, "")
-    yield from (fact for fact in shown.evidence if " gave no gradient to " in fact)
+    yield from (fact.text for fact in shown.facts if fact.kind == FactKind.NO_GRADIENT)
     yield cut_reason(f"{say_who(found.first)} {first.how}".partition(". ")[0])
     yield from own_line(first)
     if first.error_file:

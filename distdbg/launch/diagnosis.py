@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from distdbg.diagnose.traits import FactKind, StackRole, Trait
 from distdbg.errors import format_ranks
 from distdbg.record.folders import VERDICT_NAME, record_name
 from distdbg.record.join_calls import has_join_calls
@@ -39,24 +39,24 @@ _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
-#: How a stack is headed whose line was left out.
-_DID_NOT: Final = "did not call "
-#: ... and that of a call that the others did not make.
-_CALLED: Final = "called "
-#: ... and that of a thread which may hold a lock.
-_THREAD: Final = "thread "
-#: ... and that of a rank whose last op was over: where it was since then is not known.
-_AFTER: Final = "after "
-#: ... and those of a rank that hangs in its own code, where the callers say what it waits for.
-_HANGS: Final = ("asleep", "busy", "waiting for", "blocked")
-#: Where all ranks of a cycle wait at one line, its first line has the whole of it.
-_ALL_AT_ONE_LINE: Final = re.compile(r"\): all wait in .* at \S+:\d+")
-_ONE_WAIT: Final = re.compile(r"rank \d+ waits in ")
+#: What is no place at which its ranks are now.
+_APART: Final = frozenset(role for role in StackRole if role.is_apart)
 _MOST_LINES: Final = 10
 #: Of each stack, before there are more of the first one.
 _LEAST_LINES: Final = 5
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
+
+
+class KindOfFact(NamedTuple):
+    """A fact by which something is chosen."""
+
+    kind: str
+    """A `FactKind`."""
+    text: str
+    ranks: tuple[int, ...] = ()
+    detail: str = ""
+    """The part of it that is worth being said where the rest is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,11 @@ class Diagnosis:
     ranks: tuple[int, ...] = ()
     victims: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
+    facts: tuple[KindOfFact, ...] = ()
+    """Those of the evidence that are of a kind."""
     advice: str = ""
+    traits: frozenset[str] = frozenset()
+    """Each a `Trait`."""
     source: tuple[str, ...] = ()
     """'rank 2 at train.py:50 (fit): dist.all_reduce(sums)', and what stands around it, indented."""
 
@@ -129,19 +133,31 @@ def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]])
         ranks=tuple(map(int, finding["ranks"])),
         victims=tuple(map(int, finding["victims"])),
         evidence=tuple(_evidence(finding))[:_MOST_EVIDENCE],
+        facts=tuple(_facts(finding)),
         advice=str(finding["advice"]),
+        traits=frozenset(map(str, finding.get("traits", ()))),
         source=tuple(_source_lines(stacks)),
     )
 
 
 def _evidence(finding: Mapping[str, Any]) -> Iterator[str]:
-    is_whole = _ALL_AT_ONE_LINE.search(finding["what"]) is not None
+    # Where all ranks of a cycle wait at one line, the first line has the whole of it.
+    is_whole = Trait.ONE_PLACE in finding.get("traits", ())
     told: list[str] = []
-    for text in (str(one["text"]) for one in finding["evidence"]):
+    for one in finding["evidence"]:
+        text = str(one["text"])
+        is_one_wait = one.get("kind") == FactKind.WAIT and len(one.get("ranks", ())) == 1
         # The place of a fact may stand in another line that has it as well.
-        if not (is_whole and _ONE_WAIT.match(text)) and not any(s.startswith(text) for s in told):
+        if not (is_whole and is_one_wait) and not any(s.startswith(text) for s in told):
             told.append(text)
     yield from told
+
+
+def _facts(finding: Mapping[str, Any]) -> Iterator[KindOfFact]:
+    for one in finding["evidence"]:
+        if one.get("kind"):
+            ranks, detail = tuple(map(int, one.get("ranks", ()))), str(one.get("detail", ""))
+            yield KindOfFact(str(one["kind"]), str(one["text"]), ranks, detail)
 
 
 def _say_ranks(ranks: Sequence[int]) -> str:
@@ -169,7 +185,8 @@ def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]
         for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
             site = os.path.basename(str(frame["site"]))
             # Who called the function says on what a rank waits, and why it came there.
-            near = 2 if str(stack["what"]).startswith(_HANGS) else 1
+            role = stack.get("role")
+            near = 2 if role == StackRole.HANGS else 1
             is_told = frame["notes"] or not at
             is_told = is_told or (at <= near and (stack["is_cause"] or (at == 1 and not has_cause)))
             if site in seen or not frame["text"] or not is_told:
@@ -177,9 +194,9 @@ def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]
             seen.add(site)
             who = _say_ranks(stack["ranks"])
             what = ""
-            if stack["what"].startswith((_DID_NOT, _CALLED, _THREAD)):
+            if role in _APART:
                 what = str(stack["what"]).replace(" here", "", 1)
-            elif not at and stack["what"].startswith(_AFTER):
+            elif not at and role == StackRole.AFTER_OP:
                 what = f"{'was' if len(stack['ranks']) == 1 else 'were'} last seen"
             lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}")
             lines += (f"  {note}" for note in frame["notes"])
@@ -190,7 +207,7 @@ def _merged(stacks: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Ranks at the same lines once, however each of them ended there; what was left out stays apart."""
     found: dict[object, dict[str, Any]] = {}
     for at, stack in enumerate(stacks):
-        is_apart = stack["what"].startswith((_DID_NOT, _CALLED, _THREAD))
+        is_apart = stack.get("role") in _APART
         lines = tuple(frame["site"] for frame in stack["frames"])
         same = found.setdefault(at if is_apart else (stack["is_cause"], lines), dict(stack))
         same["ranks"] = sorted({*same["ranks"], *stack["ranks"]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from distdbg.record.ends import Cause, RankEnd
 
@@ -36,6 +37,14 @@ class EndedChild:
         return os.WIFSIGNALED(self.status) and os.WCOREDUMP(self.status)
 
 
+class AskedToEnd(NamedTuple):
+    """That a launcher has ended a rank."""
+
+    at_ns: int
+    by: int | None
+    """The signal by which the launcher itself was told to; None: it had a reason of its own."""
+
+
 def to_rank_end(
     ended: EndedChild,
     *,
@@ -43,7 +52,7 @@ def to_rank_end(
     host: str,
     wall_ns: int,
     was_oom: bool = False,
-    was_asked: bool = False,
+    asked: AskedToEnd | None = None,
 ) -> RankEnd:
     """The line for the run folder."""
     cause: Cause = "exited"
@@ -63,5 +72,7 @@ def to_rank_end(
         system_s=ended.system_s,
         max_rss_nbytes=ended.max_rss_nbytes,
         by="launcher",
-        was_asked=was_asked,
+        was_asked=asked is not None,
+        asked_ns=None if asked is None else asked.at_ns,
+        asked_by=None if asked is None else asked.by,
     )

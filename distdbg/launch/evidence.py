@@ -87,6 +87,11 @@ class LostRankEvidence:
         return ""
 
     @property
+    def said(self) -> str:
+        """The same without the type."""
+        return self.reason.removeprefix(f"{self.error_type}: ")
+
+    @property
     def error_type(self) -> str:
         """The type of what it raised: 'ValueError'; '' when it raised nothing."""
         if self.error is not None and self.error.type:

@@ -24,7 +24,7 @@ from distdbg.launch.report import JobOutcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import LossRole, RootCause, find_root_cause
 from distdbg.launch.running import Running
-from distdbg.record.ends import TIMERS, UNKNOWN_SENDER
+from distdbg.record.ends import TIMERS
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
@@ -148,10 +148,10 @@ class FinalReport:
         is_large = found is not None and share_of(found) is not None
         # The source says where a timer is set, and where the program sends signals itself.
         end = found.first[0].end if found is not None else None
-        is_signal = end is not None and (
-            end.signal in TIMERS or end.hint.startswith(UNKNOWN_SENDER)
-        )
-        is_known = is_deadlock or is_mismatch or is_told or is_large or is_signal
+        is_signal = end is not None and (end.signal in TIMERS or end.is_sender_unknown)
+        left = found.first[0].record if found is not None else None
+        is_unreduced = left is not None and left.has_unreduced_steps
+        is_known = is_deadlock or is_mismatch or is_told or is_large or is_signal or is_unreduced
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

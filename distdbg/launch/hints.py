@@ -18,19 +18,6 @@ STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
 THREAD_RAISED: Final = (
     "see why that thread raised: this rank waits for what the thread should have made or done"
 )
-#: In hints that say what a rank waits for at its line: they hold however the job ended.
-OF_ITS_LINE: Final = (
-    "holds that lock itself",
-    " waits for a file: see who ",
-    " until a file is gone",
-    " makes the file that ",
-    " sends nothing: ",
-    "from accepting connections: ",
-    "Pool never notices",
-    " started (WORLD_SIZE=",
-    " started with RANK=",
-    "one address (init_method, ",
-)
 #: A full disk, or a quota that is used up.
 _NO_SPACE: Final = re.compile(rf"OSError: \[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]")
 

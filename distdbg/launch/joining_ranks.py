@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from distdbg.diagnose.traits import Trait
 from distdbg.launch.diagnosis import MISSING_RANK, Diagnosis
 from distdbg.launch.last_seen import read_last_seen
 from distdbg.record import thresholds
 from distdbg.record.ends import read_ends
-from distdbg.record.join_calls import CALL, JoinCall, note_ended, read_join_calls
+from distdbg.record.join_calls import JoinCall, note_ended, read_join_calls
 from distdbg.record.join_waits import JoinWait, find_join_wait
 
 #: From this on the wait is reported as a hang.
@@ -33,7 +34,7 @@ def join_words(folder: Path, pids: Mapping[int, int]) -> tuple[str, str]:
     told = say_join_wait(
         {rank: call for rank, call in calls.items() if rank in pids and call.is_waiting},
         {end.rank: end.how for end in read_ends(folder) if pids.get(end.rank) == end.pid},
-        dict.fromkeys(pids, "") | read_last_seen(folder, pids),
+        dict.fromkeys(pids, "") | {r: one.text for r, one in read_last_seen(folder, pids).items()},
         now_ns,
     )
     note_ended(folder, now_ns)
@@ -42,7 +43,7 @@ def join_words(folder: Path, pids: Mapping[int, int]) -> tuple[str, str]:
 
 def is_of_joining(diagnosis: Diagnosis) -> bool:
     """Whether ranks waited in init_process_group until they gave up."""
-    return diagnosis.kind == MISSING_RANK and f" in {CALL}" in diagnosis.what
+    return diagnosis.kind == MISSING_RANK and Trait.JOINING in diagnosis.traits
 
 
 def say_join_wait(

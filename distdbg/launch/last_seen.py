@@ -5,16 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from distdbg.errors import RecordError
 from distdbg.launch.root_cause import LossRole, RootCause
 from distdbg.record.observations import Observation, others_of, phrase_of, read_sightings
+from distdbg.record.rank_state import RankState
+
+
+class LastSeen(NamedTuple):
+    """What a rank did."""
+
+    text: str
+    """'asleep in load() at slp.py:7'."""
+    state: RankState | None = None
 
 
 def read_last_seen(
     folder: Path, pids: Mapping[int, int], until_ns: int | None = None
-) -> dict[int, str]:
-    """By rank: 'asleep in load() at slp.py:7'. `pids` tells a start of the ranks from another."""
+) -> dict[int, LastSeen]:
+    """By rank; `pids` tells a start of the ranks from another."""
     try:
         return last_seen(read_sightings(folder), pids, until_ns)
     except (OSError, RecordError):
@@ -23,14 +33,14 @@ def read_last_seen(
 
 def last_seen(
     sightings: Iterable[Observation], pids: Mapping[int, int], until_ns: int | None = None
-) -> dict[int, str]:
+) -> dict[int, LastSeen]:
     """The last phrase of each rank; of one that moved on later, the last until that moment. Pure."""
-    found: dict[int, str] = {}
+    found: dict[int, LastSeen] = {}
     for one in sightings:
         if until_ns is not None and one.rank in found and one.since_ns > until_ns:
             continue
         if pids.get(one.rank) == one.pid and (phrase := phrase_of(one)):
-            found[one.rank] = phrase + others_of(one)
+            found[one.rank] = LastSeen(phrase + others_of(one), one.state)
     return found
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from distdbg.diagnose import headline
+from distdbg.diagnose.traits import FactKind, Trait
 from distdbg.launch.diagnosis import DEAD_RANK, Diagnosis
 from distdbg.launch.hints import STOPPED_RANK, THREAD_RAISED
+from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.report_details import thread_error
 from distdbg.launch.root_cause import LossRole, RootCause
-from distdbg.record.observations import DEAD_CHILD, OTHER_THREAD
+from distdbg.record.rank_state import RankState
+
+_OF_SOURCE: Final = frozenset((Trait.SIGNAL_PLACE, Trait.ERROR_PLACE))
 
 
 def known_of_late(
-    diagnosis: Diagnosis | None, seen: Mapping[int, str], found: RootCause
+    diagnosis: Diagnosis | None, seen: Mapping[int, LastSeen], found: RootCause
 ) -> Diagnosis | None:
     """What the records and the agent show of ranks that are waited for; None: they may only be slow."""
     diagnosis = shown_of_late(diagnosis, found)
     if diagnosis is None:
         return None
-    is_busy = any(seen.get(rank, "").startswith("busy") for rank in diagnosis.ranks)
-    if is_busy and "`while " in diagnosis.advice:
+    is_busy = _any_in(RankState.BUSY, diagnosis.ranks, seen)
+    if is_busy and Trait.ENDLESS_LOOP in diagnosis.traits:
         return diagnosis  # its source has a loop that may not end
     is_slow = is_busy or not any(rank in seen for rank in diagnosis.ranks)
     return None if is_slow else diagnosis
@@ -37,13 +42,10 @@ def shown_of_late(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | 
 
 def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
     """'rank 3: one call that does not return (sre_ucs1_match)', where the lines above do not say it."""
-    starts = tuple(f"rank {rank}: " for rank in diagnosis.ranks)
-    for fact in diagnosis.evidence:
-        # Where they end with another thread or process, that is the news.
-        rest = next((t for w in (OTHER_THREAD, DEAD_CHILD) if (t := fact.partition(w)[2])), "")
-        rest = rest or fact.partition(": ")[2]
-        if fact.startswith(starts) and rest not in told:
-            yield fact
+    for fact in diagnosis.facts:
+        is_about_them = fact.kind == FactKind.REASON and set(fact.ranks) <= set(diagnosis.ranks)
+        if is_about_them and fact.detail not in told:
+            yield fact.text
 
 
 def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
@@ -54,20 +56,26 @@ def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
         yield diagnosis.what
 
 
-def hint_of_signal(diagnosis: Diagnosis | None) -> str:
-    """Where a rank sets the timer, or sends the signal, that may have killed it, by its source; ''."""
+def hint_of_end(diagnosis: Diagnosis | None) -> str:
+    """Where a rank sets the timer, or sends the signal, that may have killed it, or what is behind its error.
+
+    By its source; ''.
+    """
     if diagnosis is None or diagnosis.kind != DEAD_RANK:
         return ""
-    is_known = any(word in diagnosis.advice for word in ("timer is set", "signals are sent at"))
-    return diagnosis.advice if is_known else ""
+    return diagnosis.advice if _OF_SOURCE & diagnosis.traits else ""
 
 
-def hint_of_late(seen: Mapping[int, str], found: RootCause) -> str:
+def hint_of_late(seen: Mapping[int, LastSeen], found: RootCause) -> str:
     """What to do about a rank that is waited for, by what it was seen doing."""
     if found.part is not LossRole.SUSPECT:
         return ""
     if any(thread_error(found, rank) for rank in found.blamed):
         return THREAD_RAISED
-    if any(seen.get(rank, "").startswith("stopped") for rank in found.blamed):
+    if _any_in(RankState.STOPPED, found.blamed, seen):
         return STOPPED_RANK
     return ""
+
+
+def _any_in(state: RankState, ranks: Iterable[int], seen: Mapping[int, LastSeen]) -> bool:
+    return any(rank in seen and seen[rank].state is state for rank in ranks)

@@ -13,9 +13,9 @@ from typing import Final
 from distdbg.errors import RecordError
 from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import FindingEntry
+from distdbg.record.entries import FindingEntry, MarkEntry
 from distdbg.record.format import Exit
-from distdbg.record.known_marks import EXIT_CALL, THREAD_ERROR
+from distdbg.record.known_marks import EXIT_CALL, NOT_REDUCED, THREAD_ERROR
 from distdbg.record.rank_words import Clock, describe, read_boot_id
 from distdbg.record.reader import RecordFile
 
@@ -49,6 +49,7 @@ def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
                 thread_error=thread_error(record),
                 exit_call=exit_call,
                 exit_site=exit_site,
+                has_unreduced_steps=_has_unreduced_steps(record),
             )
     except RecordError:
         return None
@@ -64,6 +65,13 @@ def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
             named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
             return str(words.get("type", "")), tuple(named)
     return "", ()
+
+
+def _has_unreduced_steps(record: RecordFile) -> bool:
+    last = record.state().last_number
+    numbers = range(last, max(0, last - _MOST_NOTES), -1)
+    marks = (one for number in numbers if isinstance(one := record.event(number), MarkEntry))
+    return any((mark.name or "").startswith(NOT_REDUCED) for mark in marks)
 
 
 def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:

@@ -22,11 +22,9 @@ from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
 from distdbg.record.observations import (
-    UNREAD,
     Observation,
-    crashed_child_in,
     lock_holder_in,
-    nobody_wakes_it,
+    never_ends,
     phrase_of,
     read_sightings,
 )
@@ -85,11 +83,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
                         ops[rank] = op_text(op)
                     elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
                         limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
-                        if (
-                            crashed_child_in(now.why)
-                            or UNREAD in now.why
-                            or nobody_wakes_it(now.why)
-                        ):
+                        if never_ends(now.why):
                             limits_ns[rank] = 0  # what it waits for will not come
                         holders[rank] = lock_holder_in(now.why)
                         if place := phrase_of(now):
@@ -99,7 +93,9 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
             continue
     # Who waits for a lock that a rank holds which waits for it in an op waits for ever.
     limits_ns |= {rank: 0 for rank, holder in holders.items() if holder in waited_s}
-    hang = name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
+    hang = name_hang(
+        words, waited_s, {r: one.text for r, one in last_seen(seen, pids).items()}, limits_ns
+    )
     waited = "" if hang else name_waits(words, waited_s, ops, places)
     return HostActivity(lines=fold(words), hang=hang, waited=waited)
 

@@ -25,5 +25,7 @@ class RecordFacts:
     """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
     exit_call: str = ""
     """How the program ended its own process: 'thread 'beat' called os._exit(75) at beat.py:33 (run)'."""
+    has_unreduced_steps: bool = False
+    """Whether its DDP has left gradients unreduced at the end, as a watched rank notes."""
     exit_site: str = ""
     """Where: 'beat.py:33'."""

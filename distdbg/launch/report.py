@@ -18,18 +18,20 @@ from typing import Final
 
 from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
+from distdbg.diagnose.traits import Trait
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
-from distdbg.launch.hints import OF_ITS_LINE, hint_of
+from distdbg.launch.hints import hint_of
 from distdbg.launch.joining_ranks import is_of_joining
+from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
+    hint_of_end,
     hint_of_late,
-    hint_of_signal,
     known_of_late,
     shown_of_late,
 )
@@ -86,8 +88,8 @@ class JobOutcome:
     """Of the ranks that ran elsewhere."""
     verdict: AbortWords | None = None
     """For which the agents have ended the job."""
-    seen: Mapping[int, str] = field(default_factory=dict)
-    """Where ranks were, as the agent of this host saw them last: 'asleep in load() at slp.py:7'."""
+    seen: Mapping[int, LastSeen] = field(default_factory=dict)
+    """Where ranks were, as the agent of this host saw them last."""
     hang: str = ""
     """What a job hung in when a signal ended it: 'ranks 0-1 waited 99 s for rank 2, asleep ...'."""
     waited: str = ""
@@ -141,7 +143,7 @@ def report(outcome: JobOutcome, *, width: int | None = None, is_coloured: bool =
     lines += later
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
-    if outcome.analyze:
+    if outcome.analyze and (outcome.evidence or outcome.attempt):  # else there is nothing to read
         lines.append(f"next: distdbg analyze {outcome.analyze}")
     return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
 
@@ -164,8 +166,8 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
             lines += outcome.doing
         if outcome.diagnosis is not None:
             lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
-            advice = outcome.diagnosis.advice
-            hint = advice if outcome.hang or any(word in advice for word in OF_ITS_LINE) else ""
+            is_told = outcome.hang or Trait.HOLDS_ALWAYS in outcome.diagnosis.traits
+            hint = outcome.diagnosis.advice if is_told else ""
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -195,7 +197,7 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
         hint = (
             (known.advice if known else "")
             or hint_of_late(outcome.seen, found)
-            or hint_of_signal(outcome.diagnosis)
+            or hint_of_end(outcome.diagnosis)
             or hint_of(found)
         )
     return lines, hint
@@ -288,8 +290,7 @@ def _word(outcome: JobOutcome, found: RootCause | None) -> str:
     if found.part is LossRole.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
-    was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
-    if was_aborted and AGENT not in first.reason:
+    if first.error is not None and first.error.aborted_by not in ("", AGENT):
         return headline.STOPPED  # by a person, whose words follow
     if _is_missing(found):
         return headline.HUNG
@@ -329,7 +330,7 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     yield from details[:MOST_DETAILS]
     for rank in list(verdict.ranks)[:MOST_DETAILS]:
         if rank in outcome.seen and word == headline.HUNG:
-            yield f"rank {rank} was {outcome.seen[rank]}"
+            yield f"rank {rank} was {outcome.seen[rank].text}"
     yield many
     own = [one for one in failed if not one.because_of and one.rank not in verdict.ranks]
     yield from fold("failed as well", own)
@@ -373,6 +374,8 @@ def _interrupted(outcome: JobOutcome) -> Iterator[str]:
     )
     count = sum(one.end.was_asked for one in outcome.evidence)
     ended = f"{say_count(count)} {were(count)} terminated" if count else ""
+    if not outcome.evidence:
+        how += " before any rank was started"
     if after:
         yield f"{how}{after}"
         if ended:
@@ -404,14 +407,14 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     first = found.first[0]
     what = f"{say_who(found.first)} {_how(found)}"
     if word == headline.MISMATCH and first.error_type == "MismatchError":
-        what = cut_reason(first.reason.partition(": ")[2])  # which ranks differ stands in it
+        what = cut_reason(first.said)  # which ranks differ stands in it
     shown = _shown_mismatch(outcome, found)
     if shown is not None:
         what = cut_reason(shown.what)
     if _is_missing(found):
         names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
-        place = outcome.seen.get(min(found.blamed), "") if is_one else ""
+        place = outcome.seen.get(min(found.blamed), LastSeen("")).text if is_one else ""
         doing = f", {place}" if place else ""
         yield f"{noun} {names} never joined{doing}; {say_who(found.first)} waited for {it}"
     place = LaterLine(
@@ -424,13 +427,13 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
         # Who is waited for comes before those that gave up.
         for rank in late[:MOST_DETAILS]:
             if not (_is_missing(found) and len(found.blamed) == 1):  # the first line has it
-                yield f"rank {rank} was {outcome.seen[rank]}"
+                yield f"rank {rank} was {outcome.seen[rank].text}"
             if error := thread_error(found, rank):
                 yield f"its {error}"
         yield what
         what = ""
         if (known := known_of_late(outcome.diagnosis, outcome.seen, found)) is not None:
-            yield from facts_of_late(known, "; ".join(outcome.seen[rank] for rank in late))
+            yield from facts_of_late(known, "; ".join(outcome.seen[rank].text for rank in late))
     out = ran_out(found) if shown is None else ""
     if out:  # the rest follows from it
         yield out.replace("; ", ", ", 1)
@@ -446,7 +449,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
         yield aftermath
     yield from end_facts(first, outcome.memory_limit, outcome.evidence)
     if shown is not None:
-        said = first.reason.partition(": ")[2]
+        said = first.said
         yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
     details = all_details(found, outcome.hosts, shown)
     yield from (line for line in details if line != out or not out)

@@ -55,6 +55,7 @@ def all_details(
             frames = last_frames(error.traceback)
             # What was on the console already stands here as one line.
             yield from frames if first.stderr_file else own_line(first)
+        yield from map(cut_reason, error.notes)
     elif first.crash:
         yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
         if first.record is not None and first.record.doing:
@@ -187,7 +188,7 @@ def fold(
     by_words: dict[str, list[LostRankEvidence]] = {}
     for one in evidence:
         # Of errors of ours the root cause says the rest.
-        how = one.reason.partition(":")[0] if is_brief and one.error_type in _KNOWN else one.how
+        how = one.error_type if is_brief and one.error_type in _KNOWN else one.how
         by_words.setdefault(how, []).append(one)
     for how, several in list(by_words.items())[:MOST_DETAILS]:
         yield f"{say_who(several)} {title}: {cut_reason(how)}"

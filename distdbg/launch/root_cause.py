@@ -19,15 +19,19 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from distdbg.launch.evidence import LostRankEvidence
 
 #: What libraries say when the other end of a connection is gone, and not who it was.
 _LOST_CONNECTION = re.compile(
-    r"^(?:DistNetworkError|DistStoreError|PeerLost|RankLeft)|connection (?:was )?(?:closed|reset)|broken pipe"
+    r"connection (?:was )?(?:closed|reset)|broken pipe"
     r"|remote process exited|communicator was aborted|socket closed",
     re.IGNORECASE,
 )
+
+#: ... and our own errors that say so.
+_LOST: Final = frozenset(("DistNetworkError", "DistStoreError", "PeerLost", "RankLeft"))
 
 #: Of a rank whose group another one has broken: a consequence, as that one failed before.
 _BROKEN_GROUP = re.compile(r"^CollectiveError: .* cannot run: rank \d+ ")
@@ -152,7 +156,7 @@ def _part_of(one: LostRankEvidence, first_own_ns: int | None) -> LossRole:
     if one.because_of:
         return LossRole.VICTIM
     is_consequence = _LOST_CONNECTION.search(one.reason) or _BROKEN_GROUP.match(one.reason)
-    if one.waits_for or is_consequence:
+    if one.waits_for or one.error_type in _LOST or is_consequence:
         return LossRole.SUSPECT
     return LossRole.CAUSE
 

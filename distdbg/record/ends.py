@@ -45,6 +45,10 @@ class RankEnd:
     by: Literal["launcher", "agent"] = "launcher"
     was_asked: bool = False
     """Whether the launcher ended it, because of another rank or because it was told to."""
+    asked_ns: int | None = None
+    """When it did; None: nobody knows."""
+    asked_by: int | None = None
+    """The signal by which the launcher was told to end the job; None: it had a reason of its own."""
 
     @property
     def is_failure(self) -> bool:
@@ -65,11 +69,16 @@ class RankEnd:
         return "is gone; how it ended is unknown"
 
     @property
+    def is_sender_unknown(self) -> bool:
+        """Whether it was killed, and not by the kernel for memory."""
+        return self.cause != "oom" and self.signal == signal.SIGKILL
+
+    @property
     def hint(self) -> str:
         """What to look at, of a rank that gave no reason itself; '' for an exit."""
         if self.cause == "oom":
             return MORE_MEMORY
-        if self.signal == signal.SIGKILL:
+        if self.is_sender_unknown:
             if self.by == "launcher":  # which looks at the kernel's counter for every SIGKILL
                 return (
                     f"{UNKNOWN_SENDER}: the scheduler, a person, or the program itself; it was "

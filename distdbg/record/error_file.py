@@ -42,6 +42,9 @@ _MOST_NBYTES = 4 << 20
 _MOST_TEXT = 20_000
 _MOST_TRACE = 200_000
 _MOST_CAUSES = 32
+_MOST_NOTES = 8
+_MOST_NOTE = 500
+_HINT = "hint: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,14 @@ class ErrorFacts:
     cause: str = ""
     """'OSError: no such shard': what it was raised from."""
     hint: str | None = None
+    notes: tuple[str, ...] = ()
+    """What was added to an error that is not of this package (add_note)."""
     because_of: tuple[int, ...] = ()
     """The ranks without whose end, or verdict, this one would not have failed."""
     waits_for: tuple[int, ...] = ()
     """The ranks that did not come in time."""
+    aborted_by: str = ""
+    """Who has aborted the job: 'the agent', the name of a person; '' where nobody has."""
     values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     """By file and line of its stack: variables, and what they held ('= 15', 'is 6 long')."""
     rank: int | None = None
@@ -134,8 +141,10 @@ def read_error_file(path: Path) -> ErrorFacts | None:
         details=tuple(str(line) for line in _list(ours.get("details"))),
         cause=str(ours.get("cause") or ""),
         hint=hint if isinstance(hint, str) else None,
+        notes=tuple(str(line) for line in _list(ours.get("notes"))),
         because_of=_ranks(ours.get("because_of")),
         waits_for=_ranks(ours.get("waits_for")),
+        aborted_by=str(ours.get("aborted_by") or ""),
         values=_values(ours.get("values")),
         rank=_number(ours.get("rank")),
         pid=_number(ours.get("pid")),
@@ -173,6 +182,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "wall_ns": wall_ns,
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
+        "aborted_by": error.by if isinstance(error, JobAborted) else "",
         "cause": _cut(first_cause(error), _MOST_TEXT),
         "values": values_at(error),
     }
@@ -180,6 +190,8 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         ours["rank"] = int(rank)
     if known is not None:
         ours |= {"details": [str(line) for line in known.details[:64]], "hint": known.hint}
+    else:
+        ours |= _of_notes(error)
     if isinstance(error, MemoryError) and (limit := _memory_limit()):
         ours["hint"] = (
             f"its address space is limited to {limit} (ulimit -v): raise the limit, or use less memory"
@@ -189,6 +201,14 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
     extra = {"py_callstack": _cut(trace, _MOST_TRACE), "timestamp": str(wall_ns // 10**9)}
     message = {"message": _cut(text, _MOST_TEXT), "extraInfo": extra}
     return json.dumps({"message": message, "distdbg": ours})
+
+
+def _of_notes(error: BaseException) -> dict[str, Any]:
+    """What was added to an error on its way (PEP 678); one that begins with 'hint: ' is the hint."""
+    lines = [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
+    hints = [line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)]
+    notes = [_cut(line, _MOST_NOTE) for line in lines if not line.startswith(_HINT)]
+    return {"notes": notes[:_MOST_NOTES]} | ({"hint": hints[0]} if hints else {})
 
 
 def _memory_limit() -> str:

@@ -21,6 +21,9 @@ JOIN_OUT_OF_BATCHES: Final = "join out of batches"
 JOINED: Final = "joined"
 #: Then names of parameters that a backward pass gave no gradient; the value is the step's number.
 NO_GRADIENT: Final = "no gradient: "
+#: Then names of parameters of a DDP whose gradients a backward pass changed although its forward pass had
+#: not run, so that nothing was reduced; the value is the step's number.
+NOT_REDUCED: Final = "not reduced: "
 #: Then the dimensions of a device mesh and the group of each.
 MESH: Final = "mesh: "
 #: The type of the finding that a rank writes of a thread that has ended by an exception.

@@ -146,6 +146,16 @@ def nobody_wakes_it(why: str) -> bool:
     return NO_OTHER_THREAD in why and "time limit" not in why and "tried again" not in why
 
 
+def never_ends(why: str) -> bool:
+    """Whether what it waits for cannot come: its process is dead or blocked, or no thread would do it."""
+    return bool(crashed_child_in(why)) or UNREAD in why or nobody_wakes_it(why)
+
+
+def names_a_process(why: str) -> bool:
+    """Whether it says which process is in the way: who holds a file lock, or which child has died."""
+    return why.startswith(FILE_LOCK) or DEAD_CHILD in why
+
+
 def phrase_of(seen: Observation) -> str:
     """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
     doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""

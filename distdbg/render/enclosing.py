@@ -230,7 +230,7 @@ def _has_run(source: ParsedSource, scope: ast.AST, name: str, bound: int, line: 
 
 def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
     """The lines that give a name a value, by an assignment or otherwise."""
-    for node in _own(scope):
+    for node in own_nodes(scope):
         match node:
             case ast.Name(id=known, ctx=ast.Store()) if known == name:
                 yield node.lineno
@@ -340,7 +340,7 @@ def _argument(
 ) -> ast.expr | None:
     calls = [
         node
-        for node in _own(scope)
+        for node in own_nodes(scope)
         if isinstance(node, ast.Call) and node.lineno <= line <= node_line(node)
     ]
     if callee is not None:
@@ -394,7 +394,7 @@ def _returned(source: ParsedSource, given: ast.expr) -> str:
     if len(defined) != 1:  # of another file, or several classes have one
         return ""
     lines = [
-        node.lineno for node in _own(defined[0]) if isinstance(node, ast.Return) and node.value
+        node.lineno for node in own_nodes(defined[0]) if isinstance(node, ast.Return) and node.value
     ]
     if not 0 < len(lines) <= _MOST_RETURNS:
         return ""
@@ -408,7 +408,7 @@ def _called(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
-def _own(scope: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """What is in a function, without the functions in it."""
     left = [*ast.iter_child_nodes(scope)][::-1]
     while left:  # no recursion: an expression may be nested deeply

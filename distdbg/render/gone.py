@@ -69,7 +69,7 @@ def gone_from(session: Session, rank: int) -> EndedRank | None:
 
 
 def _raised(session: Session, log: RankLog) -> EndedRank | None:
-    name = log.exit_what.partition(":")[0].strip().rpartition(".")[2] or "an exception"
+    name = log.exit_type or "an exception"
     place = place_of(session, log.rank)
     begun = _begun_before(session, log) if name == "MismatchError" else None
     if begun is not None:  # where it waits says nothing of what it called

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.traits import Trait
 from distdbg.record.format import Exit
 from distdbg.render.where import place_of
 
@@ -43,9 +44,7 @@ LEFT_OUT: Final = NoteRequest(origin=False, exits=True)
 def wanted_of_cause(session: Session, root: Finding) -> NoteRequest | None:
     """Of the stacks of the ranks of the cause."""
     if root.kind is FindingKind.MISMATCH:
-        return NoteRequest(
-            _what_differs(session, root), exits=root.advice.startswith("another array on")
-        )
+        return NoteRequest(_what_differs(session, root), exits=root.has(Trait.OTHER_ARRAY))
     if root.kind is FindingKind.DEADLOCK:
         return NoteRequest(MEETING)
     if root.kind is FindingKind.DEAD_RANK:

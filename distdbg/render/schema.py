@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from distdbg.diagnose.finding import FindingKind, Role, Severity
+from distdbg.diagnose.finding import FINDING_KINDS, Role, Severity
+from distdbg.diagnose.traits import FactKind, StackRole, Trait
 
 SCHEMA: Final = 1
 
@@ -58,7 +59,7 @@ OBJECTS: Final[dict[str, tuple[SchemaKey, ...]]] = {
         SchemaKey("has_faults", "boolean", "whether something is more than a note: exit code 1"),
     ),
     "finding": (
-        SchemaKey("kind", "text", _words(FindingKind)),
+        SchemaKey("kind", "text", _words(FINDING_KINDS)),
         SchemaKey("severity", "text", _words(Severity)),
         SchemaKey("what", "text", "one line"),
         SchemaKey("ranks", "ranks", "of the cause; empty when no rank is it"),
@@ -70,6 +71,7 @@ OBJECTS: Final[dict[str, tuple[SchemaKey, ...]]] = {
         SchemaKey("edges", "list of edge", "who waits for whom"),
         SchemaKey("advice", "text", "one action; may be empty"),
         SchemaKey("numbers", "numbers", "what was measured, by name with its unit"),
+        SchemaKey("traits", "texts", _words(Trait)),
         SchemaKey("follows", "list of finding", "what would not be there without it"),
     ),
     "evidence": (
@@ -80,6 +82,8 @@ OBJECTS: Final[dict[str, tuple[SchemaKey, ...]]] = {
         SchemaKey("site", "text", "`train.py:88 (step)`; may be empty"),
         SchemaKey("at", "time", "when", True),
         SchemaKey("source", "text", "file and line of a log that says so; may be empty"),
+        SchemaKey("kind", "text", _words(FactKind), True),
+        SchemaKey("detail", "text", "the part that is news where the rest is known; may be empty"),
     ),
     "edge": (
         SchemaKey("rank", "integer", "who waits"),
@@ -121,6 +125,7 @@ OBJECTS: Final[dict[str, tuple[SchemaKey, ...]]] = {
         SchemaKey("ranks", "ranks", "that have it"),
         SchemaKey("what", "text", "what they are in; may be empty"),
         SchemaKey("is_cause", "boolean", "whether they are those of the cause"),
+        SchemaKey("role", "text", _words(StackRole)),
         SchemaKey("frames", "list of frame", "the innermost first"),
     ),
     "frame": (

@@ -5,18 +5,13 @@ HINTS is the table of all: of which findings each is asked, in the order in whic
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from distdbg.diagnose.find.deadlock import MESSAGES
-from distdbg.diagnose.find.missing import ENDED_WITHOUT
-from distdbg.diagnose.find.one_more_call import ONE_MORE
-from distdbg.diagnose.find.parted import NAME_STEPS
 from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
-from distdbg.record.ends import UNKNOWN_SENDER
+from distdbg.diagnose.traits import OF_ADVICE, Advice, Trait
 from distdbg.render.hints import (
     branches,
     dtypes,
@@ -25,6 +20,7 @@ from distdbg.render.hints import (
     left_behind,
     parameters,
     patterns,
+    skipped_ends,
     tags,
     values,
     waits,
@@ -40,17 +36,6 @@ _WAITED_FOR: Final = (
     FindingKind.STALL,
     FindingKind.STOPPED,
 )
-_ASLEEP: Final = re.compile("asleep|for a lock")
-_OF_TIMER: Final = re.compile(r"was killed by SIG(?:ALRM|VTALRM|PROF)\b")
-#: Hints of who knows the records alone: of ranks that are at other lines; of arrays that differ in size.
-_AT_OTHER_LINES: Final = re.compile(
-    "^a branch|^the calls are at different lines|may depend on its own data|made one call fewer"
-    "|^use the groups in the same order: see why|^see why .* do not, or what skipped"
-)
-_SAME_GROUPS: Final = "every rank must make the same groups in the same order"
-_SIZES: Final = re.compile(
-    "^see what sets the size|^arrays of several sizes|^see where src or dst comes from"
-)
 
 
 def _is_mismatch(root: Finding) -> bool:
@@ -63,62 +48,76 @@ def _is_deadlock(root: Finding) -> bool:
 
 def _is_plain_mismatch(root: Finding) -> bool:
     """One of which the records know no place to look at."""
-    return _is_mismatch(root) and root.advice != NAME_STEPS and not _has_one_more(root)
-
-
-def _has_one_more(root: Finding) -> bool:
-    return _is_mismatch(root) and root.advice.startswith(ONE_MORE)
-
-
-def _has_left(root: Finding) -> bool:
-    return root.advice.endswith(ENDED_WITHOUT)
+    is_known = root.has(Trait.NO_MARKS) or root.has(Trait.ONE_MORE_CALL)
+    return _is_mismatch(root) and not is_known
 
 
 def _is_asleep(root: Finding) -> bool:
-    words = (root.what, *(fact.text for fact in root.evidence))
-    return root.kind in _WAITED_FOR and any(map(_ASLEEP.search, words))
+    return root.kind in _WAITED_FOR and root.has(Trait.ASLEEP)
+
+
+def _is_in_lock(root: Finding) -> bool:
+    return root.kind in _WAITED_FOR and root.has(Trait.IN_LOCK)
 
 
 def _is_busy(root: Finding) -> bool:
-    return (
-        root.kind in (FindingKind.MISSING_RANK, FindingKind.STUCK_RANK) and "busy in " in root.what
-    )
+    waited_for = (FindingKind.MISSING_RANK, FindingKind.STUCK_RANK)
+    return root.kind in waited_for and root.has(Trait.BUSY)
 
 
-HINTS: Final[tuple[tuple[Callable[[Finding], bool], Callable[[Case], str]], ...]] = (
-    (lambda root: root.advice.startswith("init_process_group(world_size="), joining.by_world_size),
-    (lambda root: root.advice.startswith("give each process a rank of its own: "), joining.by_rank),
-    (lambda root: root.advice.startswith("see what the tag at "), tags.by_origin),
-    (lambda root: root.advice.startswith("use all parameters"), parameters.by_condition),
-    (_is_mismatch, branches.by_retry),  # it may look like any of the others
-    (lambda root: root.advice == NAME_STEPS, patterns.by_steps),
-    (_has_left, patterns.by_exit_of_loop),
-    (_has_one_more, patterns.by_one_more),
-    (lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
-    (_is_asleep, files.by_file_made_later),
-    (_is_asleep, left_behind.by_lock_file),
-    (_is_asleep, left_behind.by_left_function),
-    (_is_asleep, patterns.by_file),
-    (_is_asleep, waits.by_own_lock),
-    (_is_busy, patterns.by_endless_loop),
-    (lambda root: root.kind is FindingKind.DEAD_RANK and bool(_OF_TIMER.search(root.what)), waits.by_timer),
-    (lambda root: root.advice.startswith(UNKNOWN_SENDER), waits.by_kill),
-    (_is_mismatch, values.by_hash),
-    (lambda root: root.advice.startswith(_SAME_GROUPS), values.by_rank_in_order),
-    (lambda root: root.advice.startswith(_SAME_GROUPS), branches.by_branch),
-    (lambda root: root.advice.startswith("another array on"), branches.by_skipped_round),
-    (_is_mismatch, values.by_keys),
-    (_is_mismatch, values.by_empty),
-    (_is_mismatch, dtypes.by_default_dtype),
-    (lambda root: bool(_AT_OTHER_LINES.search(root.advice)), branches.by_rank_condition),
-    (_is_mismatch, values.by_round),
-    (lambda root: _is_deadlock(root) and root.advice == MESSAGES, branches.by_same_branch),
-    (_is_deadlock, branches.by_rounds),
-    (_is_deadlock, left_behind.by_left_function),
-    (lambda root: _is_mismatch(root) or _is_deadlock(root), branches.by_exit),
-    (lambda root: _is_mismatch(root) and bool(_SIZES.search(root.advice)), values.by_values),
-    (lambda root: bool(_AT_OTHER_LINES.search(root.advice)), branches.by_branch),
-    (lambda root: _is_mismatch(root) and bool(_SIZES.search(root.advice)), branches.by_branch),
+class HintRule(NamedTuple):
+    """A hint, and of which findings it is asked."""
+
+    is_asked: Callable[[Finding], bool]
+    hint: Callable[[Case], str]
+    traits: tuple[Trait, ...] = ()
+    """Of the advice that it gives."""
+
+
+def _of(trait: Trait) -> Callable[[Finding], bool]:
+    return lambda root: root.has(trait)
+
+
+HINTS: Final[tuple[HintRule, ...]] = (
+    HintRule(_of(Trait.WORLD_SIZE), joining.by_world_size, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_of(Trait.RANK_TWICE), joining.by_rank, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_of(Trait.TAG_CHANGED), tags.by_origin),
+    HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
+    HintRule(_of(Trait.OWN_ERROR), parameters.past_ddp, (Trait.ERROR_PLACE,)),
+    HintRule(_is_mismatch, branches.by_retry),  # it may look like any of the others
+    HintRule(_of(Trait.NO_MARKS), patterns.by_steps),
+    HintRule(_of(Trait.ENDED_WITHOUT), patterns.by_exit_of_loop),
+    HintRule(
+        lambda root: _is_mismatch(root) and root.has(Trait.ONE_MORE_CALL), patterns.by_one_more
+    ),
+    HintRule(lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
+    HintRule(_is_asleep, files.by_file_made_later, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_is_asleep, left_behind.by_lock_file, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_is_asleep, left_behind.by_left_function),
+    HintRule(_is_asleep, patterns.by_file, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_is_in_lock, waits.by_own_lock, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_is_asleep, skipped_ends.by_unfinished_item, (Trait.HOLDS_ALWAYS,)),
+    HintRule(_is_busy, patterns.by_endless_loop, (Trait.ENDLESS_LOOP,)),
+    HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.SIGNAL_PLACE,)),
+    HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.SIGNAL_PLACE,)),
+    HintRule(_is_mismatch, values.by_hash),
+    HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
+    HintRule(_of(Trait.GROUPS), branches.by_branch),
+    HintRule(_of(Trait.OTHER_ARRAY), branches.by_skipped_round),
+    HintRule(_is_mismatch, values.by_keys),
+    HintRule(_of(Trait.DTYPES), values.by_empty),
+    HintRule(_of(Trait.DTYPES), dtypes.by_default_dtype),
+    HintRule(_of(Trait.OTHER_LINES), branches.by_rank_condition),
+    HintRule(_is_mismatch, values.by_round),
+    HintRule(
+        lambda root: _is_deadlock(root) and root.has(Trait.ONE_SIDE_FIRST), branches.by_same_branch
+    ),
+    HintRule(_is_deadlock, branches.by_rounds),
+    HintRule(_is_deadlock, left_behind.by_left_function),
+    HintRule(lambda root: _is_mismatch(root) or _is_deadlock(root), branches.by_exit),
+    HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), values.by_values),
+    HintRule(_of(Trait.OTHER_LINES), branches.by_branch),
+    HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), branches.by_branch),
 )  # fmt: skip
 
 
@@ -127,15 +126,17 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     root = verdict.root
     if root is None:
         return verdict
-    asked = [hint for is_asked, hint in HINTS if is_asked(root)]
+    asked = [rule for rule in HINTS if rule.is_asked(root)]
     if not asked:
         return verdict
     told = tell_stacks(session, verdict, root, source, letters=80)
     case = Case(session=session, root=root, told=told, source=source)
-    advice = next(filter(None, (hint(case) for hint in asked)), "")
+    given = (Advice(rule.hint(case), *rule.traits) for rule in asked)
+    advice = next(filter(None, given), "")
     if not advice:
         return verdict
-    better = replace(root, advice=advice)
+    # What it is about stays; what the other advice was worth does not.
+    better = replace(root, advice=advice, traits=root.all_traits - OF_ADVICE)
     return replace(
         verdict,
         root=better,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.finding import Finding
-from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.session import Activity, Session, Stack
+from distdbg.diagnose.traits import StackRole
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import threads_in
 from distdbg.record.rank_state import RankState
@@ -25,6 +26,7 @@ _STARTS: Final = re.compile(
 )
 #: Of ranks that have no record yet.
 JOINING: Final = "in init_process_group"
+_HANGS: Final = (RankState.ASLEEP, RankState.BUSY, RankState.BLOCKED_IO)
 #: How far back the ops are looked at for the whole name of a file.
 _MOST_STACKS: Final = 10_000
 
@@ -38,15 +40,21 @@ class FoldedStack:
     """'in recv from rank 1 ...', or the state that an agent saw."""
     frames: Stack
     """The innermost first."""
+    role: StackRole = StackRole.SEEN
+
+
+_NONE: Final[tuple[str, str, Stack, StackRole]] = ("", "", (), StackRole.SEEN)
 
 
 def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
     """What an agent saw before what the op was called from; the stack of most ranks first."""
     found: dict[tuple[str, Stack], list[int]] = {}
+    roles: dict[tuple[str, Stack], StackRole] = {}
     whats: dict[tuple[str, Stack], set[str]] = {}
     for rank in sorted(set(ranks)):
-        kind, what, frames = _stack_of(session, rank)
+        kind, what, frames, role = _stack_of(session, rank)
         if frames:
+            roles.setdefault((kind, frames), role)
             found.setdefault((kind, frames), []).append(rank)
             whats.setdefault((kind, frames), set()).add(what)
     folded = [
@@ -55,6 +63,7 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
             # Messages have other peers on every rank.
             what=next(iter(whats[key])) if len(whats[key]) == 1 else key[0],
             frames=key[1],
+            role=roles[key],
         )
         for key, members in found.items()
     ]
@@ -81,7 +90,8 @@ def other_threads(session: Session, root: Finding, rank: int) -> Iterator[Folded
         frame = read_site(site)
         if frame is not None:
             frames = (with_whole_name(frame, known),)
-            yield FoldedStack(ranks=(rank,), what=f"thread {name}", frames=frames)
+            what = f"thread {name}"
+            yield FoldedStack(ranks=(rank,), what=what, frames=frames, role=StackRole.THREAD)
 
 
 def own_frames(frames: Stack) -> Stack:
@@ -97,24 +107,24 @@ def own_frames(frames: Stack) -> Stack:
     return own or frames[:end] or frames
 
 
-def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
-    """What it is in as one word, in full, and its frames."""
+def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack, StackRole]:
+    """What it is in as one word, in full, its frames, and what these are to it."""
     log = session.ranks.get(rank)
     if log is None:
-        return "", "", ()
+        return _NONE
     if log.join is not None and log.is_joining and log.join.stack:
-        return JOINING, JOINING, log.join.stack
+        return JOINING, JOINING, log.join.stack, StackRole.IN_OP
     gone = gone_from(session, rank)
     if gone is not None and gone.frames:
-        return gone.kind, gone.what, gone.frames
+        return gone.kind, gone.what, gone.frames, StackRole.OVER
     place = place_of(session, rank)
     activity = log.activity
     # Who waits in an op is told by its call; what lies above that is ours.
     is_waiting = activity is not None and activity.state is RankState.WAITING
     if activity is not None and activity.stack and not (is_waiting and place is not None):
-        return str(activity.state), state_text(activity), activity.stack
+        return str(activity.state), state_text(activity), activity.stack, _role_of(activity)
     if place is None:
-        return "", "", ()
+        return _NONE
     name = f"{place.verb} {session.name_of(place.op)}"
     kind = f"{place.verb} {session.kind_of(place.op)}"
     frame = read_site(activity.site) if activity is not None and place.verb == "after" else None
@@ -125,5 +135,11 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
             str(activity.state),
             f"{state_text(activity)}, {name}",
             (with_whole_name(frame, known),),
+            _role_of(activity),
         )
-    return kind, name, session.stacks[place.stack]
+    role = StackRole.AFTER_OP if place.verb == "after" else StackRole.IN_OP
+    return kind, name, session.stacks[place.stack], role
+
+
+def _role_of(activity: Activity) -> StackRole:
+    return StackRole.HANGS if activity.state in _HANGS else StackRole.SEEN

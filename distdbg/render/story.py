@@ -69,7 +69,7 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[StoryStep]:
         steps.append(StoryStep(at_ns=at_ns, text=text, site=log.activity.site))
     if log.exit is not None:
         # The words of an abort are those of the verdict.
-        is_aborted = log.exit_what.startswith(_ABORTED)
+        is_aborted = log.exit_type == _ABORTED
         what = f" {_ABORTED if is_aborted else log.exit_what}" if log.exit_what else ""
         at_ns = session.time_ns(rank, log.exit_ns)
         text = _EXITS[log.exit] + what

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from distdbg.diagnose.finding import Finding, FindingKind, Role, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import StackRole
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.left_values import say_left_values
 from distdbg.render.notes import LEFT_OUT, NoteRequest, wanted_of_cause, wanted_of_others
@@ -49,6 +50,7 @@ class ToldStack:
     is_cause: bool
     frames: tuple[ToldFrame, ...]
     """The innermost first."""
+    role: StackRole = StackRole.SEEN
 
 
 def tell_stacks(
@@ -80,6 +82,7 @@ def tell_stacks(
             ranks=one.ranks,
             what=one.what,
             is_cause=at < count,
+            role=one.role,
             frames=tuple(
                 _frames(
                     session,
@@ -104,14 +107,18 @@ def _left_out(session: Session, root: Finding) -> Iterator[FoldedStack]:
             ops = session.ranks[fact.op.rank].ops
             what = f"called {session.kind_of(fact.op)} here"
             frames = session.stacks[ops.stack[fact.op.at]]
-            yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
+            yield FoldedStack(
+                ranks=fact.ranks[:1], what=what, frames=frames, role=StackRole.EXTRA_CALL
+            )
         elif fact.is_left_out and fact.op is not None:
             ops = session.ranks[fact.op.rank].ops
             what = f"did not call {session.kind_of(fact.op)} here"
             if fact.op.rank not in fact.ranks:
                 what += f", as rank {fact.op.rank} did"
             frames = session.stacks[ops.stack[fact.op.at]]
-            yield FoldedStack(ranks=fact.ranks[:1], what=what, frames=frames)
+            yield FoldedStack(
+                ranks=fact.ranks[:1], what=what, frames=frames, role=StackRole.LEFT_OUT
+            )
 
 
 def _frames(
@@ -160,6 +167,7 @@ def to_plain_stacks(
             "ranks": list(stack.ranks),
             "what": stack.what,
             "is_cause": stack.is_cause,
+            "role": str(stack.role),
             "frames": [
                 {"site": str(one.frame), "text": one.text, "notes": list(one.notes)}
                 for one in stack.frames

@@ -21,10 +21,6 @@ def to_plain(
     session: Session, verdict: Verdict, source: SourceLines | None = None
 ) -> dict[str, Any]:
     """One document; json.dumps takes it. Without `source` it has no stacks."""
-    findings = list(verdict.findings)
-    if verdict.root is not None and all(one is not verdict.root for one in findings):
-        findings.insert(0, verdict.root)
-    root = next((i for i, one in enumerate(findings) if one is verdict.root), None)
     document = {
         "schema": SCHEMA,
         "source": session.source,
@@ -35,8 +31,7 @@ def to_plain(
         "world_size": session.world_size,
         "is_live": session.is_live,
         "at": _time(session.now_ns),
-        "verdict": {"what": verdict.what, "root": root, "has_faults": verdict.has_faults},
-        "findings": [_finding(session, one) for one in findings],
+        **_found(session, verdict),
         "ranks": [
             _rank(session, log, verdict.roles.get(rank, Role.BYSTANDER))
             for rank, log in sorted(session.ranks.items())
@@ -54,6 +49,24 @@ def to_plain(
         "lacks": lacks_of(session, verdict),
     }
     return {name: _in_letters(value) for name, value in document.items()}
+
+
+def to_plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    """What a verdict says without its session: of a rank only its role, and no ops."""
+    return {
+        "schema": SCHEMA,
+        **_found(None, verdict),
+        "ranks": [{"rank": rank, "role": str(role)} for rank, role in verdict.roles.items()],
+        "lacks": list(verdict.lacks),
+    }
+
+
+def _found(session: Session | None, verdict: Verdict) -> dict[str, Any]:
+    root = next((i for i, one in enumerate(verdict.findings) if one is verdict.root), None)
+    return {
+        "verdict": {"what": verdict.what, "root": root, "has_faults": verdict.has_faults},
+        "findings": [_finding(session, one) for one in verdict.findings],
+    }
 
 
 def _in_letters(value: Any) -> Any:
@@ -87,7 +100,7 @@ def state_of(session: Session, log: RankLog) -> str:
     return "in an op" if place.is_in else "in its own code"
 
 
-def _finding(session: Session, finding: Finding) -> dict[str, Any]:
+def _finding(session: Session | None, finding: Finding) -> dict[str, Any]:
     return {
         "kind": str(finding.kind),
         "severity": str(finding.severity),
@@ -101,11 +114,12 @@ def _finding(session: Session, finding: Finding) -> dict[str, Any]:
         "edges": [_edge(session, edge) for edge in finding.edges],
         "advice": finding.advice,
         "numbers": _numbers(finding.numbers),
+        "traits": sorted(map(str, finding.all_traits)),
         "follows": [_finding(session, one) for one in finding.follows],
     }
 
 
-def _evidence(session: Session, fact: Evidence) -> dict[str, Any]:
+def _evidence(session: Session | None, fact: Evidence) -> dict[str, Any]:
     return {
         "text": fact.text,
         "rank": fact.rank,
@@ -114,10 +128,12 @@ def _evidence(session: Session, fact: Evidence) -> dict[str, Any]:
         "site": fact.site,
         "at": _time(fact.at_ns),
         "source": fact.source,
+        "kind": None if fact.kind is None else str(fact.kind),
+        "detail": fact.detail,
     }
 
 
-def _edge(session: Session, edge: Edge) -> dict[str, Any]:
+def _edge(session: Session | None, edge: Edge) -> dict[str, Any]:
     return {
         "rank": edge.rank,
         "on": list(edge.on),
@@ -129,8 +145,13 @@ def _edge(session: Session, edge: Edge) -> dict[str, Any]:
     }
 
 
-def _op(session: Session, op: OpRef | None) -> dict[str, Any] | None:
-    if op is None or op.rank not in session.ranks or op.at >= len(session.ranks[op.rank].ops):
+def _op(session: Session | None, op: OpRef | None) -> dict[str, Any] | None:
+    if (
+        session is None
+        or op is None
+        or op.rank not in session.ranks
+        or op.at >= len(session.ranks[op.rank].ops)
+    ):
         return None
     ops = session.ranks[op.rank].ops
     group, site = session.group_of(op), session.site_of(op)

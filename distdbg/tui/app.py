@@ -29,7 +29,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from distdbg.tui import head
-from distdbg.tui.asking import Answered, ask
+from distdbg.tui.asking import Answered, ask_in_thread
 from distdbg.tui.attach import attach
 from distdbg.tui.cells import Filter
 from distdbg.tui.commands import CommandError, Commands
@@ -141,7 +141,7 @@ class TopApp(FrameApp):
         width, height = event.size
         self.screen_stack[0].set_class(height < 12, "is-low")
         if width < head.LEAST_WIDTH or height < head.LEAST_HEIGHT:
-            self.say(
+            self.show_message(
                 f"{width}x{height} is small: {head.LEAST_WIDTH}x{head.LEAST_HEIGHT} shows more",
                 "warning",
             )
@@ -165,8 +165,8 @@ class TopApp(FrameApp):
 
     async def on_event(self, event: events.Event) -> None:
         """A message in the last line goes away at the next key."""
-        if isinstance(event, events.Key) and self.is_saying:
-            self.say_no_more()
+        if isinstance(event, events.Key) and self.has_message:
+            self.clear_message()
             self.put("foot", self._foot(self.size.width - 2))
         await super().on_event(event)
 
@@ -191,7 +191,7 @@ class TopApp(FrameApp):
         self.put("head", head.head_text(snapshot, now, self.feed.title))
         self.put("state", head.state_text(snapshot, now, self.parts))
         width = self.size.width - 2
-        if not self.is_saying:
+        if not self.has_message:
             self.put("foot", self._foot(width))
         for scrubber in self.screen_stack[0].query(Scrubber):  # none at the very end
             scrubber.draw()
@@ -326,7 +326,7 @@ class TopApp(FrameApp):
     def action_attach(self) -> None:
         rank = self.trail[-1].rank_here()
         if rank is None:
-            self.say("no rank is selected", "warning")
+            self.show_message("no rank is selected", "warning")
         else:
             attach(self, rank)
 
@@ -378,7 +378,7 @@ class TopApp(FrameApp):
     def _open_line(self, kind: str, text: str) -> None:
         completer = self.commands.complete if kind == ":" else lambda text: ()
         self.line.open(kind, text, _HINTS[kind], completer)
-        self.say_no_more()
+        self.clear_message()
         self.draw()
 
     def _close_line(self) -> None:
@@ -391,7 +391,7 @@ class TopApp(FrameApp):
         if isinstance(line, Line) and line.kind == "/":
             self._filter_by(line.value)
         elif isinstance(line, Line) and line.kind == ":":
-            self.say_no_more()
+            self.clear_message()
             self.put("foot", self._foot(self.size.width - 2))
 
     def narrow_to(self, text: str) -> None:
@@ -403,9 +403,9 @@ class TopApp(FrameApp):
         try:
             only = Filter(text) if text.removeprefix("!") else None
         except re.error as error:
-            self.say(f"not a regular expression: {error}", "error")
+            self.show_message(f"not a regular expression: {error}", "error")
             return False
-        self.say_no_more()
+        self.clear_message()
         self.filter = only
         return True
 
@@ -428,7 +428,7 @@ class TopApp(FrameApp):
         try:
             self.commands.do(text)
         except CommandError as error:
-            self.say(str(error), "error")
+            self.show_message(str(error), "error")
 
     def action_sort(self) -> None:
         sort_next(self)
@@ -464,18 +464,18 @@ class TopApp(FrameApp):
         elif self.snapshot.is_over:
             why = f"{action}: the job is over"
         if why:
-            self.say(why, "error")
+            self.show_message(why, "error")
         return not why
 
     def change(self, action: Action, **words: object) -> None:
         """Do something to the job, in a thread; say what came of it."""
         if not self.may_change(action):
             return
-        ask(
+        ask_in_thread(
             self,
             lambda: self.feed.do(action, **words),
-            self.say,
-            lambda line: self.say(line, "error"),
+            self.show_message,
+            lambda line: self.show_message(line, "error"),
             lambda error: self.trouble(action, error),
         )
 

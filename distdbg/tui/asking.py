@@ -27,7 +27,7 @@ class Answered(Message, bubble=False):
         self.then = then
 
 
-def ask(
+def ask_in_thread(
     asker: MessagePump,
     question: Callable[[], Result],
     then: Callable[[Result], object],
@@ -36,20 +36,20 @@ def ask(
 ) -> None:
     """Have one of the three called by `asker`: with the answer, a DistError's words, or our bug."""
 
-    def tell(what: Callable[[], object]) -> None:
+    def post(what: Callable[[], object]) -> None:
         with contextlib.suppress(NoActiveAppError):  # a page that was closed meanwhile
             asker.post_message(Answered(what))
 
-    def work() -> None:
+    def run() -> None:
         try:
             answer = question()
         except DistError as error:
             line = str(error).split("\n")[0]
-            tell(lambda: refused(line))
+            post(lambda: refused(line))
         except Exception as error:  # noqa: BLE001 - it is told, and written down
             bug = error
-            tell(lambda: failed(bug))
+            post(lambda: failed(bug))
         else:
-            tell(lambda: then(answer))
+            post(lambda: then(answer))
 
-    Thread(target=work, name="distdbg-top-ask", daemon=True).start()
+    Thread(target=run, name="distdbg-top-ask", daemon=True).start()

@@ -37,15 +37,15 @@ def attach(app: TerminalApp, rank: int) -> None:
     """Do it here, or say which command does it elsewhere."""
     address = app.feed.address
     if not app.feed.can_change or not address or app.snapshot.is_over:
-        app.say("there is no running process to attach to", "error")
+        app.show_message("there is no running process to attach to", "error")
         return
     if app.is_readonly:
-        app.say("attach: not with --readonly", "error")
+        app.show_message("attach: not with --readonly", "error")
         return
     row = app.snapshot.ranks.get(rank)
     is_at_prompt = row is not None and row.state is RankState.DEBUGGED
     if app.snapshot.is_debuggable is False and not is_at_prompt:
-        app.say(
+        app.show_message(
             f"attach: start the job with `distdbg run --debuggable`; now: `:break rank={rank}`",
             "error",
         )
@@ -55,14 +55,14 @@ def attach(app: TerminalApp, rank: int) -> None:
         with app.suspend(), _ctrl_c_is_the_debuggers():
             done = subprocess.run([sys.executable, "-m", "distdbg", *command], check=False)
     except SuspendNotSupported:
-        app.say(f"type in a terminal: distdbg {shlex.join(command)}")
+        app.show_message(f"type in a terminal: distdbg {shlex.join(command)}")
         return
     except OSError as error:
-        app.say(f"attach: {error}", "error")
+        app.show_message(f"attach: {error}", "error")
         return
     if done.returncode not in (0, *_LEFT):
         # Its words are behind us: the dashboard has drawn over them.
-        app.say(
+        app.show_message(
             f"attach to rank {rank} ended with code {done.returncode}; "
             f"distdbg {shlex.join(command)} shows why",
             "warning",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from distdbg.diagnose.finding import FindingKind
 from distdbg.record.rank_state import RankState
-from distdbg.tui.verdict import finding_at, items, ranks, root_path, words
+from distdbg.tui.verdict import root_of
 from distdbg.view.snapshot import GroupRow, RankRow, Snapshot
 
 _OP: Final = re.compile(
@@ -41,14 +42,13 @@ def _by_verdict(
     snapshot: Snapshot, by_label: Mapping[str, list[GroupRow]]
 ) -> Iterator[tuple[tuple[str, str], tuple[int, ...]]]:
     """What a rank never called by the verdict, also when nobody waits for it any more."""
-    path = root_path(snapshot.verdict) if snapshot.lines else None
-    root = finding_at(snapshot.verdict, path) if path is not None else None
-    if root is None or words(root, "kind") != "missing rank":
+    root = root_of(snapshot.verdict) if snapshot.lines else None
+    if root is None or root.kind is not FindingKind.MISSING_RANK:
         return
-    for edge in items(root, "edges"):
-        match = _OP.match(words(edge, "text"))
+    for edge in root.edges:
+        match = _OP.match(edge.text)
         for group in by_label.get(match["group"], ()) if match is not None else ():
-            late = tuple(rank for rank in ranks(root, "ranks") if rank in group.ranks)
+            late = tuple(rank for rank in root.ranks if rank in group.ranks)
             if match is not None:
                 yield (group.name, match["kind"]), late
 

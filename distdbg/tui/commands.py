@@ -194,8 +194,8 @@ def _positive(text: str) -> float:
 def _diagnose(app: CommandedApp) -> None:
     if not isinstance(app.feed, TimedFeed):
         raise CommandError("a live job is diagnosed all the time")
-    app.feed.ask()
-    app.say("diagnosing ...")
+    app.feed.request_verdict()
+    app.show_message("diagnosing ...")
 
 
 COMMANDS: tuple[Command, ...] = (

@@ -110,18 +110,18 @@ class FrameApp(App[None]):
             for line in self.screen_stack[0].query(f"#{name}").results(Static):
                 line.update(text, layout=False)
 
-    def say(self, text: str, severity: str = "information") -> None:
+    def show_message(self, text: str, severity: str = "information") -> None:
         """Tell the person something, in the last line, for a few seconds."""
         style = {"error": "$text-error", "warning": "$text-warning"}.get(severity, "$foreground")
         self._said_until = self.clock() + _SAID_S
         self.put("foot", Content.styled(one_line(text), style))
 
     @property
-    def is_saying(self) -> bool:
+    def has_message(self) -> bool:
         """Whether a message is where the footer would be."""
         return self.clock() < self._said_until
 
-    def say_no_more(self) -> None:
+    def clear_message(self) -> None:
         """Let the footer come back."""
         self._said_until = 0.0
 
@@ -135,7 +135,7 @@ class FrameApp(App[None]):
             foot.display = True
             self.trail[-1].first_focus().focus()
 
-        screen.query_one("#question", Question).ask(text, then, after)
+        screen.query_one("#question", Question).open(text, then, after)
 
     def show(self, trail: list[Page]) -> None:
         """Show the last of these, with the others behind it."""
@@ -168,7 +168,7 @@ class FrameApp(App[None]):
         """Say that something of ours has failed, and write it down."""
         line = self.troubles.note(f"{what} failed", error)
         where = f"; see {self.troubles.path}" if self.troubles.path else ""
-        self.say(line + where, "error")
+        self.show_message(line + where, "error")
 
     def page_failed(self, error: BaseException) -> None:
         """Put a page that says so in the place of the one that is looked at."""

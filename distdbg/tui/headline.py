@@ -9,36 +9,38 @@ from __future__ import annotations
 
 from typing import Final
 
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.rank_state import RankState
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Tone, age, one_line
 from distdbg.tui.parts import RankRoles
-from distdbg.tui.verdict import Document, finding_at, root_path, words
+from distdbg.tui.verdict import root_of
 from distdbg.view.snapshot import RankRow, Snapshot
 
 #: What is found of ranks that others wait for and that are alive.
-_WAITED_FOR: Final = ("stall", "stuck rank")
-_TONES: Final = {"error": Tone.FAULT, "warning": Tone.WARN, "note": Tone.VICTIM}
+_WAITED_FOR: Final = (FindingKind.STALL, FindingKind.STUCK_RANK)
+_TONES: Final = {
+    Severity.ERROR: Tone.FAULT, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.VICTIM
+}  # fmt: skip
 
 
 def headline(snapshot: Snapshot, parts: RankRoles, now: float) -> tuple[str, Tone]:
     """The words, and how bad it is; '' while nothing is wrong."""
     if not snapshot.lines:
         return "", Tone.PLAIN
-    path = root_path(snapshot.verdict)
-    root = finding_at(snapshot.verdict, path) if path is not None else None
-    tone = _TONES.get(words(root, "severity"), Tone.FAULT)
+    root = root_of(snapshot.verdict)
     text = _waiting(snapshot, parts, root, now) if root is not None else ""
+    tone = _TONES[root.severity] if root is not None else Tone.FAULT
     return text or one_line(snapshot.lines[0]), tone
 
 
-def _waiting(snapshot: Snapshot, parts: RankRoles, root: Document, now: float) -> str:
+def _waiting(snapshot: Snapshot, parts: RankRoles, root: Finding, now: float) -> str:
     """'rank 2 is asleep at slp.py:6 (load); ranks 0-1,3 have waited 12 s for it'; '' if no row says so."""
     causes = [row for rank in sorted(parts.causes) if (row := snapshot.ranks.get(rank)) is not None]
     waiting = [
         row for rank in sorted(parts.victims) if (row := snapshot.ranks.get(rank)) is not None
     ]
-    if words(root, "kind") not in _WAITED_FOR or len(causes) != 1 or not waiting:
+    if root.kind not in _WAITED_FOR or len(causes) != 1 or not waiting:
         return ""
     cause = causes[0]
     if cause.state.is_over or any(row.state is not RankState.WAITING for row in waiting):

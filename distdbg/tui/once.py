@@ -83,7 +83,7 @@ def draw_once(
             app.tick()
             await pilot.pause()
             await _until(lambda: not any(page.waits_for_answer for page in app.trail), ANSWERS_S)
-            app.say_no_more()
+            app.clear_message()
             app.draw()
             await pilot.pause()
             frames.append(_frame(app, picture=picture))

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from distdbg.diagnose.finding import Role
 from distdbg.tui.cells import Cell, Tone, is_fault, tone_of
-from distdbg.tui.verdict import finding_at, ranks, role_ranks, root_path
+from distdbg.tui.verdict import role_ranks, root_of
 from distdbg.view.snapshot import RankRow, Snapshot
 
 #: Marks the row of a cause, also where there are no colours.
@@ -65,11 +66,9 @@ NOBODY: Final = RankRoles()
 
 def parts_of(snapshot: Snapshot) -> RankRoles:
     """By the root cause of the verdict; nobody has a part while the headline is silent."""
-    document = snapshot.verdict
-    path = root_path(document)
-    if path is None or not snapshot.lines:
+    root = root_of(snapshot.verdict)
+    if root is None or not snapshot.lines:
         return NOBODY
-    root = finding_at(document, path)
-    causes = {*role_ranks(document, "root"), *(ranks(root, "ranks") if root else ())}
-    victims = {*role_ranks(document, "victim"), *(ranks(root, "victims") if root else ())}
+    causes = {*role_ranks(snapshot.verdict, Role.ROOT), *root.ranks}
+    victims = {*role_ranks(snapshot.verdict, Role.VICTIM), *root.victims}
     return RankRoles(frozenset(causes), frozenset(victims - causes))

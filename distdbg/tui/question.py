@@ -24,7 +24,7 @@ class Question(Static, can_focus=True):
     def is_open(self) -> bool:
         return self._then is not None
 
-    def ask(self, text: str, then: Callable[[], None], after: Callable[[], None]) -> None:
+    def open(self, text: str, then: Callable[[], None], after: Callable[[], None]) -> None:
         """Do `then` when the answer is yes; `after` whatever it is."""
         self._then, self._after = then, after
         self.update(

@@ -19,26 +19,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from distdbg.diagnose.as_of import session_at
-from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
+from distdbg.diagnose.finding import Edge, Finding, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose_with_waits
 from distdbg.errors import DistError, UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.render.short import short_lines
-from distdbg.render.verdict_json import to_plain
 from distdbg.tui.replay.bars import Bars
 from distdbg.tui.replay.details import op_detail, rank_detail, stacks_at
 from distdbg.tui.replay.marks import stops_in, stops_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ops import op_rows
-from distdbg.tui.replay.ranks import group_rows, rank_row
+from distdbg.tui.replay.ranks import group_reports, rank_row
 from distdbg.tui.replayed import ReplayMark
 from distdbg.view.feed import Action, Topic
+from distdbg.view.groups import group_rows
+from distdbg.view.hosts import host_rows
 from distdbg.view.snapshot import (
     Bar,
     FeedLink,
-    HostRow,
     LogRow,
     OpDetail,
     OpKey,
@@ -47,8 +47,8 @@ from distdbg.view.snapshot import (
     Snapshot,
     Stacks,
     StoppedAtPrompt,
-    WaitRow,
 )
+from distdbg.view.waits import wait_rows
 
 #: With more ranks their rows are made in the thread.
 _MOST_AT_ONCE: Final = 300
@@ -69,8 +69,8 @@ class _Told:
     """What the diagnosis says of one moment."""
 
     lines: tuple[str, ...] = ()
-    verdict: Mapping[str, Any] | None = None
-    waits: tuple[WaitRow, ...] = ()
+    verdict: Verdict | None = None
+    waits: tuple[Edge, ...] = ()
 
 
 class ReplayFeed:
@@ -108,7 +108,7 @@ class ReplayFeed:
         self._moved_at = 0.0
         self._is_closed = False
         self._snapshot = self._ranks_at(self._at_ns, Snapshot())
-        self._thread = threading.Thread(target=self._work, name="distdbg replay", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="distdbg replay", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------------------------- Feed
@@ -187,7 +187,7 @@ class ReplayFeed:
     def is_settled(self) -> bool:
         return not self._missing(self._at_ns, self._topics)
 
-    def ask(self) -> None:
+    def request_verdict(self) -> None:
         with self._changed:
             self._asked_ns = self._at_ns
             self._changed.notify_all()
@@ -210,11 +210,7 @@ class ReplayFeed:
             old = before.ranks.get(rank)
             if old == row:
                 rows[rank] = old
-        hosts = before.hosts or tuple(
-            HostRow(host=host)
-            for host in dict.fromkeys(log.host for log in session.ranks.values())
-            if host
-        )
+        hosts = before.hosts or host_rows(log.host for log in session.ranks.values())
         wants_groups = Topic.GROUPS in self._topics
         return replace(
             before,
@@ -226,7 +222,9 @@ class ReplayFeed:
             world_size=session.world_size,
             ranks=rows,
             hosts=hosts,
-            groups=group_rows(self._moments, at_ns) if wants_groups else before.groups,
+            groups=group_rows(group_reports(self._moments, at_ns))
+            if wants_groups
+            else before.groups,
             stopped=tuple(
                 StoppedAtPrompt(
                     rank=row.rank, host=row.host, why=row.op, site=row.site, at=row.state_at
@@ -240,7 +238,10 @@ class ReplayFeed:
         """With what was made for this moment already."""
         told = self._told.get(self._at_ns)
         if told is not None:
-            snapshot = replace(snapshot, lines=told.lines, verdict=told.verdict, waits=told.waits)
+            waits = wait_rows(told.waits, told.verdict, snapshot.ranks)
+            if waits == snapshot.waits:  # whoever compares by identity sees what has changed
+                waits = snapshot.waits
+            snapshot = replace(snapshot, lines=told.lines, verdict=told.verdict, waits=waits)
         elif self._is_big:
             snapshot = replace(snapshot, lines=(), verdict=None, waits=())
         ops = self._ops.get(self._at_ns)
@@ -248,7 +249,7 @@ class ReplayFeed:
 
     # ------------------------------------------------------------------------------- the thread
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         self._stops = stops_of(self.session)
         shown_ns: int | None = self._at_ns
         shown_topics: frozenset[Topic] = frozenset()
@@ -314,30 +315,12 @@ class ReplayFeed:
         verdict = diagnosed.verdict
         # Where all have given up: who waited for whom until then.
         waits = diagnosed.waits or diagnosed.waits_before
-        core = {
-            r
-            for one in verdict.findings
-            if one.kind is FindingKind.DEADLOCK
-            for r in one.deadlocked
-        }
         if at_ns >= self._times[1]:
             self._stops = tuple(sorted({*self._stops, *stops_in(verdict)}))
         return _Told(
             lines=tuple(short_lines(then, verdict)) if _is_worth_a_word(verdict, at_ns) else (),
-            verdict=to_plain(then, verdict),
-            waits=tuple(
-                WaitRow(
-                    rank=edge.rank,
-                    on=edge.on,
-                    is_any=edge.is_any,
-                    op=edge.text,
-                    site=edge.site,
-                    can_go_on=edge.rank not in core,
-                    since=None if edge.since_ns in (None, NEVER) else (edge.since_ns or 0) / 1e9,
-                )
-                for edges in waits.values()
-                for edge in edges
-            ),
+            verdict=verdict,
+            waits=tuple(edge for edges in waits.values() for edge in edges),
         )
 
     def _said(self) -> list[LogRow]:

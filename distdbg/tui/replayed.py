@@ -33,6 +33,6 @@ class TimedFeed(Protocol):
         """Whether all that is wanted of the moment is there."""
         ...
 
-    def ask(self) -> None:
+    def request_verdict(self) -> None:
         """Diagnose the moment that is shown, whatever it takes."""
         ...

@@ -55,7 +55,7 @@ class MovableApp(Protocol):
         """Look at the feed; draw what is new."""
         ...
 
-    def say(self, text: str, severity: str = "information") -> None:
+    def show_message(self, text: str, severity: str = "information") -> None:
         """Tell the person something, in the last line, for a few seconds."""
         ...
 

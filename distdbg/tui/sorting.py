@@ -18,11 +18,11 @@ def sort_next(app: Dashboard) -> None:
     """By the next column; after the last one in the usual order."""
     table = table_of(app)
     if table is None:
-        app.say(_NO_TABLE, "warning")
+        app.show_message(_NO_TABLE, "warning")
         return
     table.action_sort(1)
     at = table.sorted_by
-    app.say("in default order" if at is None else f"sorted by {table.columns[at].title}")
+    app.show_message("in default order" if at is None else f"sorted by {table.columns[at].title}")
 
 
 def sort_by(app: Dashboard, title: str, *, is_inverted: bool = False) -> str:
@@ -35,5 +35,5 @@ def sort_by(app: Dashboard, title: str, *, is_inverted: bool = False) -> str:
         return f"no column {title!r}: {', '.join(table.sortable)}"
     name = title if not title or title in names else names[0]
     table.sort_by(name, is_inverted=is_inverted)
-    app.say(f"sorted by {name}" if name else "in default order")
+    app.show_message(f"sorted by {name}" if name else "in default order")
     return ""

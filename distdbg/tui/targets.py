@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distdbg.diagnose.finding import FindingKind
 from distdbg.view.snapshot import OpKey
 
 
@@ -60,7 +61,7 @@ class FindingTarget:
 
     path: tuple[int, ...]
     """Index into the findings, then into what follows from that one."""
-    kind: str
+    kind: FindingKind
     group: str
     seq: int
     ranks: tuple[int, ...]

@@ -5,8 +5,8 @@
     TablePage   a page that is one table, with a few lines over it where there is something to say
     SheetPage   a page that is text
 
-A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one. The keys
-of a page are its BINDINGS: of each the description is one or two words for the footer, the tooltip a
+A page never asks the feed for what takes long in its own thread: `Page.ask_feed` does it in another one. The
+keys of a page are its BINDINGS: of each the description is one or two words for the footer, the tooltip a
 sentence for the help. Actions of a page that change the job are named in `changes`.
 """
 
@@ -23,7 +23,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from distdbg.errors import DistError
-from distdbg.tui.asking import Answered, Result, ask
+from distdbg.tui.asking import Answered, Result, ask_in_thread
 from distdbg.tui.cells import Cell, Filter
 from distdbg.tui.parts import RankRoles
 from distdbg.tui.sheet import Sheet, SheetLine
@@ -82,7 +82,7 @@ class Dashboard(Protocol):
         """Do something to the job, in a thread; say what came of it."""
         ...
 
-    def say(self, text: str, severity: str = "information") -> None:
+    def show_message(self, text: str, severity: str = "information") -> None:
         """Tell the person something, in the last line, for a few seconds."""
         ...
 
@@ -154,7 +154,7 @@ class Page(Vertical):
         """Draw what is known once more, now."""
         self.draw(self.top.snapshot, self.top.now())
 
-    def ask(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
+    def ask_feed(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
         """Ask the feed in a thread; one question of a page at a time, the newest counts."""
         self._asked += 1
         self._open_questions += 1
@@ -164,11 +164,11 @@ class Page(Vertical):
             if number == self._asked:
                 tell()
 
-        ask(
+        ask_in_thread(
             self,
             question,
             lambda answer: if_newest(lambda: then(answer)),
-            lambda line: if_newest(lambda: top.say(line, "error")),
+            lambda line: if_newest(lambda: top.show_message(line, "error")),
             lambda error: if_newest(lambda: top.trouble(self.crumb, error)),
         )
 
@@ -209,7 +209,7 @@ class Page(Vertical):
             self.top.trouble(self.crumb, error)
 
         # Beside what else the page asks: this one must come back, or it would never be asked again.
-        ask(self, work, come, lambda line: None, fail)
+        ask_in_thread(self, work, come, lambda line: None, fail)
 
 
 class View(Page):

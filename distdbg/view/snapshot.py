@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
+from distdbg.diagnose.finding import Verdict
 from distdbg.record.rank_state import RankState
 
 
@@ -189,8 +189,8 @@ class Snapshot:
     waits: tuple[WaitRow, ...] = ()
     lines: tuple[str, ...] = ()
     """The verdict for people, the first line says it all; () while nothing is wrong."""
-    verdict: Mapping[str, Any] | None = None
-    """As `distdbg analyze --json` has it (docs/reference/analysis-json.md)."""
+    verdict: Verdict | None = None
+    """What was found; None while nobody has judged."""
     armed: tuple[ArmedBreakpoint, ...] = ()
     stopped: tuple[StoppedAtPrompt, ...] = ()
     is_paused: bool = False

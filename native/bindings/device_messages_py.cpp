@@ -9,9 +9,27 @@ Wait wait_for(const Parts& parts, const Message& message) {
   return parts.group.wait_until(message.deadline_ns, &python_interrupted);
 }
 
+// What wants something, for a thread that must not keep the group's Python side alive: whatever was cached for
+// its calls refers to its engine, and that to everything.
+struct WantedMessages {
+  std::weak_ptr<Parts> parts;
+};
+
 }  // namespace
 
 void bind_device_messages(nb::class_<GroupHandle>& group) {
+  nb::class_<WantedMessages>(group, "WantedMessages")
+      .def(
+          "next",
+          [](const WantedMessages& self, std::int64_t timeout_ns) {
+            const std::shared_ptr<Parts> p = self.parts.lock();
+            if (!p) throw Error(Fault::usage, "this rank has left the group");
+            const ReleaseGil release;
+            return p->messages.next_wanted(timeout_ns);
+          },
+          nb::arg("timeout_ns"), nb::sig("def next(self, timeout_ns: int) -> Message | None"),
+          "An asynchronous message that wants something; None: none, for so long.");
+
   group
       .def(
           "await_device",
@@ -30,15 +48,8 @@ void bind_device_messages(nb::class_<GroupHandle>& group) {
           },
           "Throws what ends a message while its own thread serves it.")
       .def(
-          "next_wanted",
-          [](const GroupHandle& self, std::int64_t timeout_ns) {
-            const std::shared_ptr<Parts> p = self.parts();
-            const ReleaseGil release;
-            return p->messages.next_wanted(timeout_ns);
-          },
-          nb::arg("timeout_ns"),
-          nb::sig("def next_wanted(self, timeout_ns: int) -> Message | None"),
-          "An asynchronous message that wants something; None: none, for so long.")
+          "wanted_messages", [](const GroupHandle& self) { return WantedMessages{self.parts()}; },
+          "The queue of them; it does not keep the group alive.")
       .def("wake_wanted", [](const GroupHandle& self) { self.parts()->messages.wake_wanted(); })
       .def(
           "took",

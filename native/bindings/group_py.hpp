@@ -77,6 +77,7 @@ class GroupHandle {
     recorder_.reset();
     const ReleaseGil release;
     last->group.leave();
+    last->messages.abandon();
     last.reset();
   }
 

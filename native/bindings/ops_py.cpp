@@ -60,6 +60,16 @@ void bind_ops(nb::module_& module) {
       .def_prop_ro("words", &Message::words)
       .def_prop_ro("peer_words", [](const Message& m) { return m.peer_words; })
       .def_prop_ro("seen", [](const Message& m) { return m.seen; })
+      .def_prop_ro(
+          "pieces_then",
+          [](const Message& m) -> nb::object {
+            if (!m.has_pieces) return nb::none();
+            return nb::make_tuple(m.is_device_late, m.copied_then, m.moved_then);
+          },
+          nb::sig("def pieces_then(self) -> tuple[bool, int, int] | None"),
+          "After a timeout, of what goes in pieces: whether this rank's device was late, and how "
+          "many bytes "
+          "it had copied, and had come or left.")
       .def_prop_ro("note", [](const Message& m) {
         const std::string_view words = m.note_words();
         return nb::bytes(words.data(), words.size());

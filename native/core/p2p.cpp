@@ -92,6 +92,16 @@ PointToPoint::~PointToPoint() {
   net_->close();
 }
 
+void PointToPoint::abandon() {
+  const std::lock_guard lock(mutex_);
+  is_abandoned_ = true;
+  has_wanted_.notify_all();
+  if (unfinished_async_.empty()) return;
+  group_.break_group(Fault::broken, static_cast<int>(group_.rank()),
+                     "closed the group while messages were in flight");
+  fail_all(std::make_exception_ptr(Error(Fault::usage, "this rank has left the group")));
+}
+
 void PointToPoint::connect(std::uint32_t peer, const Wait& wait) {
   if (!net_ || peer >= group_.size() || group_.is_here(peer)) return;
   const std::lock_guard lock(mutex_);
@@ -293,6 +303,7 @@ void PointToPoint::forget(const MessagePointer& message) {
         std::erase_if(p.disputed, [&](const auto& entry) { return entry.second.first == message; });
     p.held.erase(message);
     if (p.matched == message) p.matched = nullptr;
+    if (p.landing == message) p.landing = nullptr;
     for (Offer& offer : p.unexpected)
       if (offer.taken_by == message) offer.taken_by = nullptr;
   }

@@ -93,6 +93,11 @@ struct Message : Op {
   BufferGuard guard;            // of an asynchronous send
   std::string peer_words;       // after a mismatch: where the other side was called; may stay empty
   std::string seen;             // after a timeout: what the other side offers instead
+  // After a timeout, of what goes in pieces or is taken from a device: how far it was.
+  bool has_pieces = false;
+  bool is_device_late = false;    // this rank's own: it had something to copy
+  std::uint64_t copied_then = 0;  // by the device
+  std::uint64_t moved_then = 0;   // have come, or have left
 
   // Where it was called, as the other side shall show it.
   std::string words() const;
@@ -168,6 +173,9 @@ class PointToPoint : private Receiver {
   void wait(const MessagePointer& message, const Wait& wait, bool breaks);
   bool is_done(const MessagePointer& message);
   bool is_idle();
+  // This rank has left the group: nobody touches the memory of a message any more, and next_wanted() returns at
+  // once, also in threads that are in it and so keep this alive.
+  void abandon();
 
  private:
   enum class FrameType : std::uint32_t { offer, answer, data, words };
@@ -200,6 +208,9 @@ class PointToPoint : private Receiver {
     std::list<Offer> unexpected;
     std::list<Offer>::iterator arriving;  // the last of `unexpected`, while it is not whole
     MessagePointer matched;               // of the offer that arrives
+    MessagePointer landing;               // of the piece that arrives
+    std::uint64_t next_offer = 0;         // offers are numbered in order
+    bool is_malformed = false;            // what it sends makes no sense: nothing more is read
     bool is_direct = false;               // its payload goes to where the recv wants it
     std::vector<std::byte> payload;       // of what arrives, where it is for nothing else
     std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet ended
@@ -208,6 +219,11 @@ class PointToPoint : private Receiver {
     // Recvs that got something else, by the sender's id, until it has said where it was called, or until
     // that time.
     std::map<std::uint64_t, std::pair<MessagePointer, std::int64_t>> disputed;
+  };
+
+  // Of a frame that no rank of ours sends; caught by place() and arrived().
+  struct Malformed {
+    std::string what;
   };
 
   MessagePointer post_send(const MessagePointer& message, bool is_note, const MessageCall& call);
@@ -236,7 +252,13 @@ class PointToPoint : private Receiver {
   void set_want(const MessagePointer& message, Want want);
   void take_in(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
                const std::byte* payload);
-  void give_up(const MessagePointer& message, const Error& error, bool breaks);
+  void give_up(const MessagePointer& message, const std::exception& error, bool breaks);
+  void note_timeout(Message& message) const;
+  void break_by_timeout(const Message& message);
+  Payload place_frame(std::uint32_t peer, const Envelope& envelope);
+  void refuse(std::uint32_t peer, const Malformed& found);
+  void check_offer(std::uint32_t peer, const Frame& offer);
+  static void check_answer(const Message& send, const Frame& answer);
   void record(Message& message, std::uint64_t& count, const MessageCall& call);
   bool progress();  // with mutex_ held; true when anything moved
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
@@ -267,6 +289,7 @@ class PointToPoint : private Receiver {
   void connect(std::uint32_t peer, const Wait& wait);
   void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);
   void sleep(const Message* message, std::int64_t timeout_ns);
+  void look_after(const std::vector<MessagePointer>& unfinished, std::int64_t next_check);
   bool has_bridge();
   void start_thread();
   void work();
@@ -291,6 +314,7 @@ class PointToPoint : private Receiver {
   std::list<MessagePointer> wanted_;  // asynchronous messages that want something
   std::condition_variable_any has_wanted_;
   bool is_stopping_ = false;
+  bool is_abandoned_ = false;
   std::thread thread_;
 };
 

@@ -84,7 +84,7 @@ void PointToPoint::end(const MessagePointer& message, std::exception_ptr error) 
 
 MessagePointer PointToPoint::next_wanted(std::int64_t timeout_ns) {
   std::unique_lock lock(mutex_);
-  if (wanted_.empty() && timeout_ns > 0 && !is_stopping_)
+  if (wanted_.empty() && timeout_ns > 0 && !is_stopping_ && !is_abandoned_)
     has_wanted_.wait_for(lock, std::chrono::nanoseconds(timeout_ns));
   if (wanted_.empty()) return nullptr;
   MessagePointer first = wanted_.front();

@@ -45,34 +45,43 @@ bool PointToPoint::progress() {
 }
 
 bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
+  if (peers_[peer].is_malformed) return false;
   // Whoever has dialled is to hear of the group as well.
   if (!group_.is_here(peer)) notices_.link(peer);
-  if (notices_.takes(envelope)) {
+  if (!group_.is_here(peer) && notices_.takes(envelope)) {
     notices_.place(peer, envelope, into);
     return true;
   }
+  try {
+    into = place_frame(peer, envelope);
+  } catch (const Malformed& found) {
+    refuse(peer, found);
+    return false;
+  }
+  return true;
+}
+
+Payload PointToPoint::place_frame(std::uint32_t peer, const Envelope& envelope) {
   const auto frame = std::bit_cast<Frame>(envelope);
   Peer& p = peers_[peer];
   std::byte* where = nullptr;
   switch (frame.type) {
     case FrameType::offer: where = place_offer(peer, frame); break;
     case FrameType::data: where = place_data(peer, frame); break;
-    default:
-      if (frame.payload_nbytes > words_nbytes) throw Error(Fault::system, "a frame is too long");
+    case FrameType::answer:
+    case FrameType::words:
+      if (frame.payload_nbytes > words_nbytes) throw Malformed{"words that are too long"};
       p.payload.resize(frame.payload_nbytes);
       where = p.payload.data();
+      break;
+    default: throw Malformed{"it is of no known kind"};
   }
-  into = one_piece(where, frame.payload_nbytes);
-  return true;
+  return one_piece(where, frame.payload_nbytes);
 }
 
 // Matched when its envelope is there, so that its payload can go to where it is wanted.
 std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
-  if (frame.payload_nbytes > most_inline_nbytes) throw Error(Fault::system, "a frame is too long");
-  const bool is_wrong = frame.status == Status::device
-                            ? !group_.is_here(peer) || frame.payload_nbytes > description_nbytes
-                            : frame.status == Status::staged && frame.payload_nbytes != 0;
-  if (is_wrong) throw Error(Fault::system, "an offer from a device that cannot be one");
+  check_offer(peer, frame);
   Peer& p = peers_[peer];
   const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
     return (recv->peer == static_cast<int>(peer) || recv->peer == any_source) &&
@@ -94,13 +103,18 @@ std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
 }
 
 void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
-  if (notices_.takes(envelope)) return notices_.arrived(*net_, peer, envelope);
+  if (!group_.is_here(peer) && notices_.takes(envelope))
+    return notices_.arrived(*net_, peer, envelope);
   const auto frame = std::bit_cast<Frame>(envelope);
-  switch (frame.type) {
-    case FrameType::offer: on_offer(peer, frame); break;
-    case FrameType::answer: on_answer(peer, frame); break;
-    case FrameType::data: on_data(peer, frame); break;
-    case FrameType::words: on_words(peer, frame); break;
+  try {
+    switch (frame.type) {
+      case FrameType::offer: on_offer(peer, frame); break;
+      case FrameType::answer: on_answer(peer, frame); break;
+      case FrameType::data: on_data(peer, frame); break;
+      case FrameType::words: on_words(peer, frame); break;
+    }
+  } catch (const Malformed& found) {
+    refuse(peer, found);
   }
 }
 
@@ -133,10 +147,8 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   if (found == sends.end()) return;  // given up by a timeout
   const MessagePointer message = found->second;
   Pieces& pieces = message->pieces;
-  const bool is_answered = std::exchange(pieces.is_answered, true);
-  if (is_answered != (frame.status == Status::more))
-    throw Error(Fault::system, "an answer that comes out of turn");
-  if (is_answered) {
+  check_answer(*message, frame);
+  if (std::exchange(pieces.is_answered, true)) {
     pieces.allowed = std::max(pieces.allowed, static_cast<std::uint64_t>(frame.tag));
     return push(message);
   }
@@ -234,13 +246,11 @@ std::string PointToPoint::offers_of(const Message& recv) const {
 }
 
 void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
-  auto& receiving = peers_[peer].receiving;
-  const auto found = receiving.find(frame.id);
-  if (found == receiving.end()) return;
-  const MessagePointer message = found->second;
+  const MessagePointer message = std::exchange(peers_[peer].landing, nullptr);
+  if (!message) return;  // it was thrown away
   Pieces& pieces = message->pieces;
   pieces.moved += frame.payload_nbytes;
-  if (message->has_moved()) receiving.erase(found);
+  if (message->has_moved()) peers_[peer].receiving.erase(frame.id);
   if (message->is_on_device) {
     if (message->want == Want::nothing) set_want(message, Want::pieces);
   } else if (message->has_moved()) {

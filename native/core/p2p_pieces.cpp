@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "p2p.hpp"
+#include "p2p_limits.hpp"
 
 namespace distdbg {
 
@@ -112,13 +113,13 @@ void PointToPoint::on_push(const MessagePointer& message, const Frame& answer) {
   push(message);
 }
 
-// As many pieces as are there, and as the receiver has room for.
+// As many pieces as are there, and as the receiver has room for; the rest when some have left.
 void PointToPoint::push(const MessagePointer& message) {
   Pieces& pieces = message->pieces;
   const std::uint64_t nbytes = message->region.nbytes;
   const std::uint64_t until =
       std::min(message->is_on_device ? pieces.served : nbytes, std::min(pieces.allowed, nbytes));
-  while (pieces.posted < until) {
+  while (pieces.posted < until && pieces.are_sent.size() < most_posted_pieces) {
     const std::uint64_t n = std::min(pieces.piece_nbytes, nbytes - pieces.posted);
     if (n == 0 || n > until - pieces.posted) return;
     Frame data{};
@@ -141,6 +142,7 @@ bool PointToPoint::has_left(const MessagePointer& message) {
   while (!pieces.are_sent.empty() && pieces.are_sent.front()) {
     pieces.are_sent.pop_front();
     pieces.moved += std::min(pieces.piece_nbytes, message->region.nbytes - pieces.moved);
+    push(message);
   }
   if (message->has_moved()) {
     peers_[static_cast<std::size_t>(message->peer)].sends.erase(pieces.id);
@@ -234,7 +236,7 @@ void PointToPoint::fill(const MessagePointer& recv) {
 std::byte* PointToPoint::place_data(std::uint32_t peer, const Frame& frame) {
   const auto& receiving = peers_[peer].receiving;
   const auto found = receiving.find(frame.id);
-  if (found == receiving.end()) return nullptr;
+  if (found == receiving.end()) return nullptr;  // its recv has given up
   const Message& recv = *found->second;
   const Pieces& pieces = recv.pieces;
   const std::uint64_t left = recv.region.nbytes - pieces.moved;
@@ -243,7 +245,8 @@ std::byte* PointToPoint::place_data(std::uint32_t peer, const Frame& frame) {
                                   frame.payload_nbytes <= pieces.allowed - pieces.moved
                             : frame.payload_nbytes != 0 && frame.payload_nbytes <= left;
   if (!is_right || frame.nbytes != recv.region.nbytes || frame.address != pieces.moved)
-    throw Error(Fault::system, "a piece of a message that was not asked for");
+    throw Malformed{"a piece of a message that was not asked for"};
+  peers_[peer].landing = found->second;
   return place_of(recv, pieces.moved);
 }
 

@@ -8,6 +8,20 @@
 
 namespace distdbg {
 
+namespace {
+
+bool is_of(const std::exception& error, Fault fault) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours != nullptr && ours->fault() == fault;
+}
+
+// What only this rank knows of, and which ends its messages: no memory, a system call.
+bool is_failure_of_ours(const std::exception& error) {
+  return dynamic_cast<const Error*>(&error) == nullptr || is_of(error, Fault::system);
+}
+
+}  // namespace
+
 // ---------------------------------------------------------------------------------- waiting
 
 // How long a rank sleeps that waits for ranks of its host and of others, where the one cannot end a wait for
@@ -100,10 +114,10 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
       if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
       watch(*message, breaks ? wait : wait.without_interrupts(), next_check);
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
     // Another thread may have carried it through in the meantime.
-    if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
+    if (message->done() && is_of(error, Fault::timeout)) return message->rethrow();
     give_up(message, error, breaks);
     throw;
   }
@@ -111,16 +125,49 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
 }
 
 // In the handler of the error, with mutex_ held.
-void PointToPoint::give_up(const MessagePointer& message, const Error& error, bool breaks) {
-  const bool is_ours_alone = error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
-  if (error.fault() == Fault::timeout) message->seen = offers_of(*message);
-  if (error.fault() == Fault::timeout && breaks)
-    group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
-  if (!breaks && is_ours_alone) return;
+void PointToPoint::give_up(const MessagePointer& message, const std::exception& error,
+                           bool breaks) {
+  const bool is_late = is_of(error, Fault::timeout);
+  if (is_late) note_timeout(*message);
+  if (is_late && breaks) break_by_timeout(*message);
+  if (!breaks && (is_late || is_of(error, Fault::interrupted))) return;
+  if (is_failure_of_ours(error))
+    group_.break_group(Fault::system, static_cast<int>(group_.rank()), error.what());
   forget(message);
   end(message, std::current_exception());
   if (net_) notices_.tell_cause(*net_);
   group_.tell_hosts();
+}
+
+// What the error says of it; with mutex_ held.
+void PointToPoint::note_timeout(Message& message) const {
+  message.seen = offers_of(message);
+  if (!message.is_on_device) return;
+  const Pieces& pieces = message.pieces;
+  const std::uint64_t nbytes = message.region.nbytes;
+  const Want want = message.want;
+  const bool has_places = pieces.places.data != nullptr;
+  const bool has_begun = want == Want::take || want == Want::memory || want == Want::data;
+  message.has_pieces = has_places || has_begun;
+  message.copied_then = pieces.served;
+  message.moved_then = pieces.moved;
+  if (!has_places)
+    message.is_device_late = has_begun;
+  else if (pieces.is_answered)  // a send: there is a free place, and the receiver wants more
+    message.is_device_late = pieces.served < std::min(pieces.allowed, nbytes) &&
+                             pieces.served < pieces.moved + pieces.places.nbytes;
+  else
+    message.is_device_late = pieces.served < pieces.moved;
+}
+
+// The other side is told when it is this rank's device that is late; failures.py knows these words.
+void PointToPoint::break_by_timeout(const Message& message) {
+  if (!message.is_device_late)
+    return group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
+  const std::string copied =
+      std::to_string(message.copied_then) + " of " + std::to_string(message.region.nbytes);
+  group_.break_group(Fault::timeout, static_cast<int>(group_.rank()),
+                     "timed out: its GPU had copied " + copied + " bytes of a send or recv");
 }
 
 bool PointToPoint::is_done(const MessagePointer& message) {
@@ -159,7 +206,14 @@ void PointToPoint::work() {
       async_started_.wait(lock, [&] { return is_stopping_ || !unfinished_async_.empty(); });
       if (is_stopping_) return;
     }
-    sleep(nullptr, Group::slice_ns);
+    try {
+      sleep(nullptr, Group::slice_ns);
+    } catch (const std::exception& error) {  // nobody is above this thread
+      group_.break_group(Fault::system, static_cast<int>(group_.rank()), error.what());
+      const std::lock_guard lock(mutex_);
+      fail_all(std::current_exception());
+      continue;
+    }
     // Deadlines and deaths now and then only: looking through thousands of messages whenever one of
     // them has moved would take longer than moving them.
     if (now_ns() < next_look && !group_.is_broken() && !group_.control().is_aborted()) continue;
@@ -169,23 +223,31 @@ void PointToPoint::work() {
       const std::lock_guard lock(mutex_);
       unfinished = unfinished_async_;
     }
-    // Whether a peer is alive is asked every 100 ms, once for all messages with it (the last place is
-    // that of any source).
-    std::vector<std::int64_t> next_checks(peers_.size() + 1, next_check);
+    look_after(unfinished, next_check);
     if (now_ns() >= next_check) next_check = now_ns() + 100 * ns_per_ms;
-    for (const MessagePointer& message : unfinished) {
-      if (message->done()) continue;
-      const auto peer =
-          message->peer == any_source ? peers_.size() : static_cast<std::size_t>(message->peer);
-      try {
-        watch(*message, group_.wait_until(message->deadline_ns), next_checks[peer]);
-      } catch (const Error& error) {
-        if (error.fault() == Fault::timeout)
-          group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
-        const std::lock_guard lock(mutex_);
-        fail_all(std::current_exception());
-        break;
+  }
+}
+
+// Whether a peer is alive is asked from `next_check` on, once for all messages with it.
+void PointToPoint::look_after(const std::vector<MessagePointer>& unfinished,
+                              std::int64_t next_check) {
+  // The last place is that of any source.
+  std::vector<std::int64_t> next_checks(peers_.size() + 1, next_check);
+  for (const MessagePointer& message : unfinished) {
+    if (message->done()) continue;
+    const auto peer =
+        message->peer == any_source ? peers_.size() : static_cast<std::size_t>(message->peer);
+    try {
+      watch(*message, group_.wait_until(message->deadline_ns), next_checks[peer]);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      if (is_of(error, Fault::timeout)) {
+        for (const MessagePointer& each : unfinished_async_) note_timeout(*each);
+        break_by_timeout(*message);
       }
+      if (is_failure_of_ours(error))
+        group_.break_group(Fault::system, static_cast<int>(group_.rank()), error.what());
+      return fail_all(std::current_exception());
     }
   }
 }

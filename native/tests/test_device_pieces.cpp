@@ -66,6 +66,33 @@ void test_pieces() {
       }
 }
 
+// Two ranks on one host and one on another: each sends to the next, and receives from the one before.
+void test_hosts_of_two_and_one() {
+  for (const Layout& layout : {Layout{0, 0, 1}, Layout{0, 1, 0}})
+    for (const Net net : {Net::rings, Net::tcp})
+      run_hosts(layout, net, [](Group& group) {
+        constexpr std::size_t count = 200'000;
+        PointToPoint messages(group);
+        const auto rank = static_cast<int>(group.rank());
+        Array out{counted(count + static_cast<std::size_t>(rank))};
+        const int before = (rank + 2) % 3;
+        Array in{std::vector<float>(count + static_cast<std::size_t>(before))};
+        const std::int64_t until = now_ns() + 20'000'000'000;
+        std::vector<Server> servers{{messages, nullptr, out, true, 1 << 16},
+                                    {messages, nullptr, in, true, 1 << 16}};
+        servers[0].message =
+            messages.send_device(out.on_device(), dtype, (rank + 1) % 3, 3, until, true, {}, {});
+        servers[1].message =
+            messages.recv_device(in.on_device(), dtype, before, 3, until, true, {});
+        while (!servers[0].message->done() || !servers[1].message->done()) {
+          const MessagePointer wanted = messages.next_wanted(100'000'000);
+          if (wanted && !wanted->done()) servers[wanted == servers[0].message ? 0 : 1].serve();
+        }
+        for (const Server& server : servers) server.message->rethrow();
+        CHECK(in.values == counted(in.values.size()));
+      });
+}
+
 // More pieces than places: no place is written before what was in it is copied, whoever is slow.
 void test_a_slow_device() {
   run_hosts({0, 1}, Net::tcp, [](Group& group) {
@@ -211,6 +238,7 @@ void test_a_side_that_gives_up() {
 
 int main() {
   test_pieces();
+  test_hosts_of_two_and_one();
   test_a_slow_device();
   test_a_sender_that_leaves();
   test_a_difference();

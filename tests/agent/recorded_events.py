@@ -23,7 +23,13 @@ from distdbg.agent.judging.diagnosis_events import (
     VerdictMade,
 )
 from distdbg.agent.judging.diagnosis_state import DiagnosisState
-from distdbg.agent.judging.instructions import AbortJob, Instruction, Judge, Say, WriteVerdict
+from distdbg.agent.judging.instructions import (
+    AbortJob,
+    Instruction,
+    Judge,
+    PrintLines,
+    WriteVerdict,
+)
 from distdbg.agent.judging.judge import judge_job
 from distdbg.agent.judging.judged_verdict import JudgedVerdict
 from distdbg.hosts.accounts import HostAccountState, Vouch
@@ -60,7 +66,7 @@ class Replayed:
             match one:
                 case WriteVerdict(judged=judged):
                     self.written.append(judged.plain)
-                case Say(lines=lines):
+                case PrintLines(lines=lines):
                     self.said += lines
                 case AbortJob(judged=judged):
                     self.aborted.append(judged.plain)

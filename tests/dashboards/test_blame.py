@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.finding import FINDING_KINDS
 
 pytestmark = pytest.mark.prometheus
 RUN = "20260102-030405-1"
@@ -157,7 +157,7 @@ def test_each_kind_of_finding_is_said_in_a_sentence(boards: dict[str, Any]) -> N
         for one in override["properties"]
         if one["id"] == "mappings"
     ]
-    for kind in FindingKind:
+    for kind in FINDING_KINDS:
         assert words[kind.value]["text"].startswith(f"{kind.value}: "), kind
     for guess in (WAITED_FOR, GONE, ABSENT, LATE):
         assert words[guess]["text"] == guess

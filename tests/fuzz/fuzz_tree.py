@@ -56,9 +56,9 @@ def _talk(chance: random.Random) -> dict[bool, list[bytes]]:
         child.report(
             [RankStatus(rank=r, host="n01", pid=9 + r, state=states[r]) for r in (0, 1)], now_ns
         )
-        child.tell({"rank": 0, "site": "x.py:3"}, 1, now_ns)
+        child.put_account({"rank": 0, "site": "x.py:3"}, 1, now_ns)
         child.order("pause", {}, now_ns)
-        parent.ask_vouch([0, 1])
+        parent.request_vouch([0, 1])
         for sender, receiver, link, is_up in (
             (child, parent, CHILD, True),
             (parent, child, PARENT, False),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import distdbg as dist
-from distdbg.errors import DistBackendError, MismatchError, PeerLost
+from distdbg.errors import DistBackendError, DistError, MismatchError, OpTimeout, PeerLost
 from distdbg.testing.conformance.group import Api, run_checks
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
@@ -157,6 +158,76 @@ def test_messages_arrive_as_they_were_sent(
     assert found == [[True] * 2, [True] * 8]
 
 
+#: More than three pieces of 4 MiB: two of them are still to come when the first are there.
+MANY_PIECES = 5 << 20
+
+
+def message_differs_is_late_and_dies(ipc: str, transport: str) -> list[Any] | None:
+    """A message of another size, one that nobody sends, and one whose sender dies."""
+    os.environ["DISTDBG_GPU_IPC"], os.environ["DISTDBG_TRANSPORT"] = ipc, transport
+    cupy = start("gloo", 1)
+    rank = dist.get_rank()
+    x = cupy.ones(MANY_PIECES, "float32")
+    with pytest.raises(MismatchError):
+        message(x[: MANY_PIECES - rank], rank)
+    message(x + rank, rank)
+    late = dist.new_group([0, 1])
+    if rank == 1:
+        with pytest.raises(OpTimeout) as told:
+            dist.recv(x, 0, late, timeout=timedelta(seconds=0.5))
+        assert told.value.missing == [0]
+    else:
+        with pytest.raises(DistError):  # the limit of the other is the end of the group
+            dist.recv(cupy.ones(4), 1, late, tag=1)
+    dist.barrier()
+    if rank == 1:
+        faulthandler.disable()
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(PeerLost) as lost:
+        dist.recv(x, 1)
+    return [lost.value.peer]
+
+
+def message(x: Any, rank: int) -> None:
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+
+
+@pytest.mark.parametrize(("ipc", "transport"), [("on", "auto"), ("off", "auto"), ("off", "tcp")])
+def test_a_message_that_differs_is_late_or_loses_its_sender_is_told(
+    ranks: Callable[..., list[Any]], ipc: str, transport: str
+) -> None:
+    result = ranks(
+        message_differs_is_late_and_dies, 2, timeout=120.0, expect_exit={1: -signal.SIGKILL},
+        ipc=ipc, transport=transport,
+    )  # fmt: skip
+    assert result[0] == [1]
+
+
+def op_is_late_on_one_gpu(ipc: str) -> list[int]:
+    """Rank 1 does not come to an op."""
+    os.environ["DISTDBG_GPU_IPC"] = ipc
+    cupy = start("gloo", 1)
+    x = cupy.ones(MANY_PIECES, "float32")
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        with pytest.raises(DistError):
+            dist.recv(cupy.ones(4), 0)
+        return []
+    with pytest.raises(OpTimeout) as told:
+        dist.all_reduce(x, timeout=timedelta(seconds=0.5))
+    return list(told.value.missing)
+
+
+@pytest.mark.parametrize("ipc", ["always", "off"])
+def test_a_rank_that_does_not_come_is_told_on_one_gpu(
+    ranks: Callable[..., list[Any]], ipc: str
+) -> None:
+    assert ranks(op_is_late_on_one_gpu, 2, timeout=120.0, ipc=ipc) == [[1], []]
+
+
 def one_differs_and_one_dies_on_one_gpu() -> list[Any] | None:
     os.environ["DISTDBG_GPU_IPC"] = "always"
     cupy = start("gloo", 1)
@@ -215,6 +286,23 @@ def two_on_one() -> str:
 def test_two_ranks_on_one_gpu_are_refused_on_nccl(ranks: Callable[..., list[Any]]) -> None:
     for told in ranks(two_on_one, 2, timeout=120.0):
         assert "ranks 0 and 1 are both on cuda:0" in told
+
+
+def op_is_late() -> list[str]:
+    """Rank 1 does not come to an op in time."""
+    cupy = start("nccl", 2)
+    x = cupy.ones(1 << 20, "float32")
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        time.sleep(4)  # the other's limit is over by then
+    with pytest.raises(DistError) as told:
+        dist.all_reduce(x, timeout=timedelta(seconds=2))
+    return [type(told.value).__name__]
+
+
+@pytest.mark.gpus(2)
+def test_a_rank_that_does_not_come_is_told_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(op_is_late, 2, timeout=120.0)[0] == ["OpTimeout"]
 
 
 def one_differs_and_one_dies() -> list[Any] | None:

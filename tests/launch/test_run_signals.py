@@ -60,6 +60,7 @@ def test_a_signal_is_passed_on_and_is_in_the_exit_code(
     what = "Ctrl-C (SIGINT)" if name == "SIGINT" else name
     assert done.report[0] == f"STOPPED: interrupted by {what}; 2 ranks were terminated"
     assert [end.was_asked for end in job.ends()] == [True, True]
+    assert [end.asked_by for end in job.ends()] == [signal.Signals[name]] * 2
 
 
 def test_a_notice_of_the_scheduler_goes_to_the_ranks(start_waiting: StartWaiting) -> None:

@@ -138,7 +138,8 @@ def test_all_ops_while_packets_are_lost_and_late(network: Network) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "rest_s"), [("crash", 0), ("cut", 4), ("deaf", 0), ("mute", 4), ("cut", 0)]
+    ("way", "rest_s"),
+    [("crash", 0), ("cut", 4), ("deaf", 0), ("mute", 4), ("cut", 0), ("reset", 0), ("reset", 3)],
 )
 def test_a_host_that_is_gone_is_named(network: Network, way: str, rest_s: int) -> None:
     """Each way to be gone, within an op or between two; a cut, which is deaf and mute, in both."""
@@ -150,12 +151,16 @@ def test_a_host_that_is_gone_is_named(network: Network, way: str, rest_s: int) -
         network.hosts[2].crash()
     elif way == "cut":
         network.cut([2], [0, 1])
+    elif way == "reset":
+        for path in network.between([2], [0, 1]):
+            path.is_reset = True
     else:
         for a in (0, 1):
             network.ways[(2, a) if way == "mute" else (a, 2)].is_blocked = True
     for rank, (kind, _, text) in enumerate(failures(ranks[:4])):
         assert kind == "PeerLost"
-        assert re.match(r"rank [45] on host node2 ", text), text
+        how = "lost the connection: Connection reset by peer" if way == "reset" else ""
+        assert re.match(rf"rank [45] on host node2 {how}", text), text
         assert text.endswith("goes on\n") == (rank < 2), text
     # The time of an op in flight when it happened, what the keep-alive takes, and the ops of the other group.
     assert time.monotonic() - began < rest_s + KEEPALIVE_S + 10

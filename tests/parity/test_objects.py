@@ -10,6 +10,13 @@ import distdbg as dist
 from tests.parity.promise import on_ranks, promise
 
 
+class NoRecordError(Exception):
+    """Like many of programs: made of more than what its base class is given."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+
+
 class Unpicklable:
     def __reduce__(self) -> Any:
         raise TypeError("it cannot be sent")
@@ -160,6 +167,39 @@ def test_no_pickle() -> None:
             dist.all_gather_object([None], Unpicklable())
 
     on_ranks(run, 1)
+
+
+@promise(
+    "An object that cannot be unpickled raises",
+    "more",
+    "what it raised says in a note whose object it was, and of which class",
+)
+@pytest.mark.parametrize("how", ["gather", "all_gather", "broadcast", "scatter", "message"])
+def test_no_unpickle(how: str) -> None:
+    def run(rank: int) -> list[str]:
+        mine = NoRecordError(7, "no number") if rank == 1 else {"rank": rank}
+        output: list[Any] = [None, None]
+        try:
+            if how == "gather":
+                dist.gather_object(mine, output if rank == 0 else None)
+            elif how == "all_gather":
+                dist.all_gather_object(output, mine)
+            elif how == "broadcast":
+                dist.broadcast_object_list([0, mine], src=1)
+            elif how == "scatter":
+                dist.scatter_object_list([None], [mine, mine] if rank == 1 else None, src=1)
+            elif rank == 1:
+                dist.send_object_list([mine], 0)
+            else:
+                dist.recv_object_list(output[:1])
+        except TypeError as error:
+            return error.__notes__
+        return []
+
+    first = on_ranks(run)[0]
+    assert "the object of rank 1 cannot be unpickled" in first[0]
+    assert first[0].endswith(f"({__name__}.NoRecordError)")
+    assert first[1].startswith("hint: pickle makes an exception from its `args`")
 
 
 @promise("Object collectives outside of the group do nothing but warn")

@@ -53,6 +53,7 @@ def play(program: str, **more: Any) -> Any:
         ("large", {"ipc": "on"}, [[0] * 6] * 2),
         ("exchange", {"ipc": "on"}, [[True] * 2, [True] * 8]),
         ("trade", {"ipc": "off", "transport": "tcp"}, [[True] * 2] * 2),
+        ("op_is_late_on_one_gpu", {"ipc": "off"}, [[1], []]),
     ],
 )
 def test_a_program_does_on_the_host_what_it_expects_of_a_gpu(
@@ -61,9 +62,17 @@ def test_a_program_does_on_the_host_what_it_expects_of_a_gpu(
     assert ranks(play, 2, timeout=120.0, program=program, **more) == expected
 
 
-def test_a_program_that_dies_names_the_one_that_died(ranks: Callable[..., list[Any]]) -> None:
+@pytest.mark.parametrize(
+    ("program", "more"),
+    [
+        ("one_differs_and_one_dies_on_one_gpu", {}),
+        ("message_differs_is_late_and_dies", {"ipc": "off", "transport": "tcp"}),
+    ],
+)
+def test_a_program_that_dies_names_the_one_that_died(
+    ranks: Callable[..., list[Any]], program: str, more: dict[str, Any]
+) -> None:
     found = ranks(
-        play, 2, timeout=120.0, program="one_differs_and_one_dies_on_one_gpu",
-        expect_exit={1: -signal.SIGKILL},
+        play, 2, timeout=120.0, program=program, expect_exit={1: -signal.SIGKILL}, **more
     )  # fmt: skip
     assert found[0] == [1]

@@ -71,6 +71,8 @@ class NetworkPath:
     corruption: float = 0.0
     #: Of shorter ones none, as those of a handshake are.
     least_corrupted_nbytes: int = 0
+    #: Each packet of TCP is answered by a reset of its connection, as by a firewall that rejects it.
+    is_reset: bool = False
     #: Bytes per second; 0: no limit.
     rate: float = 0.0
     queued_nbytes: int = 0
@@ -230,6 +232,9 @@ class Network:
                         and chance.random() < way.corruption
                     ):
                         packet = change_data(packet, chance)
+                    if way.is_reset and packet[9] == socket.IPPROTO_TCP:
+                        _write_packet(fd, make_reset(packet))
+                        continue
                     if not way.delay_s and not way.rate:
                         _write_packet(tuns[target], packet)
                         continue
@@ -265,6 +270,31 @@ def change_data(packet: bytes, chance: random.Random) -> bytes:
         total = (total & 0xFFFF) + (total >> 16)
     changed[tcp + 16 : tcp + 18] = (total ^ 0xFFFF).to_bytes(2)
     return bytes(changed)
+
+
+def make_reset(packet: bytes) -> bytes:
+    """The answer to a packet of TCP that resets its connection: what its sender has to hear to believe it."""
+    tcp = (packet[0] & 15) * 4
+    header, segment = bytearray(packet[:20]), bytearray(20)
+    header[0] = 0x45  # five words: no options
+    header[2:4] = (40).to_bytes(2)
+    header[10:12] = b"\0\0"
+    header[12:20] = packet[16:20] + packet[12:16]
+    header[10:12] = _checksum(header).to_bytes(2)
+    segment[:4] = packet[tcp + 2 : tcp + 4] + packet[tcp : tcp + 2]
+    segment[4:8] = packet[tcp + 8 : tcp + 12]  # goes on where the sender has heard all
+    segment[12:14] = (5 << 12 | 0x04).to_bytes(2)  # five words; RST
+    addresses = header[12:20] + bytes([0, socket.IPPROTO_TCP]) + len(segment).to_bytes(2)
+    segment[16:18] = _checksum(addresses + segment).to_bytes(2)
+    return bytes(header + segment)
+
+
+def _checksum(words: bytes | bytearray) -> int:
+    """Of IP and TCP: the sum of words of two bytes in ones' complement, inverted."""
+    total = sum(int.from_bytes(words[at : at + 2]) for at in range(0, len(words), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
 
 
 def _read(path: str) -> str:

@@ -2,6 +2,15 @@
 
 from typing import Any
 
+from distdbg.diagnose.finding import (
+    Edge,
+    Evidence,
+    Finding,
+    FindingKind,
+    Role,
+    Severity,
+    Verdict,
+)
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import (
     ArmedBreakpoint,
@@ -28,56 +37,48 @@ LOADER = "dataloader.py:210 (__next__)"
 WAITERS = (0, 1, 2, 4, 5)
 
 
-def evidence(text: str, **more: Any) -> dict[str, Any]:
-    """As `distdbg analyze --json` has it."""
-    usual = {"text": text, "rank": None, "ranks": [], "op": None, "site": "", "at": None,
-             "source": ""}  # fmt: skip
-    return usual | more
-
-
-def edge(rank: int, *on: int, text: str = OP, site: str = STEP) -> dict[str, Any]:
+def edge(rank: int, *on: int, text: str = OP, site: str = STEP) -> Edge:
     """One rank waits."""
-    return {"rank": rank, "on": list(on), "is_any": False, "text": text, "op": None, "site": site,
-            "since": None}  # fmt: skip
+    return Edge(rank=rank, on=on, text=text, site=site)
 
 
-def finding(kind: str, severity: str, what: str, **more: Any) -> dict[str, Any]:
+def finding(kind: FindingKind, severity: Severity, what: str, **more: Any) -> Finding:
     """One finding."""
-    usual: dict[str, Any] = {"kind": kind, "severity": severity, "what": what, "ranks": [],
-             "victims": [], "group": "", "seq": 0, "at": None, "evidence": [], "edges": [],
-             "advice": "", "numbers": {}, "follows": []}  # fmt: skip
-    return usual | more
+    return Finding(kind=kind, severity=severity, what=what, **more)
 
 
-def document(*findings: dict[str, Any], root: int | None = 0, **roles: str) -> dict[str, Any]:
-    """A verdict about these; `roles` are 'rank3="root"'."""
-    ranks = [{"rank": int(name[4:]), "role": role} for name, role in roles.items()]
-    what = findings[root]["what"] if root is not None else ""
-    return {"schema": 1, "verdict": {"what": what, "root": root, "has_faults": True},
-            "findings": list(findings), "ranks": ranks, "groups": [], "lacks": []}  # fmt: skip
+def verdict(*findings: Finding, root: int | None = 0, **roles: Role) -> Verdict:
+    """A verdict about these; `roles` are 'rank3=Role.ROOT'."""
+    cause = findings[root] if root is not None else None
+    return Verdict(
+        what=cause.what if cause is not None else "",
+        root=cause,
+        findings=findings,
+        roles={int(name[4:]): role for name, role in roles.items()},
+    )
 
 
 MISSING = finding(
-    "missing rank", "error",
+    FindingKind.MISSING_RANK, Severity.ERROR,
     "5 ranks wait in all_reduce #42 on group 'world' for rank 3, which never called it",
-    ranks=[3], victims=list(WAITERS), group="world", seq=42,
-    evidence=[
-        evidence("rank 3 is alive: last op all_reduce #41, since then in its own code",
+    ranks=(3,), victims=WAITERS, group="world", seq=42,
+    evidence=(
+        Evidence(text="rank 3 is alive: last op all_reduce #41, since then in its own code",
                  rank=3, site=LOADER),
-        evidence("ranks 0-2,4,5 called all_reduce #42", ranks=list(WAITERS), site=STEP),
-    ],
-    edges=[edge(rank, 3) for rank in WAITERS],
+        Evidence(text="ranks 0-2,4,5 called all_reduce #42", ranks=WAITERS, site=STEP),
+    ),
+    edges=tuple(edge(rank, 3) for rank in WAITERS),
     advice="distdbg dump --rank 3 shows all its threads; is its shard longer than the others'?",
     numbers={"waited_s": 31.2},
 )  # fmt: skip
 STRAGGLER = finding(
-    "straggler", "warning", "rank 5 comes last in 61 % of the ops on group 'dp', 12 ms late",
-    ranks=[5], group="dp", evidence=[evidence("rank 5: late in 240 of 400 ops", rank=5)],
+    FindingKind.STRAGGLER, Severity.WARNING, "rank 5 comes last in 61 % of the ops on group 'dp', 12 ms late",
+    ranks=(5,), group="dp", evidence=(Evidence(text="rank 5: late in 240 of 400 ops", rank=5),),
     numbers={"late_s": 0.012, "times": 240},
 )  # fmt: skip
 LEAK = finding(
-    "leaked work", "note", "3 works of rank 2 were never waited for", ranks=[2],
-    evidence=[evidence("isend to rank 3 on group 'world'", rank=2, site="train.py:120 (push)")],
+    FindingKind.LEAKED_WORK, Severity.NOTE, "3 works of rank 2 were never waited for", ranks=(2,),
+    evidence=(Evidence(text="isend to rank 3 on group 'world'", rank=2, site="train.py:120 (push)"),),
     advice="call wait() on what isend returns",
 )  # fmt: skip
 
@@ -133,9 +134,9 @@ def snapshot() -> Snapshot:
             f"  ranks 0-2,4,5 wait in {OP}, since 31 s",
             "  hint: distdbg dump --rank 3 shows all its threads",
         ),
-        verdict=document(
-            LEAK, MISSING, STRAGGLER, root=1,
-            rank3="root", **{f"rank{rank}": "victim" for rank in WAITERS}, rank6="bystander",
+        verdict=verdict(
+            LEAK, MISSING, STRAGGLER, root=1, rank3=Role.ROOT,
+            **{f"rank{rank}": Role.VICTIM for rank in WAITERS}, rank6=Role.BYSTANDER,
         ),
         armed=(ArmedBreakpoint(id=1, rule="rank=6,kind=all_reduce"), ArmedBreakpoint(id=2, rule="on=nan")),
         stopped=(StoppedAtPrompt(rank=6, host="n15", why="before all_reduce #42 on group 'world'",

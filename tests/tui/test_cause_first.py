@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
 from distdbg.tui.cells import Tone
@@ -79,11 +80,11 @@ def test_the_cursor_is_not_brighter_than_the_cause() -> None:
 def test_the_headline_has_the_time_and_the_state_of_its_rows() -> None:
     feed = hang()
     stall = example_job.finding(
-        "stall", "note", "ranks 0-2,4-5 wait for rank 3 for 7.0 s", ranks=[3],
-        victims=list(example_job.WAITERS),
+        FindingKind.STALL, Severity.NOTE, "ranks 0-2,4-5 wait for rank 3 for 7.0 s",
+        ranks=(3,), victims=example_job.WAITERS,
     )  # fmt: skip
     feed.change(
-        lines=("ranks 0-2,4-5 wait for rank 3 for 7.0 s",), verdict=example_job.document(stall)
+        lines=("ranks 0-2,4-5 wait for rank 3 for 7.0 s",), verdict=example_job.verdict(stall)
     )
     app = TopApp(feed, now=lambda: NOW, environ={})
 
@@ -161,7 +162,7 @@ def test_a_message_goes_away_at_the_next_key() -> None:
     app, _ = made()
 
     async def script(pilot: Pilot[None]) -> None:
-        app.say("something was done")
+        app.show_message("something was done")
         await pilot.pause()
         assert "something was done" in lines(app)[-1]
         await press(pilot, "down")

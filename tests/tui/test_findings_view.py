@@ -1,11 +1,14 @@
 """Findings, and the detail of one."""
 
+from dataclasses import replace
+
 import pytest
 from textual.pilot import Pilot
 
+from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.tui.app import TopApp
 from tests.tui import example_job
-from tests.tui.example_job import LEAK, MISSING, STRAGGLER, document, edge, finding
+from tests.tui.example_job import LEAK, MISSING, STRAGGLER, edge, finding, verdict
 from tests.tui.eyes import draw, narrow, press, see
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
 
@@ -36,10 +39,10 @@ def test_enter_opens_the_finding_with_roles_evidence_and_edges() -> None:
         for text in ("root        rank 3", "victims     ranks 0-2,4-5", "bystanders  rank 6",
                      "waited_s", "31.2", "rank 4 waits in all_reduce #42"):  # fmt: skip
             assert text in screen, text
-        feed.change(verdict=document(STRAGGLER, MISSING, root=1))
+        feed.change(verdict=verdict(STRAGGLER, MISSING, root=1))
         await draw(pilot)
         await see(pilot, "findings > missing rank", no=("no longer found",))
-        feed.change(verdict=document(STRAGGLER, root=None))
+        feed.change(verdict=verdict(STRAGGLER, root=None))
         await draw(pilot)
         await see(pilot, "no longer found; this is how it was", "waited_s")
         await narrow(pilot, "rank 4 waits")
@@ -51,10 +54,10 @@ def test_enter_opens_the_finding_with_roles_evidence_and_edges() -> None:
 
 @pytest.mark.slow
 def test_what_follows_can_be_opened_and_so_can_the_op() -> None:
-    late = finding("failed op", "error", "rank 1 gave up", ranks=[1])
-    root = MISSING | {"follows": [late]}
+    late = finding(FindingKind.FAILED_OP, Severity.ERROR, "rank 1 gave up", ranks=(1,))
+    root = replace(MISSING, follows=(late,))
     feed = example_job.feed()
-    feed.change(verdict=document(root), lines=())
+    feed.change(verdict=verdict(root), lines=())
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "then: rank 1 gave up")
@@ -69,9 +72,11 @@ def test_what_follows_can_be_opened_and_so_can_the_op() -> None:
 
 
 def test_edges_stand_for_evidence_where_there_is_none() -> None:
-    edges = [edge(0, 1, text="recv from rank 1"), edge(1, 0, text="recv from rank 0")]
-    ring = finding("deadlock", "error", "deadlock of ranks 0,1", ranks=[0, 1], edges=edges)
-    feed = MadeUpFeed(job(row(0), row(1), verdict=document(ring), lines=("deadlock of ranks 0,1",)))
+    edges = (edge(0, 1, text="recv from rank 1"), edge(1, 0, text="recv from rank 0"))
+    ring = finding(
+        FindingKind.DEADLOCK, Severity.ERROR, "deadlock of ranks 0,1", ranks=(0, 1), edges=edges
+    )
+    feed = MadeUpFeed(job(row(0), row(1), verdict=verdict(ring), lines=("deadlock of ranks 0,1",)))
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "rank 0 waits in recv from rank 1 at train.py:88 (step)")
@@ -81,14 +86,14 @@ def test_edges_stand_for_evidence_where_there_is_none() -> None:
 
 def test_it_says_so_when_nothing_is_wrong_and_takes_what_it_does_not_know() -> None:
     feed = MadeUpFeed(job(row(0)))
-    odd = {"verdict": {"root": "?"}, "findings": [{"what": 3}, "x", LEAK], "ranks": None}
+    odd = finding(FindingKind.UNKNOWN, Severity.WARNING, "")
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "no problem found so far")
-        feed.change(verdict=document(root=None))
+        feed.change(verdict=verdict(root=None))
         await draw(pilot)
         await see(pilot, "nothing is wrong", no=("so far",))
-        feed.change(verdict=odd, abort="the user had enough")
+        feed.change(verdict=verdict(odd, LEAK, root=None), abort="the user had enough")
         await draw(pilot)
         await see(pilot, "aborted: the user had enough", "3 works of rank 2")
         await press(pilot, "end", "up", "enter")

@@ -177,7 +177,9 @@ def test_of_several_questions_of_a_page_the_newest_counts() -> None:
         await pilot.pause()
         page = app.trail[-1]
         for number, gate in enumerate(gates):
-            page.ask(lambda gate=gate, number=number: gate.wait(120) and number, answers.append)
+            page.ask_feed(
+                lambda gate=gate, number=number: gate.wait(120) and number, answers.append
+            )
         gates[1].set()
         await until(pilot, lambda: answers == [1])
         gates[0].set()
@@ -196,7 +198,7 @@ def test_who_leaves_does_not_wait_for_an_answer() -> None:
 
     async def script(pilot: Pilot[None]) -> None:
         await pilot.pause()
-        app.trail[-1].ask(lambda: gate.wait(120), lambda answer: None)
+        app.trail[-1].ask_feed(lambda: gate.wait(120), lambda answer: None)
         await pilot.press("q")
 
     drive(app, script)

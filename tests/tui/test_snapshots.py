@@ -96,11 +96,11 @@ def draw(size: tuple[int, int], theme: str, view: str, script: Script) -> str:
 
     async def run(pilot: Pilot[None]) -> None:
         await pilot.pause()
-        app.say_no_more()
+        app.clear_message()
         await script(pilot, app)
         await pilot.pause()
         if script is not ask_first:
-            app.say_no_more()
+            app.clear_message()
         app.draw()
         await pilot.pause()
         pictures.append(plain_picture(app.export_screenshot(title="distdbg top")))

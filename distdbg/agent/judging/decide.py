@@ -49,11 +49,11 @@ from distdbg.agent.judging.instructions import (
     LoadJudge,
     LookAtJob,
     MakeAccount,
+    PrintLines,
     ReadWaits,
-    Say,
+    SendAccount,
     SendProbe,
     TakeStacks,
-    TellRoot,
     WithdrawVerdict,
     WriteVerdict,
 )
@@ -125,7 +125,7 @@ def _on_records(state: DiagnosisState, look: RecordsRead) -> Step:
     if state.is_ended_by_launcher:  # whatever follows was ordered by a launcher, who says why
         return state, (FinishJob(at_ns=look.at_ns),)
     if not look.is_root:
-        return _tell(state)
+        return _send_if_new(state)
     before: tuple[Instruction, ...] = ()
     if look.has_pulse and not state.is_loaded:
         state, before = replace(state, is_loaded=True), (LoadJudge(),)
@@ -133,12 +133,12 @@ def _on_records(state: DiagnosisState, look: RecordsRead) -> Step:
     return state, (*before, *then)
 
 
-def _tell(state: DiagnosisState) -> Step:
+def _send_if_new(state: DiagnosisState) -> Step:
     """Tell the root where the ranks of this host stand, if that is news or it asks."""
     probe, signature = state.probe, state.look.signature or state.look.prompts
     if probe.number == state.answered and signature == state.told:
         return state, ()
-    tell = TellRoot(at_ns=state.look.at_ns, probe=probe.number, has_found=state.look.latent > 0)
+    tell = SendAccount(at_ns=state.look.at_ns, probe=probe.number, has_found=state.look.latent > 0)
     is_asked = probe.number > state.answered
     state = replace(state, answered=probe.number, told=signature)
     return state, (TakeStacks(ranks=probe.ranks), tell) if is_asked else (tell,)
@@ -292,7 +292,7 @@ def _on_job_seen(state: DiagnosisState, event: JobSeen) -> Step:
         return state, ()
     reports, freed = state.reports.taken_back(event.states, event.at_ns)
     state = replace(state, reports=reports)
-    then: tuple[Instruction, ...] = tuple(Say(lines=(line,)) for line in freed)
+    then: tuple[Instruction, ...] = tuple(PrintLines(lines=(line,)) for line in freed)
     case, judged = reports.due(event.at_ns), state.judged
     if case is None or judged is None or state.proof is not None:
         return state, then
@@ -305,12 +305,12 @@ def _on_job_seen(state: DiagnosisState, event: JobSeen) -> Step:
     ranks = case.finding.ranks
     if will_abort and not is_held_back(case, state.hold):
         # The launcher's report has the rest.
-        say = Say(lines=(reports.abort_line(case.finding),))
+        say = PrintLines(lines=(reports.abort_line(case.finding),))
         state = replace(state, phase=DiagnosisPhase.ABORTING)
         return state, (*then, say, TakeStacks(ranks=ranks, is_before_abort=True))
     if will_abort:  # somebody looks at the job: it ends after that
         state = replace(state, postponed=case)
-    return state, (*then, Say(lines=tuple(judged.lines)), TakeStacks(ranks=ranks))
+    return state, (*then, PrintLines(lines=tuple(judged.lines)), TakeStacks(ranks=ranks))
 
 
 def _on_stacks(state: DiagnosisState, event: StacksTaken) -> Step:

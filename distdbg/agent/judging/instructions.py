@@ -67,7 +67,7 @@ class LookAtJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellRoot:
+class SendAccount:
     """Tell the root where the ranks of this host stand, as the answer to its probe of this number."""
 
     at_ns: int
@@ -85,7 +85,7 @@ class TakeStacks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
+class PrintLines:
     """Tell whoever looks at the job."""
 
     lines: tuple[str, ...]
@@ -118,9 +118,9 @@ Instruction = (
     | ReadWaits
     | SendProbe
     | LookAtJob
-    | TellRoot
+    | SendAccount
     | TakeStacks
-    | Say
+    | PrintLines
     | WriteVerdict
     | WithdrawVerdict
     | AbortJob

@@ -22,7 +22,7 @@ from distdbg.agent.take_stacks import SampledProcess, ask_faulthandler, take_sta
 from distdbg.follow.stacks import RankStacks, ThreadStack, read_faulthandler
 from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.folders import VERDICT_NAME
-from distdbg.record.observations import DEAD_CHILD, FILE_LOCK, Observation, write_sighting
+from distdbg.record.observations import Observation, names_a_process, write_sighting
 from distdbg.record.rank_state import RankState
 from distdbg.record.stack_file import stacks_name
 
@@ -100,7 +100,7 @@ def _key(seat: WatchedRank) -> tuple[int, RankState, str]:
         return seat.pid, seat.state, seat.site
     if _is_placed_start(seat):
         return seat.pid, _state_of(seat), seat.site
-    is_named = seat.state.is_stuck and (seat.why.startswith(FILE_LOCK) or DEAD_CHILD in seat.why)
+    is_named = seat.state.is_stuck and names_a_process(seat.why)
     return seat.pid, seat.state, seat.why if is_named else ""
 
 
@@ -135,7 +135,7 @@ def take_blamed(
     Those that are `waiting` answer a signal in less time than it takes to start another program.
     """
     deadline_ns = time.monotonic_ns() + limit_ns
-    taken = [_ask(target, deadline_ns) for target in targets if target.rank in waiting]
+    taken = [_stacks_by_signal(target, deadline_ns) for target in targets if target.rank in waiting]
     known = {one.rank for one in taken if one.threads}
     rest = [target for target in targets if target.rank not in known]
     taken = [one for one in taken if one.threads]
@@ -147,7 +147,7 @@ def take_blamed(
     return taken
 
 
-def _ask(target: SampledProcess, deadline_ns: int) -> RankStacks:
+def _stacks_by_signal(target: SampledProcess, deadline_ns: int) -> RankStacks:
     text, why = ask_faulthandler(target, min(deadline_ns, time.monotonic_ns() + _ANSWER_NS))
     threads = read_faulthandler(text)
     return RankStacks(

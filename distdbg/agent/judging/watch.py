@@ -45,11 +45,11 @@ from distdbg.agent.judging.instructions import (
     LoadJudge,
     LookAtJob,
     MakeAccount,
+    PrintLines,
     ReadWaits,
-    Say,
+    SendAccount,
     SendProbe,
     TakeStacks,
-    TellRoot,
     WithdrawVerdict,
     WriteVerdict,
 )
@@ -68,9 +68,11 @@ from distdbg.record.rank_state import RankState
 if TYPE_CHECKING:
     from distdbg.agent.judging.judged_verdict import JudgedVerdict
     from distdbg.agent.steering import Steering
+    from distdbg.diagnose.finding import Verdict
+    from distdbg.diagnose.session import Session
     from distdbg.follow.roster import Roster
 
-Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -85,17 +87,21 @@ class LiveDiagnosis:
         roster: Roster,
         steering: Steering,
         *,
-        think: Work,
-        work: Work,
-        say: Callable[[list[str]], None],
+        run_in_judge_thread: RunInThread,
+        run_in_thread: RunInThread,
+        print_lines: Callable[[list[str]], None],
         abort_on: frozenset[str],
         findings: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
-        """`think` and `work` run what takes time, in a thread for judging and in others for stacks."""
+        """Stacks are taken by `run_in_thread`, so that none of them holds up who judges."""
         self._run = run
         self._roster = roster
         self._steering = steering
-        self._think, self._work, self._say = think, work, say
+        self._run_in_judge_thread, self._run_in_thread, self._print_lines = (
+            run_in_judge_thread,
+            run_in_thread,
+            print_lines,
+        )
         self._findings = findings
         self._maker = AccountMaker(host)
         self._sightings = ObservationWriter()
@@ -115,8 +121,18 @@ class LiveDiagnosis:
         """Grows with every verdict."""
         return self.state.version
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that is true now; None: nothing is wrong."""
+        return self.state.judged.verdict if self.state.judged is not None else None
+
+    @property
+    def session(self) -> Session | None:
+        """What it was made of."""
+        return self.state.judged.session if self.state.judged is not None else None
+
     def plain_verdict(self) -> dict[str, Any] | None:
-        """The verdict that is true now, as in verdict.json; None: nothing is wrong."""
+        """The same, as in verdict.json."""
         return self.state.judged.plain if self.state.judged is not None else None
 
     def plain_lines(self) -> list[str]:
@@ -175,7 +191,7 @@ class LiveDiagnosis:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case LoadJudge():
-                self._think(_load, lambda _: None)
+                self._run_in_judge_thread(_load, lambda _: None)
             case FinishJob(at_ns=at_ns):
                 self.finish(at_ns)
             case MakeAccount(at_ns=at_ns):
@@ -187,16 +203,16 @@ class LiveDiagnosis:
                 are_unmoved = self._still_wait(ranks)
                 self._put(WaitsRead(at_ns=at_ns, are_unmoved=are_unmoved, elsewhere=elsewhere))
             case SendProbe(ranks=blamed):
-                self._put(ProbeSent(number=self._steering.ask_vouch(blamed)))
+                self._put(ProbeSent(number=self._steering.request_vouch(blamed)))
             case LookAtJob(at_ns=at_ns):
                 is_aborted = self._steering.is_aborted
                 self._put(JobSeen(at_ns=at_ns, states=self._states(), is_aborted=is_aborted))
-            case TellRoot():
-                self._tell(instruction)
+            case SendAccount():
+                self._send_account(instruction)
             case TakeStacks():
                 self._take_stacks(instruction)
-            case Say(lines=lines):
-                self._say(list(lines))
+            case PrintLines(lines=lines):
+                self._print_lines(list(lines))
             case WriteVerdict(judged=judged):
                 write_verdict(self._roster.folder, judged.plain)
             case WithdrawVerdict():
@@ -300,7 +316,7 @@ class LiveDiagnosis:
             return judged, time.thread_time_ns() - began_ns + wanted.own.cost_ns
 
         if not wanted.is_last:
-            self._think(judge, self._on_judged)
+            self._run_in_judge_thread(judge, self._on_judged)
             return
         done: Future[tuple[JudgedVerdict, int]] = Future()
         try:
@@ -321,15 +337,15 @@ class LiveDiagnosis:
         self._hear()
         self._put(VerdictMade(at_ns=time.monotonic_ns(), judged=judged, cost_ns=cost_ns))
 
-    def _tell(self, wanted: TellRoot) -> None:
+    def _send_account(self, wanted: SendAccount) -> None:
         account = self._maker.make(self._roster.seats.values(), wanted.at_ns)
         if wanted.has_found:
             account["found"] = latent_of(self._dates.put(self._findings(), self._roster.seats))
         try:
-            self._steering.tell(account, wanted.probe)
+            self._steering.put_account(account, wanted.probe)
         except ValueError:
             with suppress(ValueError):  # of thousands of ranks even that is too long
-                self._steering.tell(without_ops(account), wanted.probe)
+                self._steering.put_account(without_ops(account), wanted.probe)
 
     def _take_stacks(self, wanted: TakeStacks) -> None:
         found = (self._roster.seats.get(rank) for rank in wanted.ranks)
@@ -351,7 +367,7 @@ class LiveDiagnosis:
             self._put(taken)
 
         waiting = {seat.rank for seat in seats if seat.state is RankState.WAITING}
-        self._work(lambda: take_blamed(targets, waiting), on_taken)
+        self._run_in_thread(lambda: take_blamed(targets, waiting), on_taken)
 
     def _abort(self, judged: JudgedVerdict) -> None:
         from distdbg.agent.policy import to_words

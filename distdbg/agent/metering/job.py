@@ -116,12 +116,12 @@ class JobSums:
 
     def _run_thread(self) -> None:
         try:
-            while not self._end.wait(self._ask_due()):
+            while not self._end.wait(self._fetch_due()):
                 pass
         except Exception:  # noqa: BLE001  # an observer that fails says so once
             _log.exception("the sums of the job are those of host %s alone", self._own)
 
-    def _ask_due(self) -> float:
+    def _fetch_due(self) -> float:
         """Ask who is due; how long to wait then."""
         for host in self._wanted:
             now = time.monotonic()
@@ -132,14 +132,16 @@ class JobSums:
             first = self._first.setdefault(host, now)
             least_s = max(_FIRST_EVERY_S, _HOST_S * len(self._wanted))
             every_s = min(_EVERY_S, max(least_s, (now - first) * _SHARE))
-            self._failed[host] = 0 if self._ask(host) else min(self._failed.get(host, 0) + 1, 10)
+            self._failed[host] = (
+                0 if self._fetch_totals(host) else min(self._failed.get(host, 0) + 1, 10)
+            )
             rest_s = min(_REST_S, 2.0 ** self._failed[host])
             self._asked[host] = now + (rest_s if self._failed[host] else every_s)
         wanted = [host for host in self._wanted if host not in self._lost]
         due = min((self._asked.get(host, 0.0) for host in wanted), default=0.0)
         return min(1.0, max(0.1, due - time.monotonic()))
 
-    def _ask(self, host: str) -> bool:
+    def _fetch_totals(self, host: str) -> bool:
         try:
             with (
                 AgentClient.at(agent_socket(self._run, self._own), timeout_s=_PATIENCE_S) as client,

@@ -103,7 +103,7 @@ class Metering:
         verdict = (id(watch), watch.version)
         if verdict != self._verdict:
             self._verdict = verdict
-            self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
+            self._findings.take(self._agent.roster.attempt, watch.verdict)
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
             self._look_for_hosts()
@@ -111,7 +111,7 @@ class Metering:
             self._groups_ns = now_ns
             if self._reader.is_due(self._agent.roster):
                 self._read(now_ns)
-                self._agent.work(self._add_up, lambda _: None)
+                self._agent.run_in_thread(self._add_up, lambda _: None)
 
     def _look_for_hosts(self) -> None:
         steering = self._agent.steering
@@ -122,7 +122,7 @@ class Metering:
         roster, watch = self._agent.roster, self._agent.watch
         roster.settle(now_ns)
         is_well = all(seat.state in _WELL for seat in roster.seats.values())
-        self._findings.take(roster.attempt, None if is_well else watch.plain_verdict())
+        self._findings.take(roster.attempt, None if is_well else watch.verdict)
         if roster.seats:
             self._read(now_ns)
 
@@ -143,7 +143,7 @@ class Metering:
             else:
                 client.send(protocol.answer(request.id, done.result()))
 
-        self._agent.work(self._say_totals, then)
+        self._agent.run_in_thread(self._plain_totals, then)
 
     def close(self) -> None:
         """Nothing more is read; whoever waits is told."""
@@ -207,7 +207,7 @@ class Metering:
         try:
             if self._kept is not None and time.monotonic() - self._kept[0] < KEPT_S:
                 return self._kept[1]
-            self._ask_loop(deadline)
+            self._read_in_loop(deadline)
             return self._collect()
         finally:
             self._lock.release()
@@ -226,7 +226,7 @@ class Metering:
                 self._newest = replace(newest, host=replace(newest.host, agent=agent))
             return self._collect(is_last=True)
 
-    def _ask_loop(self, deadline: float) -> None:
+    def _read_in_loop(self, deadline: float) -> None:
         done = self._asked = threading.Event()
 
         def read() -> None:
@@ -271,7 +271,7 @@ class Metering:
         self._collect_s = time.perf_counter() - began
         return metrics
 
-    def _say_totals(self) -> Mapping[str, Any]:
+    def _plain_totals(self) -> Mapping[str, Any]:
         if not self._lock.acquire(timeout=PATIENCE_S):
             raise NotInTime("the numbers of this host are being put together")
         try:

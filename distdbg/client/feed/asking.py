@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from distdbg.client.feed.bars import BarStore
@@ -22,21 +23,23 @@ from distdbg.client.feed.dashboard_rows import (
     Usage,
     abort_text,
     breakpoint_rows,
-    core_of,
-    group_rows,
     held_by,
-    host_rows,
+    job_hosts,
     op_rows,
     rank_rows,
-    wait_rows,
+    read_groups,
+    read_waits,
     with_gpus,
 )
 from distdbg.client.feed.links import FeedConnections, is_refusal, is_unknown
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.errors import DistError
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.printable import printable
 from distdbg.view.feed import Topic
+from distdbg.view.groups import GroupReport, group_rows
 from distdbg.view.snapshot import Bar, LogRow, Snapshot
+from distdbg.view.waits import wait_rows
 
 _SHARE: Final = 0.03
 _MOST_SLOWER: Final = 16.0
@@ -84,7 +87,7 @@ class JobPoller:
         self._verdict = ""
         self._usage = Usage()
         self._turn = 0
-        self._groups: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._groups: dict[str, Sequence[GroupReport]] = {}
         self._counts: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._without_gpus: set[str] = set()
         self._clocks: dict[str, HostClock] = {}
@@ -168,7 +171,7 @@ class JobPoller:
             answer = self._links.ask("verdict", unless=self._verdict)
             if "lines" in answer:
                 changes["lines"] = tuple(map(str, answer["lines"]))
-                changes["verdict"] = answer["verdict"]
+                changes["verdict"] = read_verdict(answer["verdict"])
                 self._verdict = str(answer.get("version", ""))
         if self._is_due("breakpoints", now_s):
             answer = self._ask_if_known("breakpoints")
@@ -218,7 +221,7 @@ class JobPoller:
         changes["attempt"] = int(about["attempt"])
         self.world = int(about.get("world", 0))
         changes["is_debuggable"] = about.get("is_debuggable")
-        changes["hosts"] = host_rows(tree, str(about["host"]))
+        changes["hosts"] = job_hosts(tree, str(about["host"]))
         changes["is_paused"] = bool(control and control.get("is_paused"))
         changes["paused_s"] = float((control or {}).get("paused_s", 0.0))
         changes["held_by"] = held_by(control)
@@ -242,22 +245,27 @@ class JobPoller:
         wants_groups = topics & {Topic.GROUPS, Topic.WAITS, Topic.OPS}
         if wants_groups and self._is_due(Topic.GROUPS, now_s):
             for host in few:
-                self._keep(self._groups, host, "groups", "groups")
-            changes["groups"] = self._same(group_rows(self._groups.values()), snapshot.groups)
+                answer = self._ask_host(host, "groups")
+                if answer is not None:
+                    self._groups[host] = read_groups(answer["groups"])
+            reports = chain.from_iterable(self._groups.values())
+            changes["groups"] = self._same(group_rows(reports), snapshot.groups)
             largest = max((len(group.ranks) for group in changes["groups"]), default=0)
             ranks = changes.get("ranks", snapshot.ranks)
             changes["world_size"] = max(largest, self.world, len(ranks))
         groups = changes.get("groups", snapshot.groups)
         if Topic.OPS in topics and self._is_due(Topic.OPS, now_s):
             for host in few:
-                self._keep(self._counts, host, "counts", "counts")
+                answer = self._ask_host(host, "counts")
+                if answer is not None:
+                    self._counts[host] = answer["counts"]
             labels = {group.name: group.label for group in groups}
             changes["ops"] = op_rows(self._counts.values(), labels)
         if Topic.WAITS in topics and self._is_due(Topic.WAITS, now_s):
-            told = self._links.ask("waits")["waits"]
-            core = core_of(changes.get("verdict", snapshot.verdict))
+            edges, hopeless = read_waits(self._links.ask("waits")["waits"])
+            verdict = changes.get("verdict", snapshot.verdict)
             ranks = changes.get("ranks", snapshot.ranks)
-            changes["waits"] = wait_rows(told, ranks, groups, core)
+            changes["waits"] = wait_rows(edges, verdict, ranks, hopeless=hopeless, groups=groups)
         if Topic.BARS in topics and self._is_due(Topic.BARS, now_s):
             self._ask_bars(snapshot)
         if Topic.LOG in topics and self._is_due(Topic.LOG, now_s):
@@ -279,13 +287,6 @@ class JobPoller:
         begin = self._turn % len(hosts)
         self._turn = begin + _HOSTS
         return [*hosts, *hosts][begin : begin + _HOSTS]
-
-    def _keep(
-        self, kept: dict[str, Sequence[Mapping[str, Any]]], host: str, do: str, name: str
-    ) -> None:
-        answer = self._ask_host(host, do)
-        if answer is not None:
-            kept[host] = answer[name]
 
     def _ask_host(self, host: str, do: str, **arguments: Any) -> Any | None:
         """None when it does not answer, or does not know how."""

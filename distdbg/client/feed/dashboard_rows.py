@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from distdbg.diagnose.counting import OpTally, add_up
+from distdbg.diagnose.finding import Edge
 from distdbg.errors import format_ranks
 from distdbg.follow.answers.counts import read_counted
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.record.text import error_words
+from distdbg.view.groups import GroupReport
+from distdbg.view.hosts import host_rows
 from distdbg.view.snapshot import (
     ArmedBreakpoint,
-    GroupRow,
     HostRow,
     OpRow,
     RankRow,
     StoppedAtPrompt,
-    WaitRow,
 )
 
 Plain = Mapping[str, Any]
@@ -134,48 +134,36 @@ def with_gpus(
     return {**rows, **changed} if changed else rows
 
 
-def host_rows(tree: Plain | None, host: str) -> tuple[HostRow, ...]:
+def job_hosts(tree: Plain | None, host: str) -> tuple[HostRow, ...]:
     """The hosts of the job."""
-    if not tree or not tree.get("hosts"):
-        return (HostRow(host=host),)
-    return tuple(
-        HostRow(
-            host=str(one["host"]),
-            is_lost=one.get("is_lost") is True,
-            has_left=one.get("has_left") is True,
+    hosts = (tree or {}).get("hosts") or [{"host": host}]
+    return host_rows(
+        [str(one["host"]) for one in hosts],
+        lost={one["host"] for one in hosts if one.get("is_lost") is True},
+        left={one["host"] for one in hosts if one.get("has_left") is True},
+    )
+
+
+def read_groups(groups: Iterable[Plain]) -> list[GroupReport]:
+    """What one host says of groups."""
+    return [
+        GroupReport(
+            name=str(group["name"]),
+            label=str(group["desc"]),
+            ranks=tuple(read_ranks(str(group["ranks"]))),
+            backend=str(group["backend"]),
+            timeout_s=float(group["timeout_s"]),
+            issued={int(far["rank"]): int(far["issued_seq"]) for far in group["progress"]},
+            ended={int(far["rank"]): int(far["ended_seq"]) for far in group["progress"]},
+            closed=[int(far["rank"]) for far in group["progress"] if far["is_closed"]],
+            broken={
+                int(far["rank"]): str(far["broken"])
+                for far in group["progress"]
+                if far["broken"] is not None
+            },
         )
-        for one in tree["hosts"]
-    )
-
-
-def group_rows(answers: Iterable[Sequence[Plain]]) -> tuple[GroupRow, ...]:
-    """The groups of all hosts together, in the order in which they are told."""
-    first: dict[str, Plain] = {}
-    progress: dict[str, list[Plain]] = {}
-    for groups in answers:
-        for group in groups:
-            first.setdefault(group["name"], group)
-            progress.setdefault(group["name"], []).extend(group["progress"])
-    return tuple(_group_row(group, progress[name]) for name, group in first.items())
-
-
-def _group_row(group: Plain, progress: Sequence[Plain]) -> GroupRow:
-    by_rank = sorted(progress, key=lambda far: int(far["rank"]))
-    return GroupRow(
-        name=str(group["name"]),
-        label=str(group["desc"] or group["name"]),
-        ranks=tuple(read_ranks(str(group["ranks"]))),
-        backend=str(group["backend"]),
-        timeout_s=float(group["timeout_s"]),
-        issued={far["rank"]: int(far["issued_seq"]) for far in by_rank},
-        ended={far["rank"]: int(far["ended_seq"]) for far in by_rank},
-        closed=tuple(far["rank"] for far in by_rank if far["is_closed"]),
-        broken={
-            far["rank"]: error_words(str(far["broken"]))
-            for far in by_rank
-            if far["broken"] is not None
-        },
-    )
+        for group in groups
+    ]
 
 
 def op_rows(answers: Iterable[Sequence[Plain]], labels: Mapping[str, str]) -> tuple[OpRow, ...]:
@@ -205,62 +193,19 @@ def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def core_of(verdict: Plain | None) -> frozenset[int]:
-    """The ranks that are a deadlock; not those that only wait for one of them."""
-    found = (verdict or {}).get("findings", ())
-    return frozenset(
-        rank
-        for one in found
-        if one.get("kind") == "deadlock"
-        for rank in ([edge["rank"] for edge in one.get("edges", ())] or one["ranks"])
-    )
-
-
-def wait_rows(
-    waits: Sequence[Plain],
-    ranks: Mapping[int, RankRow],
-    groups: Sequence[GroupRow],
-    core: frozenset[int] = frozenset(),
-) -> tuple[WaitRow, ...]:
-    """As the agent judged; of ranks that wait and were not judged, by how far the others have come."""
-    found = [
-        WaitRow(
+def read_waits(waits: Sequence[Plain]) -> tuple[list[Edge], frozenset[int]]:
+    """Who waits for whom, and who of them can never go on."""
+    edges = [
+        Edge(
             rank=int(one["rank"]),
             on=tuple(int(rank) for rank in one["on"]),
             is_any=one["is_any"] is True,
-            op=str(one["op"]),
+            text=str(one["op"]),
             site=str(one["site"]),
-            can_go_on=one["can_go_on"] is True or (bool(core) and one["rank"] not in core),
-            since=_since(ranks, int(one["rank"])),
         )
         for one in waits
     ]
-    judged = {row.rank for row in found}
-    for row in ranks.values():
-        if row.state is RankState.WAITING and row.rank not in judged:
-            behind = _behind(row, groups)
-            if behind:
-                found.append(
-                    WaitRow(rank=row.rank, on=behind, op=row.op, site=row.site, since=row.state_at)
-                )
-    return tuple(sorted(found, key=lambda row: row.rank))
-
-
-def _since(ranks: Mapping[int, RankRow], rank: int) -> float | None:
-    row = ranks.get(rank)
-    return row.state_at if row is not None and row.state is RankState.WAITING else None
-
-
-def _behind(row: RankRow, groups: Sequence[GroupRow]) -> tuple[int, ...]:
-    """Who has not issued the collective that a rank waits in."""
-    for group in groups:
-        seq = group.issued.get(row.rank)
-        if seq is None or seq <= group.ended.get(row.rank, 0):
-            continue
-        if f"#{seq} on group '{group.label}'" in row.op:
-            known = group.issued
-            return tuple(r for r in group.ranks if r != row.rank and known.get(r, seq) < seq)
-    return ()
+    return edges, frozenset(int(one["rank"]) for one in waits if one["can_go_on"] is not True)
 
 
 def held_by(control: Plain | None) -> tuple[str, ...]:

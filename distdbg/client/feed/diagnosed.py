@@ -6,28 +6,24 @@ job was stopped since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-Words = tuple[tuple[str, ...], Mapping[str, Any] | None]
+if TYPE_CHECKING:
+    from distdbg.diagnose.finding import Verdict
 
 
-def diagnosed(folder: Path | None) -> Words | None:
-    """The words and the verdict by the records; None where these are not all on this host."""
+def diagnosed(folder: Path | None) -> Verdict | None:
+    """The verdict by the records; None where these are not all on this host."""
     if folder is None:
         return None
     from distdbg.diagnose.load.run_folder import load_run
     from distdbg.diagnose.verdict import diagnose
-    from distdbg.render.verdict_json import to_plain
 
     try:
         session = load_run(folder)
         if session.missing_ranks() or session.ranks_without_record():
             return None
-        verdict = diagnose(session)
+        return diagnose(session)
     except Exception:  # noqa: BLE001  # the dashboard stays; the agent's words are there
         return None
-    root = verdict.root
-    lines = (root.what, *filter(None, [root.advice])) if root is not None else ()
-    return lines, to_plain(session, verdict)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from distdbg.diagnose.finding import Verdict
 from distdbg.record.ends import RankEnd, read_ends
-from distdbg.record.folders import VERDICT_NAME, attempts
+from distdbg.record.folders import attempts
 from distdbg.record.rank_state import RankState
 from distdbg.view.endings import shown_end
 from distdbg.view.snapshot import RankRow
 
 #: What the row of a rank says whose program has returned: `follow/roster.py`.
 RETURNED: Final = "its program returned"
-_MOST_NBYTES: Final = 16 << 20
 
 
 def final_rows(
@@ -60,18 +59,10 @@ def _untold(row: RankRow) -> RankRow:
     return replace(row, state=RankState.DEAD, why=why, cpu=None, gpu=None)
 
 
-def final_verdict(folder: Path | None) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
-    """The words and the verdict that the agent has left; nothing when all was well."""
-    for attempt in attempts(folder)[-1:] if folder is not None else ():
-        try:
-            with open(attempt / VERDICT_NAME, "rb") as file:
-                found = json.loads(file.read(_MOST_NBYTES))
-            root = found["verdict"]["root"]
-            if root is None:
-                return (), found
-            finding = found["findings"][root]
-            advice = str(finding["advice"])
-            return (str(finding["what"]), *([advice] if advice else [])), found
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
-            continue
-    return (), None
+def final_verdict(folder: Path | None) -> Verdict | None:
+    """What the agent has left; None when all was well."""
+    # Here, for it loads what reads runs, and a dashboard may begin without that.
+    from distdbg.diagnose.load.proof import load_verdict
+
+    newest = attempts(folder)[-1:] if folder is not None else ()
+    return next(map(load_verdict, newest), None)

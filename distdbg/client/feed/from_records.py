@@ -14,8 +14,9 @@ from typing import Any
 from distdbg.control.page import read_page
 from distdbg.errors import DistNetworkError, RecordError, UsageError
 from distdbg.follow.answers.methods import Board
-from distdbg.follow.answers.op_json import plain_group, plain_op
+from distdbg.follow.answers.op_json import plain_groups, plain_ops
 from distdbg.follow.roster import Roster
+from distdbg.follow.tail import TailedRecord
 from distdbg.record.folders import attempt_number
 
 _WHY = "no agent answers for this run: it was started without one, or it is gone"
@@ -101,27 +102,11 @@ class RecordsClient:
         }
 
     def _groups(self, _: dict[str, Any]) -> dict[str, Any]:
-        groups: dict[str, dict[str, Any]] = {}
-        for rank, seat in sorted(self.roster.seats.items()):
-            for group, far in seat.record.groups() if seat.record is not None else ():
-                groups.setdefault(group.name, plain_group(group))["progress"].append(
-                    {
-                        "rank": rank,
-                        "issued_seq": far.issued_seq,
-                        "ended_seq": far.ended_seq,
-                        "is_closed": far.closed_ns is not None,
-                        "broken": far.broken,
-                    }
-                )
-        return {"groups": list(groups.values())}
+        return {"groups": plain_groups(self._records())}
 
     def _ops(self, _: dict[str, Any]) -> dict[str, Any]:
-        now_ns = time.monotonic_ns()
-        return {
-            "ops": [
-                plain_op(rank, op, now_ns)
-                for rank, seat in sorted(self.roster.seats.items())
-                if seat.record is not None
-                for op in seat.record.in_flight()
-            ]
-        }
+        return {"ops": plain_ops(self._records(), time.monotonic_ns())}
+
+    def _records(self) -> list[tuple[int, TailedRecord]]:
+        seats = sorted(self.roster.seats.items())
+        return [(rank, seat.record) for rank, seat in seats if seat.record is not None]

@@ -20,6 +20,7 @@ from distdbg.diagnose.tag_changed import changed_tag
 from distdbg.diagnose.tag_used_twice import taken_by_same_tag
 from distdbg.diagnose.tags_of_others import odd_tag_of
 from distdbg.diagnose.tags_relayed import wrong_relay
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.unmatched import (
     PairDifference,
     UnmatchedPair,
@@ -318,7 +319,9 @@ def _out_of_order(
     text = "; ".join(texts)
     evidence = Evidence(text=text, rank=odd[0], ranks=(*odd, *most), op=own[odd[0]], site=site)
     came = f"came to {site} first" if site else "came to another one first"
-    advice = f"use the groups in the same order: see why {say_ranks(odd, 3)} {came}"
+    advice = Advice(
+        f"use the groups in the same order: see why {say_ranks(odd, 3)} {came}", Trait.OTHER_LINES
+    )
     cause = (shorts[0] + shorts[1], f"; {shorts[2]}{shorts[3]}")
     return WrongPeerFact(evidence, advice, cause, odd, odd, most)
 

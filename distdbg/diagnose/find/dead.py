@@ -23,9 +23,10 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
+from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
 from distdbg.record.durations import nbytes_text
-from distdbg.record.ends import MORE_MEMORY
+from distdbg.record.ends import MORE_MEMORY, TIMERS
 from distdbg.record.memory_share import MemoryShare, its_share
 
 _MOST_VICTIMS_TOLD = 4
@@ -98,6 +99,7 @@ def _finding(
         evidence = [e for one in same[:8] for e in _evidence(session, one)]
     evidence += _losses(ranks, failures)
     share = _share(session, first) if len(same) == 1 else None
+    is_of_timer = not first.reason and first.end is not None and first.end.signal in TIMERS
     return Finding(
         kind=FindingKind.DEAD_RANK,
         severity=Severity.ERROR,
@@ -114,6 +116,7 @@ def _finding(
         advice=share.advice(first.rank)
         if share
         else _advice(session, first, is_alone=len(same) == 1),
+        traits=frozenset((Trait.OF_TIMER,)) if is_of_timer else NO_TRAITS,
     )
 
 
@@ -184,6 +187,7 @@ def _evidence(session: Session, one: RankEnding) -> list[Evidence]:
             at_ns=known_ns(one.at_ns),
         )
     ]
+    found += [Evidence(text=note, rank=one.rank) for note in session.ranks[one.rank].exit_notes]
     if one.end is not None and one.reason and one.end.how not in one.how:
         text = f"the process of rank {one.rank} {one.end.how}"
         at_ns = known_ns(session.time_ns(one.rank, one.end.ended_ns))
@@ -257,14 +261,15 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
     if end is not None and one.where and not one.reason and end.signal != signal.SIGBUS:
         return f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
     if end is not None and end.hint and (end.cause == "oom" or not one.reason):
-        return end.hint
+        return Advice(end.hint, *((Trait.SENDER_UNKNOWN,) if end.is_sender_unknown else ()))
     if one.hint:
         return one.hint
     if one.where and one.reason.startswith("RecursionError"):
         why = f"either it calls itself without end, or the data of rank {one.rank} is too deep"
         return f"look at {one.where}: {why}"
     if one.where:
-        return f"look at {one.where}" + (f" on {say_ranks([one.rank])}" if is_alone else "")
+        text = f"look at {one.where}" + (f" on {say_ranks([one.rank])}" if is_alone else "")
+        return Advice(text, Trait.OWN_ERROR) if one.reason else text
     return f"look at the last lines of stderr of rank {one.rank}"
 
 

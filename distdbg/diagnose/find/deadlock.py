@@ -29,6 +29,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Sever
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import NO_TRAITS, Advice, FactKind, Trait
 from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, site_of, verb
 from distdbg.errors import format_ranks
 from distdbg.record.format import Flag
@@ -37,9 +38,10 @@ from distdbg.record.format import Flag
 _MOST_SHOWN: Final = 16
 
 #: Also known to who has the source, and may know better.
-MESSAGES: Final = (
+MESSAGES: Final = Advice(
     "let one side send while the other receives, by the parity of the rank, "
-    "or use isend or batch_isend_irecv"
+    "or use isend or batch_isend_irecv",
+    Trait.ONE_SIDE_FIRST,
 )
 _NOBODY_SENDS: Final = (
     "all of them receive: see which one has to send first, or has left out a message that "
@@ -132,12 +134,13 @@ class _Telling:
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges
         everybody = {*core, *victims}
+        what = self._what(core)
         odd = set(next((miss.odd for miss in self._misses if miss.cause), ())) & everybody
         causes = odd or set(core)
         return Finding(
             kind=FindingKind.DEADLOCK,
             severity=Severity.ERROR,
-            what=self._what(core),
+            what=what,
             ranks=tuple(sorted(causes)),
             victims=tuple(sorted(everybody - causes)),
             group=min(self._groups) if len(self._groups) == 1 else "",
@@ -148,7 +151,17 @@ class _Telling:
             ),
             edges=tuple(edges),
             advice=self._advice(),
+            traits=frozenset((Trait.ONE_PLACE,)) if self._is_at_one_place(what) else NO_TRAITS,
         )
+
+    def _is_at_one_place(self, what: str) -> bool:
+        """Whether all wait in one call, and its line stands in the first one, which has room for one."""
+        places = {edge.site.partition(" (")[0] for edge in self._edges}
+        has_cause = self._ring or any(miss.cause for miss in self._misses)
+        if len(places) > 1 or len(self._edges) < 2 or has_cause:
+            return False
+        place = places.pop()
+        return bool(place) and f" at {place}" in what
 
     def _group(self, edge: Edge) -> str:
         group = None if edge.op is None else self._session.group_of(edge.op)
@@ -306,6 +319,7 @@ def _evidence(session: Session, same: Sequence[Edge]) -> Evidence:
         op=edge.op,
         site=edge.site,
         at_ns=edge.since_ns,
+        kind=FactKind.WAIT,
     )
 
 

@@ -81,7 +81,7 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
             if _is_join(first)  # who was where: the ranks' words are alike
             else tuple(_evidence(session, error) for error in errors[:_MOST_TOLD])
         ),
-        advice=first.hint or _ADVICE.get(first.type, ""),
+        advice=first.advice or _ADVICE.get(first.type, ""),
     )
 
 

@@ -14,6 +14,7 @@ from distdbg.check.short_batch import is_short_batch, other_array_hint, several_
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import say_ranks, say_site
 from distdbg.record.entries import RecordedFrame
 
@@ -59,7 +60,10 @@ def find_first_call(
         return None  # a program that has just begun calls all lines for the first time
     whom, place = say_ranks(odd, 3), say_site(frame)
     text = f"{whom} called {{}} for the first time in this run; no other rank ever did"
-    advice = f"see the condition under which {whom} comes to {place}: it may depend on its own data"
+    advice = Advice(
+        f"see the condition under which {whom} comes to {place}: it may depend on its own data",
+        Trait.OTHER_LINES,
+    )
     return FirstCall(_evidence(session, calls[odd[0]], frame, text), advice)
 
 
@@ -83,10 +87,12 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
     if not is_one_line or session.kind_of(one) != session.kind_of(two):
         return ""
     if not differs and forms[0].inputs != forms[1].inputs and _varies(session, one):
-        return several_sizes_hint(f" on {say_ranks(odd, 3)}")
+        return Advice(several_sizes_hint(f" on {say_ranks(odd, 3)}"), Trait.SIZES)
     if not differs:
         return ""
-    return other_array_hint(f" on {say_ranks(odd, 3)}")
+    has_types = forms[0].dtype != forms[1].dtype
+    traits = (Trait.OTHER_ARRAY, Trait.DTYPES) if has_types else (Trait.OTHER_ARRAY,)
+    return Advice(other_array_hint(f" on {say_ranks(odd, 3)}"), *traits)
 
 
 def _varies(session: Session, op: OpRef) -> bool:

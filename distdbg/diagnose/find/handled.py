@@ -16,6 +16,7 @@ from typing import Final
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Trait
 from distdbg.diagnose.wording import MOST_LINE
 from distdbg.record.printable import shorten_middle
 
@@ -52,7 +53,7 @@ def tell_handled(finding: Finding, session: Session) -> Finding:
 
 
 def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding:
-    if session.ranks[rank].exit_what.startswith(_INTERRUPTED):
+    if session.ranks[rank].exit_type == _INTERRUPTED:
         return _interrupted(finding, rank, handled)
     called = last_op(session, rank)
     if finding.kind is FindingKind.DEAD_RANK or called is None or called.op is None:
@@ -71,7 +72,7 @@ def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding
 def _interrupted(finding: Finding, rank: int, handled: str) -> Finding:
     """Of a rank that a person interrupted: where it was, not what it called, was within the handling."""
     text = f"rank {rank} was handling {handled} when it was interrupted"
-    sleeps = "asleep" in finding.what
+    sleeps = finding.has(Trait.ASLEEP)
     return replace(
         finding,
         evidence=(Evidence(text=text, rank=rank), *finding.evidence),

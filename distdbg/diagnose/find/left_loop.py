@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, say_site, verb
 from distdbg.record.entries import RecordedFrame
 
@@ -25,7 +26,7 @@ class LeftLoop(NamedTuple):
     """What a finding says of it."""
 
     what: str
-    advice: str
+    advice: Advice
 
 
 def find_left_loop(
@@ -58,14 +59,20 @@ def find_left_loop(
                 f"{whom} went on to {place} after {made} calls at {short}",
                 f", where {they} began one more",
             ),
-            f"see why {whom} {makes} the call at {place} and {they} do not, or what skipped one at {short}",
+            Advice(
+                f"see why {whom} {makes} the call at {place} and {they} do not, or what skipped one at "
+                f"{short}",
+                Trait.OTHER_LINES,
+            ),
         )
     began = f"after {made} calls at {short}; {say_ranks(others, 3)} began one more"
     what = f"{whom} left {called}() for {place} {began}"
     what = what if len(what) <= MOST_LINE else fit(f"{whom} left {called}() {began}")
-    advice = (
+    advice = Advice(
         f"see why {whom} made one call fewer: {verb(odd, 'it', 'they')} skipped a batch, had fewer of them "
-        f"(dist.Join helps), or {verb(odd, 'its', 'their')} own data ended the loop"
+        f"(dist.Join helps), or {verb(odd, 'its', 'their')} own data ended the loop",
+        Trait.OTHER_LINES,
+        of=called,
     )
     return LeftLoop(what, advice)
 

@@ -26,6 +26,7 @@ from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
 from distdbg.diagnose.find.sides import find_sides, odd_ranks
 from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
+from distdbg.diagnose.find.told_difference import told_advice
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
 from distdbg.diagnose.find.two_threads import are_of_threads, two_threads
 from distdbg.diagnose.find.went_on import WentOn, find_went_on
@@ -35,6 +36,7 @@ from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.shifted_calls import CallShift, find_slip
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import Shape
@@ -167,7 +169,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         else advice
         or forward_alone(session, calls.values())
         or other_array_advice(session, calls, known)
-        or first.hint
+        or told_advice(session, calls, first)
         or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
 
@@ -419,18 +421,26 @@ def _advice(
     if aspects & {"kind", "call"}:
         if alone := forward_alone(session, [op for side in sides for op in side]):
             return alone
-        return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
+        return Advice(
+            f"a branch{where} calls other ops, or skips one: compare the lines of the calls",
+            Trait.OTHER_LINES,
+        )
     if aspects & {"elements", "shape"}:
         calls = {op.rank: op for side in sides for op in side}
         if other := other_array_advice(session, calls, odd):
             return other
         is_short = bool(odd) and _is_short(session, sides, odd, seq)
-        return size_hint(where, is_short_batch=is_short)
+        return Advice(size_hint(where, is_short_batch=is_short), Trait.SIZES)
     if "dtype" in aspects:
-        return f"see where the arrays{where} get their dtype: all ranks need the same"
+        return Advice(
+            f"see where the arrays{where} get their dtype: all ranks need the same", Trait.DTYPES
+        )
     if "op" in aspects:
         return "use the same reduce op on all ranks"
-    return f"see where src or dst comes from{where}: all ranks must name the same global rank"
+    return Advice(
+        f"see where src or dst comes from{where}: all ranks must name the same global rank",
+        Trait.SIZES,
+    )
 
 
 # --------------------------------------------------------------------------------------- splits

@@ -13,6 +13,7 @@ from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
+from distdbg.diagnose.doing import traits_of_doing
 from distdbg.diagnose.find.astray import WrongPeerFact, taken_messages, unmatched_messages
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
@@ -23,6 +24,7 @@ from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, site_of, verb
 from distdbg.record.format import Exit, Flag, Status
 
@@ -82,7 +84,6 @@ def _divide(session: Session, end: ChainEnd) -> dict[str, tuple[int, ...]]:
 _UNKNOWN: Final = "unknown"
 _LATE: Final = "late"
 #: How the advice of ranks ends that left by themselves.
-ENDED_WITHOUT: Final = "ended without making this call"
 
 
 def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
@@ -172,6 +173,7 @@ def _finding(
         or _advice_of_none(session, end, how, ranks)
         or _advice(how, ranks),
         numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
+        traits=NO_TRAITS if cause or parted.extra else traits_of_doing(session, ranks),
     )
 
 
@@ -421,4 +423,7 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
-    return f"all ranks of a group must call the same ops: see why {whom} {ENDED_WITHOUT}"
+    return Advice(
+        f"all ranks of a group must call the same ops: see why {whom} ended without making this call",
+        Trait.ENDED_WITHOUT,
+    )

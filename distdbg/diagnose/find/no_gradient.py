@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.traits import Advice, FactKind, Trait
 from distdbg.diagnose.wording import fit, say_ranks, verb
 from distdbg.record.entries import MarkEntry, SpanBegin
 from distdbg.record.known_marks import BACKWARD, NO_GRADIENT
@@ -78,6 +79,7 @@ def _lead(finding: Finding, session: Session) -> Finding:
             f", whose DDP bucket {verb(alike, 'it', 'they')} never reduced",
         ),
         ranks=tuple(alike),
+        numbers={**finding.numbers, "step": float(first.step)},
         victims=tuple(
             rank for rank in sorted({*finding.ranks, *finding.victims}) if rank not in alike
         ),
@@ -87,6 +89,8 @@ def _lead(finding: Finding, session: Session) -> Finding:
                     text=f"rank {one.rank} gave no gradient to {one.names} in step {one.step}",
                     rank=one.rank,
                     at_ns=one.at_ns,
+                    kind=FactKind.NO_GRADIENT,
+                    detail=one.names,
                 )
                 for one in found
             ),
@@ -94,8 +98,10 @@ def _lead(finding: Finding, session: Session) -> Finding:
             *(() if finding.kind is FindingKind.DEAD_RANK else (Evidence(text=finding.what),)),
             *finding.evidence,
         ),
-        advice="use all parameters on every rank, or DistributedDataParallel(..., "
-        "find_unused_parameters=True)",
+        advice=Advice(
+            "use all parameters on every rank, or DistributedDataParallel(..., find_unused_parameters=True)",
+            Trait.UNUSED_PARAMETERS,
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Sever
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
 from distdbg.record.join_calls import too_many
 from distdbg.record.rank_list import read_ranks
@@ -97,6 +98,7 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=too_many_ranks
+        advice=Advice(too_many_ranks, Trait.WORLD_SIZE, Trait.HOLDS_ALWAYS)
         or f"see what {say_ranks(missing)} did before init_process_group, or why it did not start",
+        traits=frozenset(t for doing in doings.values() for t in doing.traits) | {Trait.JOINING},
     )

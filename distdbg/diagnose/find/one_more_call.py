@@ -10,22 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, say_ranks, site_of
 
 _Site = tuple[str, int]
-#: How the advice begins: the source may know better.
-ONE_MORE: Final = "see what repeats that call"
 
 
 class OneMoreCall(NamedTuple):
     """What a finding says of it."""
 
     what: str
-    advice: str
+    advice: Advice
 
 
 def find_one_more_call(
@@ -57,8 +56,11 @@ def find_one_more_call(
             f"{whom} called {session.kind_of(made)} at {place} {count} times, {they} {count - 1} times",
             f", and went on to {on_to}",
         ),
-        f"{ONE_MORE} on {whom}, be it long before: a retry, or a round more; results since "
-        "then are of calls that do not belong together",
+        Advice(
+            f"see what repeats that call on {whom}, be it long before: a retry, or a round more; results "
+            "since then are of calls that do not belong together",
+            Trait.ONE_MORE_CALL,
+        ),
     )
 
 

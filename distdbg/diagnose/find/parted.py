@@ -11,10 +11,12 @@ from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import say_op, say_ranks, site_of, verb
 
-NAME_STEPS: Final = (
-    "name the steps with dist.mark('step', i): then the record shows where they diverge"
+NAME_STEPS: Final = Advice(
+    "name the steps with dist.mark('step', i): then the record shows where they diverge",
+    Trait.NO_MARKS,
 )
 
 

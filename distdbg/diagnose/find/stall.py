@@ -145,6 +145,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         if is_past
         else "nothing to do if it goes on; else look at its stacks (distdbg stacks)",
         numbers=numbers,
+        traits=doing.traits,
     )
 
 

@@ -24,6 +24,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Sever
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, Session
+from distdbg.diagnose.traits import Advice, FactKind, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
 from distdbg.record.format import Status
 from distdbg.record.libraries import is_library
@@ -166,7 +167,9 @@ def doing_evidence(
         text = f"before that, {who} {was} never longer than {gap} between two ops"
         found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:
-        found.append(Evidence(text=f"{who}: {doing.why}", rank=doing.rank))
+        text = f"{who}: {doing.why}"
+        reason = Evidence(text=text, rank=doing.rank, kind=FactKind.REASON, detail=doing.news)
+        found.append(reason)
     return found
 
 
@@ -207,6 +210,7 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
             seen.state, doing.why, is_past=session.cut is not None or not session.is_live
         ),
         numbers=numbers,
+        traits=doing.traits,
     )
 
 
@@ -237,8 +241,9 @@ def advice_of_reason(why: str) -> str:
             "it: start them by 'spawn', or before the threads"
         )
     if why.endswith(_OF_POOL):
-        return (
-            "see whether a worker of that pool ended: Pool never notices (concurrent.futures would)"
+        return Advice(
+            "see whether a worker of that pool ended: Pool never notices (concurrent.futures would)",
+            Trait.HOLDS_ALWAYS,
         )
     if NO_OTHER_THREAD in why:
         return "see where its other threads ended, or why none was started: one of them should end the wait"
@@ -249,9 +254,15 @@ def advice_of_reason(why: str) -> str:
     if why.startswith(CHILD_END):
         return "see what that process waits for, or is still busy with"
     if why.startswith(DATA_FROM) and why.endswith(NOT_ACCEPTED):
-        return "see what keeps that process from accepting connections: it may serve one at a time"
+        return Advice(
+            "see what keeps that process from accepting connections: it may serve one at a time",
+            Trait.HOLDS_ALWAYS,
+        )
     if found := re.match(rf"{DATA_FROM}(rank \d+|pid \d+ \(.*?\))", why):
-        return f"see why {found[1]} sends nothing: distdbg stacks shows where its threads are"
+        return Advice(
+            f"see why {found[1]} sends nothing: distdbg stacks shows where its threads are",
+            Trait.HOLDS_ALWAYS,
+        )
     if why.startswith(DATA_FROM):
         return "see whether the other end of that connection lives and answers; give the read a time limit"
     if why.startswith(STORE_KEY):

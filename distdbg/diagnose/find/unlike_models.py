@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import say_ranks, verb
 
 _TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+)")
@@ -22,7 +23,7 @@ class UnlikeModels(NamedTuple):
     odd: tuple[int, ...]
     others: tuple[int, ...]
     what: str
-    advice: str
+    advice: Advice
 
 
 def find_unlike_models(reasons: Mapping[int, str]) -> UnlikeModels | None:
@@ -46,7 +47,8 @@ def find_unlike_models(reasons: Mapping[int, str]) -> UnlikeModels | None:
         f"the models for DDP differ: {differ} parameters that require grad, "
         f"{say_ranks(others)} {verb(others, 'has', 'have')} {usual[0][0]}"
     )
-    advice = (
-        f"see what makes the model of {say_ranks(odd)} another one: requires_grad, or its settings"
+    advice = Advice(
+        f"see what makes the model of {say_ranks(odd)} another one: requires_grad, or its settings",
+        Trait.MODELS_DIFFER,
     )
     return UnlikeModels(odd, others, what, advice)

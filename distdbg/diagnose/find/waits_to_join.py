@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
-from distdbg.diagnose.doing import doing_of
+from distdbg.diagnose.doing import doing_of, traits_of_doing
 from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import failures_of
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
@@ -21,11 +22,22 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import OutsideStop, stop_of
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, verb
 from distdbg.record.join_calls import JoinCall
-from distdbg.record.join_waits import JoinWait, find_join_wait
+from distdbg.record.join_waits import JoinReason, JoinWait, find_join_wait
 from distdbg.record.thresholds import limit_ns
 
+_TRAITS: Final = MappingProxyType(
+    {
+        JoinReason.SIZES: (Trait.HOLDS_ALWAYS,),
+        JoinReason.TWICE: (Trait.HOLDS_ALWAYS, Trait.RANK_TWICE),
+        JoinReason.PLACES: (Trait.HOLDS_ALWAYS,),
+        # Of ranks that have not called it the advice may be that there are more of them than were started.
+        JoinReason.ABSENT: (Trait.HOLDS_ALWAYS, Trait.WORLD_SIZE),
+        JoinReason.TOO_MANY: (Trait.HOLDS_ALWAYS, Trait.WORLD_SIZE),
+    }
+)
 #: Ends that are none of the rank's own: it would have gone on.
 _FROM_OUTSIDE: Final = (EndRole.ENDED, EndRole.INTERRUPTED)
 _MOST: Final = 8
@@ -94,7 +106,8 @@ def _finding(
             *_calls(found, calls),
             *_late(session, found, endings),
         ),
-        advice=found.advice or _advice(found),
+        advice=Advice(found.advice, *_TRAITS.get(found.reason, ())) or Advice(_advice(found)),
+        traits=frozenset((Trait.JOINING, *traits_of_doing(session, found.causes))),
         numbers={"waited_s": found.waited_ns / 1e9, "waiting": float(len(found.waiting))},
     )
 

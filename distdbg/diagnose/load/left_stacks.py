@@ -39,6 +39,7 @@ def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
             _take_over(facts, log)
         if log.exit is Exit.RAISED and _is_of(facts, log):
             log.left_stack, log.left_values = read_stack(facts.traceback), facts.values
+            log.exit_notes, log.exit_hint = facts.notes, log.exit_hint or facts.hint or ""
     for rank, log in session.ranks.items():
         if log.end is None or log.end.cause not in _CRASHES or log.exit is Exit.RAISED:
             continue

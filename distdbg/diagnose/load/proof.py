@@ -7,17 +7,16 @@ once it has ended. Everything else in verdict.json is found anew from the record
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.record.folders import VERDICT_NAME
 
-_MOST_NBYTES: Final = 1 << 24
+_MOST_NBYTES: Final = 1 << 26
 _MOST_EACH: Final = 1 << 10
 
 
@@ -25,86 +24,34 @@ def read_proofs(folders: Iterable[Path]) -> list[Finding]:
     """The deadlocks of these folders; what cannot be read is left out."""
     found: dict[tuple[int, ...], Finding] = {}
     for folder in folders:
-        for finding in _deadlocks(_load(folder / VERDICT_NAME)):
+        for finding in _deadlocks(load_verdict(folder)):
             found.setdefault(finding.ranks, finding)
     return list(found.values())
 
 
-def _load(path: Path) -> object:
+def load_verdict(folder: Path) -> Verdict | None:
+    """What an agent has left in the folder of one start; None where there is none, or it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open(folder / VERDICT_NAME, "rb") as file:
             text = file.read(_MOST_NBYTES + 1)
-        return json.loads(text) if len(text) <= _MOST_NBYTES else None
+        return read_verdict(json.loads(text)) if len(text) <= _MOST_NBYTES else None
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def _deadlocks(document: object) -> Iterator[Finding]:
-    for item in _dicts(document, "findings"):
-        what, ranks = _text(item, "what"), _ranks(item, "ranks")
-        if item.get("kind") != FindingKind.DEADLOCK or not what or not ranks:
-            continue
-        yield Finding(
-            kind=FindingKind.DEADLOCK,
+def _deadlocks(verdict: Verdict | None) -> list[Finding]:
+    return [
+        replace(
+            one,
             severity=Severity.ERROR,
-            what=what,
-            ranks=ranks,
-            victims=_ranks(item, "victims"),
-            group=_text(item, "group"),
-            at_ns=_time_ns(item.get("at")),
             evidence=tuple(
-                Evidence(
-                    text=_text(fact, "text"),
-                    rank=next(iter(_ranks(fact, "ranks")), None),
-                    ranks=_ranks(fact, "ranks"),
-                    site=_text(fact, "site"),
-                    at_ns=_time_ns(fact.get("at")),
-                    source=VERDICT_NAME,
-                )
-                for fact in _dicts(item, "evidence")
-                if _text(fact, "text")
+                replace(fact, source=VERDICT_NAME)
+                for fact in one.evidence[:_MOST_EACH]
+                if fact.text
             ),
-            edges=tuple(
-                Edge(
-                    rank=edge["rank"],
-                    on=_ranks(edge, "on"),
-                    is_any=edge.get("is_any") is True,
-                    text=_text(edge, "text"),
-                    site=_text(edge, "site"),
-                    since_ns=_time_ns(edge.get("since")),
-                )
-                for edge in _dicts(item, "edges")
-                if _is_rank(edge.get("rank"))
-            ),
-            advice=_text(item, "advice"),
+            edges=one.edges[:_MOST_EACH],
+            follows=(),
         )
-
-
-def _dicts(item: object, key: str) -> list[dict[str, Any]]:
-    values = item.get(key) if isinstance(item, dict) else None
-    if not isinstance(values, list):
-        return []
-    return [value for value in values[:_MOST_EACH] if isinstance(value, dict)]
-
-
-def _ranks(item: dict[str, Any], key: str) -> tuple[int, ...]:
-    values = item.get(key)
-    return tuple(filter(_is_rank, values)) if isinstance(values, list) else ()
-
-
-def _is_rank(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 31
-
-
-def _text(item: dict[str, Any], key: str) -> str:
-    value = item.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _time_ns(text: object) -> int | None:
-    if not isinstance(text, str):
-        return None
-    with suppress(ValueError, OverflowError, OSError):
-        seconds = datetime.fromisoformat(text).timestamp()
-        return int(seconds * 1e9) if math.isfinite(seconds) else None
-    return None
+        for one in (verdict.findings if verdict is not None else ())
+        if one.kind is FindingKind.DEADLOCK and one.what and one.ranks
+    ]

@@ -147,8 +147,7 @@ class RunMeter:
         number = attempt_number(folder) or 0
         self._look_for_hosts(folder, number)
         now_ns = time.monotonic_ns()
-        _, verdict = final_verdict(folder)
-        self._findings.take(number, verdict)
+        self._findings.take(number, final_verdict(folder))
         ends = list(read_ends(folder)) if is_over else []
         agent = self._agent()
         found = []

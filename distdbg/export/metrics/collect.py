@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.finding import FINDING_KINDS
 from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
 from distdbg.export.metrics.buckets import CLASSIC_SERIES, bucket_of
 from distdbg.export.metrics.families import (
@@ -155,9 +155,9 @@ def _of_job(job: JobFacts, exemplars: Exemplars) -> Iterator[_One]:
             "distdbg_op_late_arrival_seconds",
             Histogram(labels, times.wait_buckets, times.wait_ns),
         )
-    for kind, count in _few(FindingKind, job.findings_now):
+    for kind, count in _few(FINDING_KINDS, job.findings_now):
         yield "distdbg_findings", Sample((kind,), count)
-    for kind, count in _few(FindingKind, job.findings_total):
+    for kind, count in _few(FINDING_KINDS, job.findings_total):
         yield "distdbg_findings_made_total", Sample((kind,), count)
     for one in job.blamed[:MOST_BLAMED]:
         words = (str(one.rank), clean(one.kind), clean(one.site), clean(one.waiting))

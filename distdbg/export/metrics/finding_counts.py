@@ -6,15 +6,14 @@ Consequences are not counted, nor are notes about what is over.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.errors import format_ranks
 from distdbg.export.metrics.samples import Blamed
 
-_NOTE: Final = "note"
 #: Notes of these kinds are of what ranks wait in now.
-_WAITS: Final = ("stall", "missing rank")
+_WAITS: Final = (FindingKind.STALL, FindingKind.MISSING_RANK)
 #: What is remembered, so that a finding is not counted again with each verdict.
 _MOST_KNOWN: Final = 4096
 
@@ -29,48 +28,32 @@ class FindingCounts:
         """By the verdict that holds now: who causes what is wrong."""
         self._known: dict[tuple[object, ...], None] = {}
 
-    def take(self, attempt: int, verdict: Mapping[str, Any] | None) -> None:
-        """A verdict as `verdict.json` has it; None: nothing is wrong."""
+    def take(self, attempt: int, verdict: Verdict | None) -> None:
+        """The verdict that holds now; None: nothing is wrong."""
         now: Counter[str] = Counter()
-        findings = verdict.get("findings") if verdict else None
-        for finding in findings if isinstance(findings, list) else ():
-            kind = str(finding.get("kind", ""))
-            if finding.get("severity") == _NOTE and kind not in _WAITS:
+        for finding in verdict.findings if verdict is not None else ():
+            if finding.severity is Severity.NOTE and finding.kind not in _WAITS:
                 continue
+            kind = str(finding.kind)
             now[kind] += 1
-            key = (
-                attempt,
-                kind,
-                tuple(finding.get("ranks") or ()),
-                finding.get("group"),
-                finding.get("seq"),
-            )
+            key = (attempt, kind, finding.ranks, finding.group, finding.seq)
             if key not in self._known:
                 self.total[kind] += 1
                 self._known[key] = None
         while len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self.now = now
-        self.blamed = _blamed(verdict)
+        self.blamed = _blamed(verdict.root) if verdict is not None and verdict.root else ()
 
 
-def _blamed(verdict: Mapping[str, Any] | None) -> tuple[Blamed, ...]:
-    try:
-        root = verdict["findings"][verdict["verdict"]["root"]] if verdict else None
-        if not root:
-            return ()
-        waiting = format_ranks(sorted({int(rank) for rank in root.get("victims", ())}))
-        return tuple(
-            Blamed(int(rank), str(root["kind"]), _site_of(root, rank), waiting)
-            for rank in root["ranks"]
-        )
-    except (AttributeError, KeyError, TypeError, IndexError, ValueError):
-        return ()  # there is none, or no rank is the cause
+def _blamed(root: Finding) -> tuple[Blamed, ...]:
+    waiting = format_ranks(sorted(set(root.victims)))
+    return tuple(Blamed(rank, str(root.kind), _site_of(root, rank), waiting) for rank in root.ranks)
 
 
-def _site_of(root: Mapping[str, Any], rank: object) -> str:
+def _site_of(root: Finding, rank: int) -> str:
     """Where that rank is by the evidence: 'train.py:88 (step)'; '' where it is not known."""
-    for fact in root.get("evidence", ()):
-        if fact.get("site") and (fact.get("rank") == rank or rank in fact.get("ranks", ())):
-            return str(fact["site"])
+    for fact in root.evidence:
+        if fact.site and (fact.rank == rank or rank in fact.ranks):
+            return fact.site
     return ""

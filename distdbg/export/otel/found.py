@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
-from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
@@ -18,14 +18,13 @@ from distdbg.export.otel.model import LogData, OtelSeverity, SpanData, Value
 from distdbg.record.ends import RankEnd
 
 _LEVELS: Final = {
-    "error": OtelSeverity.ERROR,
-    "warning": OtelSeverity.WARN,
-    "note": OtelSeverity.INFO,
+    Severity.ERROR: OtelSeverity.ERROR,
+    Severity.WARNING: OtelSeverity.WARN,
+    Severity.NOTE: OtelSeverity.INFO,
 }
 _MOST_RANKS: Final = 64
 _MOST_LINES: Final = 8
 _MOST_LETTERS: Final = 2000
-#: What the check noticed and did not forbid.
 #: What a rank writes that is no error of an op.
 _WARNINGS: Final = ("Suspicion", "LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 FINDING: Final = "distdbg.finding"
@@ -42,43 +41,35 @@ def find_op(run: str, start: int, group: str, seq: int) -> tuple[int, int]:
     return trace_id, root_span_id(trace_id)
 
 
-def key_of_finding(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+def key_of_finding(finding: Finding) -> tuple[FindingKind, tuple[int, ...], str, int]:
     """What makes it another finding: not how long it lasts by now."""
-    return (
-        finding.get("kind"),
-        tuple(finding.get("ranks", ())),
-        finding.get("group"),
-        finding.get("seq"),
-    )
+    return (finding.kind, finding.ranks, finding.group, finding.seq)
 
 
 def log_of_finding(
-    finding: Mapping[str, Any], *, trace_id: int, parent_id: int, wall_ns: int, number: int
+    finding: Finding, *, trace_id: int, parent_id: int, wall_ns: int, number: int
 ) -> LogData:
-    """Of one finding, as `distdbg analyze --json` has it. `number` tells findings about one op apart."""
-    kind, severity = str(finding.get("kind", "")), str(finding.get("severity", ""))
+    """Of one finding. `number` tells findings about one op apart."""
+    kind, severity = str(finding.kind), str(finding.severity)
     values: dict[str, Value] = {names.FINDING: kind, names.SEVERITY: severity}
-    if severity == "error":
+    if finding.severity is Severity.ERROR:
         values[names.ERROR_TYPE] = kind
-    ranks, victims = _ranks(finding.get("ranks")), _ranks(finding.get("victims"))
-    if ranks:
-        values[names.RANKS] = ranks
-    if victims:
-        values[names.VICTIMS] = victims
-    if finding.get("group"):
-        values[names.GROUP] = str(finding["group"])
-    if finding.get("seq"):
-        values[names.SEQ] = int(finding["seq"])
-    evidence = finding.get("evidence") or ()
-    lines = tuple(str(one.get("text", "")) for one in evidence if isinstance(one, dict))
-    if lines:
-        values[names.EVIDENCE] = lines[:_MOST_LINES]
-    if finding.get("advice"):
-        values[names.ADVICE] = str(finding["advice"])
+    if finding.ranks:
+        values[names.RANKS] = finding.ranks[:_MOST_RANKS]
+    if finding.victims:
+        values[names.VICTIMS] = finding.victims[:_MOST_RANKS]
+    if finding.group:
+        values[names.GROUP] = _text(finding.group)
+    if finding.seq:
+        values[names.SEQ] = finding.seq
+    if finding.evidence:
+        values[names.EVIDENCE] = tuple(_text(one.text) for one in finding.evidence[:_MOST_LINES])
+    if finding.advice:
+        values[names.ADVICE] = _text(finding.advice)
     return LogData(
         at_ns=wall_ns,
-        level=_LEVELS.get(severity, OtelSeverity.WARN),
-        body=str(finding.get("what", "")),
+        level=_LEVELS[finding.severity],
+        body=_text(finding.what),
         event=FINDING,
         attributes=values,
         trace_id=trace_id,
@@ -101,32 +92,26 @@ def span_of_finding(log: LogData, *, parent_id: int) -> SpanData:
     )
 
 
+def group_names(session: Session) -> dict[str, str]:
+    """The names of the groups by what messages call them; '' where that is several."""
+    found: dict[str, str] = {}
+    for group in session.groups:
+        found[group.label] = "" if group.label in found else group.name
+    return found
+
+
 def spans_of_findings(
     run: str, session: Session, findings: Iterable[Finding], end_ns: int
 ) -> Iterator[SpanData]:
     """Those of a run that is exported; one without a time of its own is of the end."""
-    groups: dict[str, str] = {}
-    for group in session.groups:
-        # Several groups may have one label: then nobody knows which is meant.
-        groups[group.label] = "" if group.label in groups else group.name
+    groups = group_names(session)
     for number, finding in enumerate(findings, 1):
         name = groups.get(finding.group, "")
         trace_id, parent_id = find_op(run, session.attempt, name, finding.seq)
         if not trace_id:
             continue
-        facts: dict[str, Any] = {
-            "kind": str(finding.kind),
-            "severity": str(finding.severity),
-            "what": finding.what,
-            "ranks": finding.ranks,
-            "victims": finding.victims,
-            "group": finding.group,
-            "seq": finding.seq,
-            "evidence": [{"text": fact.text} for fact in finding.evidence],
-            "advice": finding.advice,
-        }
         log = log_of_finding(
-            facts,
+            finding,
             trace_id=trace_id,
             parent_id=parent_id,
             wall_ns=end_ns if finding.at_ns is None else finding.at_ns,
@@ -211,6 +196,6 @@ def log_of_start(start: int, wall_ns: int) -> LogData:
     )
 
 
-def _ranks(found: object) -> tuple[int, ...]:
-    ranks = found if isinstance(found, (list, tuple)) else ()
-    return tuple(rank for rank in ranks if type(rank) is int)[:_MOST_RANKS]
+def _text(text: str) -> str:
+    """Names of files may be no UTF-8, and protobuf takes nothing else; a plain text in any case."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -104,7 +104,7 @@ class AgentOutlets:
         try:
             outlet = make(self._agent, exports)
         except (DistError, OSError) as error:
-            self._agent.say(str(error).splitlines())
+            self._agent.print_lines(str(error).splitlines())
             return
         if outlet is not None:
             self._outlets.append(outlet)

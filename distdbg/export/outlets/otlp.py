@@ -6,11 +6,13 @@ Only the agent that judges the job has a verdict, so only one speaks of a findin
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
+from distdbg.diagnose.finding import Finding
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.otel.found import key_of_finding
+from distdbg.export.otel.found import group_names, key_of_finding
 from distdbg.export.outlets.source import OutletSource
 from distdbg.export.tracing.tracing import Tracing
 
@@ -40,16 +42,16 @@ class TracingOutlet:
         self._exchange_keeps()
         if self._watch.version != self._version:
             self._version = self._watch.version
-            self._tell(self._watch.plain_verdict())
+            self._tell_findings()
         if self.tracing.wants_metrics(now_ns):
             # It asks this loop, so it cannot be done here; nor by who sends, who may be at the last batch.
-            self._agent.work(self._metering.metrics, self._on_metrics)
+            self._agent.run_in_thread(self._metering.metrics, self._on_metrics)
         self._count()
 
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self._tell_ends()
-        self._tell(self._watch.plain_verdict())  # how it was when it ended
+        self._tell_findings()  # how it was when it ended
         self._told.clear()
         self._begin()
 
@@ -57,7 +59,7 @@ class TracingOutlet:
         """Send what there is until then."""
         self._tell_ends()
         self._exchange_keeps()
-        self._tell(self._watch.plain_verdict())  # the last word
+        self._tell_findings()  # the last word
         self.tracing.close(deadline_ns, self._last_metrics)
 
     def _last_metrics(self) -> Metrics | None:
@@ -93,22 +95,20 @@ class TracingOutlet:
         self._ends.clear()
         self.tracing.begin(self._roster.folder, self._roster.attempt)
 
-    def _tell(self, verdict: dict[str, Any] | None) -> None:
-        if verdict is None:
+    def _tell_findings(self) -> None:
+        verdict, session = self._watch.verdict, self._watch.session
+        if verdict is None or session is None:
             return
-        names: dict[str, str] = {}
-        for group in verdict["groups"]:
-            # Several groups may have one label: then nobody knows which is meant.
-            names[group["label"]] = "" if group["label"] in names else group["name"]
-        for finding in verdict["findings"]:
+        names = group_names(session)
+        for finding in verdict.findings:
             self._tell_one(finding, names, _MOST_DEPTH)
 
-    def _tell_one(self, finding: dict[str, Any], names: dict[str, str], depth: int) -> None:
+    def _tell_one(self, finding: Finding, names: Mapping[str, str], depth: int) -> None:
         key = key_of_finding(finding)
         if key not in self._told:
             if len(self._told) >= _MOST_TOLD:
                 del self._told[next(iter(self._told))]
             self._told[key] = None
-            self.tracing.hear_finding(finding, names.get(finding.get("group", ""), ""))
-        for one in finding.get("follows", ()) if depth else ():
+            self.tracing.hear_finding(finding, names.get(finding.group, ""))
+        for one in finding.follows if depth else ():
             self._tell_one(one, names, depth - 1)

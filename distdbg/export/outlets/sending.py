@@ -99,7 +99,7 @@ class PushOutlet:
         except (DistError, OSError) as error:
             if self._metering.counts.fail(signal):
                 what = error.what if isinstance(error, DistError) else str(error)
-                self._agent.say([what, "  it is retried; the metrics count failures"])
+                self._agent.print_lines([what, "  it is retried; the metrics count failures"])
 
 
 def remove_old(folder: Path, wall_s: float) -> None:

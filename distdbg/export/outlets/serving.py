@@ -76,7 +76,7 @@ class ServerOutlet:
         self._server.start()
         if self._has_asked:
             self._neighbours.start()
-        agent.say([f"metrics: {self._scheme}://{self.address}/metrics{said}"])
+        agent.print_lines([f"metrics: {self._scheme}://{self.address}/metrics{said}"])
 
     @property
     def address(self) -> str:

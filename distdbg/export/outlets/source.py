@@ -17,6 +17,8 @@ from distdbg.export.metrics.samples import AgentFacts, Exemplars
 from distdbg.record.ends import RankEnd
 
 if TYPE_CHECKING:
+    from distdbg.diagnose.finding import Verdict
+    from distdbg.diagnose.session import Session
     from distdbg.hosts.tail_sampling import KeptOp
 
 
@@ -94,8 +96,14 @@ class RunFindings(Protocol):
         """Another one with each verdict."""
         ...
 
-    def plain_verdict(self) -> dict[str, Any] | None:
-        """The verdict that is true now, as in verdict.json; None: nothing is wrong."""
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that is true now; None: nothing is wrong."""
+        ...
+
+    @property
+    def session(self) -> Session | None:
+        """What it was made of."""
         ...
 
 
@@ -150,10 +158,10 @@ class OutletSource(Protocol):
     @property
     def steering(self) -> Sampling: ...
 
-    def work(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Do what takes long in a thread; `then` is called in the loop with its outcome."""
         ...
 
-    def say(self, lines: list[str]) -> None:
+    def print_lines(self, lines: list[str]) -> None:
         """Tell whoever looks at the job."""
         ...

@@ -26,10 +26,3 @@ class Groups:
     def number_of(self, name: str) -> int | None:
         """Of one that ops were seen of."""
         return next((n for n, facts in self._known.items() if facts.name == name), None)
-
-    def names(self) -> dict[str, str]:
-        """The names by what messages call the groups, where that is one."""
-        found: dict[str, str] = {}
-        for facts in self._known.values():
-            found[facts.title] = "" if facts.title in found else facts.name
-        return found

@@ -157,14 +157,6 @@ class HostRecords:
         self._seats.clear()
         self._tail.close()
 
-    def group_names(self) -> dict[str, str]:
-        """The names of groups by what messages call them; '' where several have one title."""
-        found: dict[str, str] = {}
-        for seat in self._seats.values():
-            for title, name in seat.follower.groups.names().items():
-                found[title] = name if found.get(title, name) == name else ""
-        return found
-
     def first_rank(self) -> TracedRank | None:
         """The first rank of this host; None: there is none yet."""
         return self._seats[min(self._seats)].follower.rank if self._seats else None

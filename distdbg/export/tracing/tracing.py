@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from distdbg import config
+from distdbg.diagnose.finding import Finding
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import (
     find_op,
@@ -138,8 +139,8 @@ class Tracing:
         self._told.append(lambda: self._on_end(end))
         self._wake.set()
 
-    def hear_finding(self, finding: Mapping[str, Any], group: str) -> None:
-        """A finding that is new, as JSON has it, with the name of its group."""
+    def hear_finding(self, finding: Finding, group: str) -> None:
+        """A finding that is new, with the name of its group."""
         self._findings += 1
         number, wall_ns = self._findings, time.time_ns()
         self._told.append(lambda: self._on_finding(finding, group, number, wall_ns))
@@ -328,15 +329,11 @@ class Tracing:
             for one in keeps:
                 self._records.keep(*one)
 
-    def _on_finding(
-        self, finding: Mapping[str, Any], group: str, number: int, wall_ns: int
-    ) -> None:
+    def _on_finding(self, finding: Finding, group: str, number: int, wall_ns: int) -> None:
         records = self._records
         if records is None:
             return
-        seq = finding.get("seq")
-        seq = seq if type(seq) is int else 0
-        trace_id, parent_id = find_op(self.run, records.start, group, seq)
+        trace_id, parent_id = find_op(self.run, records.start, group, finding.seq)
         log = log_of_finding(
             finding, trace_id=trace_id, parent_id=parent_id, wall_ns=wall_ns, number=number
         )
@@ -344,5 +341,5 @@ class Tracing:
         if "logs" in self.settings.signals:
             self._logs.put([(None, log)], now_ns)
         if trace_id and "traces" in self.settings.signals:
-            records.keep(group, seq, "found", is_wide=True)
+            records.keep(group, finding.seq, "found", is_wide=True)
             self._spans.put([(None, span_of_finding(log, parent_id=parent_id))], now_ns)

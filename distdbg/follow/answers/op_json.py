@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from distdbg.follow.watched_rank import name_op, ranks_of, show_site
 from distdbg.record.entries import Group, OpEntry
+
+if TYPE_CHECKING:
+    from distdbg.follow.tail import TailedRecord
 
 
 def plain_op(rank: int, op: OpEntry, now_ns: int) -> dict[str, Any]:
@@ -32,6 +36,29 @@ def plain_op(rank: int, op: OpEntry, now_ns: int) -> dict[str, Any]:
         "site": show_site(op.site) if op.site else "",
         "stack": [str(frame) for frame in op.stack],
     }
+
+
+def plain_ops(records: Iterable[tuple[int, TailedRecord]], now_ns: int) -> list[dict[str, Any]]:
+    """All that are in flight."""
+    return [plain_op(rank, op, now_ns) for rank, record in records for op in record.in_flight()]
+
+
+def plain_groups(records: Iterable[tuple[int, TailedRecord]]) -> list[dict[str, Any]]:
+    """The groups that these ranks are in, and how far each rank has come there."""
+    groups: dict[str, dict[str, Any]] = {}
+    for rank, record in records:
+        for group, far in record.groups():
+            known = groups.setdefault(group.name, plain_group(group))
+            known["progress"].append(
+                {
+                    "rank": rank,
+                    "issued_seq": far.issued_seq,
+                    "ended_seq": far.ended_seq,
+                    "is_closed": far.closed_ns is not None,
+                    "broken": far.broken,
+                }
+            )
+    return list(groups.values())
 
 
 def plain_group(group: Group) -> dict[str, Any]:

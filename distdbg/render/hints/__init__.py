@@ -8,6 +8,7 @@ joining     where init_process_group gets a number from that does not fit the jo
 parameters  why a rank did not use a part of its model: the condition under which the model calls it
 left_behind a function or a loop that some ranks have left, a lock file that nobody removes
 patterns    one note of the stack that says it all: the loop that a rank left, a file that it waits for
+skipped_ends a path past the call that ends something: task_done() of a queue, the cancel of a timer
 tags        what the tag of a message is made from, which is another one than that line has used before
 values      a variable that differs between ranks as their calls do, and where it gets its value
 waits       a lock that the rank holds itself, a timer that it did not cancel

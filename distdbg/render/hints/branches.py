@@ -17,7 +17,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import say_ranks
+from distdbg.record.format import Flag
 from distdbg.render.hints.case import (
     ENDS,
     LOOP,
@@ -41,10 +43,9 @@ _SKIPS: Final = re.compile(
     r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
 )
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
+_ELSE: Final = "`else` of "
 #: One that holds on all ranks, or on none.
 _OF_ALL: Final = re.compile(r"^`if (?:not )?[^`]*\b(?:is_initialized|is_available|world_size)\b")
-#: A finding about a loop that some ranks left before the others.
-_LEFT: Final = re.compile(r" left (?:\w+\.)*(\w+)\(\) ")
 
 
 def by_branch(case: Case) -> str:
@@ -59,7 +60,7 @@ def by_branch(case: Case) -> str:
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
     if found := by_left_function(case):
         return found
-    if (left := _LEFT.search(case.root.what)) and (loop := _loop_of(others, left[1])):
+    if (left := subject_of(case.root.advice)) and (loop := _loop_of(others, left)):
         return f"see whether {loop} makes as many rounds on {case.who} as on the others"
     if found := by_rank_condition(case):
         return found
@@ -82,6 +83,29 @@ def by_rank_condition(case: Case) -> str:
     return ""
 
 
+def _is_met_by_its_else(case: Case, stack: ToldStack, found: str) -> bool:
+    """Whether others make that op, or the other end of a message, in the `else` of what asks for the rank.
+
+    These calls are meant for each other, and differ in something else.
+    """
+    if not _asks_for_rank(found):
+        return False
+    counterpart = found.removeprefix(_ELSE) if found.startswith(_ELSE) else _ELSE + found
+    return any(
+        _last_op(case, other) == _last_op(case, stack) is not None
+        for other in case.told
+        if counterpart in matches(other, UNDER)
+    )
+
+
+def _last_op(case: Case, stack: ToldStack) -> int | None:
+    """Its kind; -1 for both ends of a message."""
+    ops = case.session.ranks[stack.ranks[0]].ops
+    if not len(ops):
+        return None
+    return -1 if ops.flags[-1] & Flag.MESSAGE else ops.kind[-1]
+
+
 def _asks_for_rank(found: str) -> bool:
     """Of a condition, not of the name of its file."""
     return RANK.search(found.rpartition(" (line ")[0]) is not None
@@ -95,9 +119,9 @@ def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
     for side, other in ((mine, others), (others, mine)):
         for stack in side:
             for found in matches(stack, UNDER):
-                if not _OF_ALL.search(found) and all(
-                    found not in matches(one, UNDER) for one in other
-                ):
+                is_theirs = any(found in matches(one, UNDER) for one in other)
+                is_apart = _OF_ALL.search(found) or _is_met_by_its_else(case, stack, found)
+                if not (is_theirs or is_apart):
                     yield stack, found
 
 

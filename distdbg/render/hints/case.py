@@ -10,6 +10,7 @@ from typing import Final
 
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
@@ -70,7 +71,7 @@ def are_at_other_lines(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -
 
 def is_left_out(stack: ToldStack) -> bool:
     """Whether it is where a rank did not call what the others did."""
-    return stack.what.startswith("did not call")
+    return stack.role is StackRole.LEFT_OUT
 
 
 def in_file(frame: ToldFrame, line: str) -> str:

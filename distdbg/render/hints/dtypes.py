@@ -8,16 +8,17 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.render.enclosing import Function, ParsedSource, bound_at, imported_beside
 from distdbg.render.hints.case import Case
+from distdbg.render.where import place_of
 
 #: What makes an array of float64 unless it is told otherwise, and which argument is the dtype.
 _MAKERS: Final = {"empty": 1, "eye": 3, "linspace": 5, "ones": 1, "zeros": 1}
 _MODULES: Final = ("np", "numpy")
-_DTYPES: Final = re.compile(r"(\w+)\[[^\]]*\] on ranks? [\d,-]+")
+_MOST_RANKS: Final = 16
 _ODD: Final = "float64"
 #: What an argument was set by, and what a function that gave it returns.
 _SET_BY: Final = re.compile(r"(\w+ = .*) \(line (\d+)\)")
@@ -26,12 +27,10 @@ _RETURNED: Final = re.compile(r"`(return .*?)` \(line (\d+)\)")
 
 def by_default_dtype(case: Case) -> str:
     """Arrays differ in dtype, and the rank with float64 has it from a NumPy call that was given none."""
-    dtypes = _DTYPES.findall(case.root.what)
-    if "get their dtype" not in case.root.advice or _ODD not in dtypes or len(set(dtypes)) != 2:
-        return ""
-    if not re.search(rf"{_ODD}\[[^\]]*\] on {re.escape(case.who)}(?![\d,-])", case.root.what):
-        return ""  # the others have float64
-    other = next(one for one in dtypes if one != _ODD)
+    own, others = (_dtypes(case, ranks) for ranks in (case.root.ranks, case.root.victims))
+    if own != {_ODD} or len(others) != 1 or _ODD in others:
+        return ""  # the others have float64, or there are several
+    other = others.pop()
     for one in case.told[0].frames if case.told else ():
         source = case.source.parsed(one.frame.file)
         if source is None:
@@ -43,6 +42,13 @@ def by_default_dtype(case: Case) -> str:
                     f"(line {line} of {os.path.basename(file)})"
                 )
     return ""
+
+
+def _dtypes(case: Case, ranks: Sequence[int]) -> set[str]:
+    """Of the calls that the mismatch is about."""
+    places = (place_of(case.session, rank) for rank in ranks[:_MOST_RANKS])
+    ops = (place.op for place in places if place is not None)
+    return {case.session.forms[case.session.ranks[op.rank].ops.form[op.at]].dtype for op in ops}
 
 
 def _makers_of_note(

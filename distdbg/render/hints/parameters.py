@@ -1,7 +1,10 @@
-"""Why a rank did not use a part of its model: the condition under which the model calls it.
+"""Why a rank did not use a part of its model, or DDP did not reduce: the condition or the call in the source.
 
 see `if objects.any()` (line 16 of model.py), under which self.box is called: rank 2 did not take
 that branch in step 9; or find_unused_parameters=True for DistributedDataParallel (line 35 of job.py)
+
+DDP reduced no gradient in 60 steps from step 41 on: `model.module.with_rebuilt(inputs)` (line 20 of job.py)
+goes past its forward; call the DDP object itself
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
+from distdbg.diagnose.find.not_reduced import PAST_FORWARD, unreduced_steps
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.traits import FactKind
+from distdbg.record.printable import shorten
 from distdbg.render.enclosing import (
     Function,
     ParsedSource,
@@ -25,7 +31,6 @@ from distdbg.render.enclosing import (
 from distdbg.render.hints.case import Case
 from distdbg.render.loop_exits import loop_exits
 
-_UNUSED: Final = re.compile(r"rank \d+ gave no gradient to (.+?)(?: and \d+ more)? in step (\d+)")
 _SAID: Final = re.compile(r"(.+) \((line \d+)\)")
 _SKIPS: Final = " skips this call"
 #: What DDP's constructor calls its ops.
@@ -34,6 +39,13 @@ _OF_CONSTRUCTOR: Final = (
     "DDP broadcasts parameters and buffers",
 )
 _MOST_FILES: Final = 32
+_MOST_CALLS: Final = 2
+_MOST_CALL: Final = 60
+#: Methods of a `.module` that run no layer.
+_NO_LAYERS: Final = re.compile(
+    r"state_dict|load|save|param|buffer|modules|children|^(?:train|eval|to|cpu|cuda|half|float|double|bfloat16"
+    r"|apply|requires_grad_|zero_grad|compile|register_\w+|extra_repr|get_\w+|set_\w+|reset\w*)$"
+)
 
 
 class _Condition(NamedTuple):
@@ -48,22 +60,61 @@ class _Condition(NamedTuple):
 
 def by_condition(case: Case) -> str:
     """The model calls that part under a condition; or at least where its DDP was made."""
-    unused = next((m for fact in case.root.evidence if (m := _UNUSED.match(fact.text))), None)
+    facts = case.root.evidence
+    unused = next((fact for fact in facts if fact.kind is FactKind.NO_GRADIENT), None)
     if unused is None:
         return ""
-    where = _made_at(case)
-    found = _conditions(case, [name.split(".") for name in unused[1].split(", ")])
+    where, step = _made_at(case), case.root.numbers.get("step", 0)
+    found = _conditions(case, [name.split(".") for name in _named(unused.detail)])
     if len(found) != 1:
         return f"{case.root.advice} at {where}" if where else ""
     text, part, skips = found[0]
     if skips:
-        hint = f"see the {text}, which skips {part}: {case.who} left there in step {unused[2]}"
+        hint = f"see the {text}, which skips {part}: {case.who} left there in step {step:g}"
     else:
         what = f"see {text}, under which {part} is called"
-        hint = f"{what}: {case.who} did not take that branch in step {unused[2]}"
+        hint = f"{what}: {case.who} did not take that branch in step {step:g}"
     return f"{hint}; or find_unused_parameters=True for DistributedDataParallel" + (
         f" ({where})" if where else ""
     )
+
+
+def past_ddp(case: Case) -> str:
+    """Steps of ranks were not reduced by DDP: where the program calls a layer by its `.module`."""
+    ranks = case.root.ranks or tuple(case.session.ranks)
+    each = (unreduced_steps(case.session.ranks[rank]) for rank in ranks)
+    steps = next(filter(None, each), None)
+    if steps is None:
+        return ""
+    times = f"{steps.steps} steps" if steps.steps > 1 else "a step"
+    said = f"DDP reduced no gradient in {times} from step {steps.first} on"
+    calls = [*_calls_of_module(case)]
+    if not 0 < len(calls) <= _MOST_CALLS:
+        return f"{said}: {PAST_FORWARD}"
+    verb = "goes" if len(calls) == 1 else "go"
+    return f"{said}: {' and '.join(calls)} {verb} past its forward; call the DDP object itself"
+
+
+def _calls_of_module(case: Case) -> Iterator[str]:
+    """'`model.module.rebuild(x)` (line 20 of job.py)'."""
+    for file, source in _files(case):
+        calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        for call in sorted(calls, key=lambda one: one.lineno):
+            match call.func:
+                case ast.Attribute(attr="module"):
+                    pass
+                case ast.Attribute(value=ast.Attribute(attr="module"), attr=name):
+                    if _NO_LAYERS.search(name):
+                        continue
+                case _:
+                    continue
+            text = shorten(ast.unparse(call), _MOST_CALL)
+            yield f"`{text}` (line {call.lineno} of {os.path.basename(file)})"
+
+
+def _named(names: str) -> list[str]:
+    """'a.weight, a.bias and 3 more' without the count."""
+    return names.partition(" and ")[0].split(", ")
 
 
 def _made_at(case: Case) -> str:

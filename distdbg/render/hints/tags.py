@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import short_site
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import (
@@ -27,13 +27,12 @@ from distdbg.render.hints.case import Case
 
 #: The number of the argument, where it is given without its name.
 _PLACES: Final = {"isend": 3, "send": 3, "irecv": 3, "recv": 3}
-_PLACE: Final = re.compile(r"see what the tag at (\S+:\d+) is made from")
 
 
 def by_origin(case: Case) -> str:
     """The line that gives it its value, and what the function returns that is called there."""
-    place = _PLACE.match(case.root.advice)
-    frame = None if place is None else _frame(case, place[1])
+    place = subject_of(case.root.advice)
+    frame = _frame(case, place) if place else None
     source = None if frame is None else case.source.parsed(frame.file)
     given = None if source is None or frame is None else _given(source, frame.line)
     if frame is None or source is None or given is None:

@@ -84,7 +84,7 @@ def by_keys(case: Case) -> str:
 def by_empty(case: Case) -> str:
     """Arrays differ in dtype: NumPy makes float64 of an empty list."""
     ranks = case.root.ranks
-    if "get their dtype" not in case.root.advice or len(ranks) != 1:
+    if len(ranks) != 1:
         return ""
     values = case.session.ranks[ranks[0]].left_values
     for one in case.told[0].frames if case.told else ():

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import ParsedSource, imported_beside, kills_in, timers_in
 from distdbg.render.hints.case import Case, in_file
+from distdbg.render.hints.skipped_ends import past_cancel
 
 _MOST_TIMERS: Final = 3
 _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
@@ -23,20 +24,28 @@ _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
 
 def by_timer(case: Case) -> str:
     """A timer killed the rank: where its program sets one."""
-    set_at = _calls_in_files(case, timers_in)
-    if not 0 < len(set_at) <= _MOST_TIMERS:
+    found = _calls_in_files(case, timers_in)
+    if not 0 < len(found) <= _MOST_TIMERS:
         return ""
-    return f"its timer is set at {' and '.join(set_at)}: see on which path it is not cancelled"
+    for file, line in found if len(found) == 1 else ():
+        parsed = case.source.parsed(file)
+        if parsed is not None and (said := past_cancel(parsed, file, line)):
+            return said
+    return f"its timer is set at {_say_places(found)}: see on which path it is not cancelled"
 
 
-def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> list[str]:
-    """'data.py:20': in the files of the first stack, and in those that they import."""
+def _say_places(found: Sequence[tuple[str, int]]) -> str:
+    return " and ".join(f"{os.path.basename(file)}:{line}" for file, line in found)
+
+
+def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> list[tuple[str, int]]:
+    """Of the files of the first stack, and of those that they import: file and line."""
     files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
     for file in [*files]:
         if (parsed := case.source.parsed(file)) is not None:
             files |= dict.fromkeys(imported_beside(parsed, file))
     return [
-        f"{os.path.basename(file)}:{line}"
+        (file, line)
         for file in files
         if (parsed := case.source.parsed(file)) is not None
         for line in find(parsed)
@@ -45,11 +54,11 @@ def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> li
 
 def by_kill(case: Case) -> str:
     """SIGKILL came from somewhere: where the program sends signals, to its process group perhaps."""
-    sent_at = _calls_in_files(case, kills_in)
-    if not 0 < len(sent_at) <= _MOST_TIMERS:
+    found = _calls_in_files(case, kills_in)
+    if not 0 < len(found) <= _MOST_TIMERS:
         return ""
     return (
-        f"signals are sent at {' and '.join(sent_at)}: see whether that hits {case.who} itself; a child "
+        f"signals are sent at {_say_places(found)}: see whether that hits {case.who} itself; a child "
         "shares its process group without start_new_session=True"
     )
 
@@ -59,9 +68,6 @@ def by_own_lock(case: Case) -> str:
 
     The two are in one file, and those of `self` in one class: elsewhere the same words are another lock.
     """
-    seen = (stack.what for stack in case.told if stack.is_cause)
-    if not any("lock" in text for text in (*seen, *(fact.text for fact in case.root.evidence))):
-        return ""
     for stack in case.told:
         if not stack.is_cause or not stack.frames:
             continue

@@ -6,6 +6,7 @@ that they belong to the job before the group existed. Nothing else is ever unpic
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +43,10 @@ def all_gather_object(
     padded = _padded(data, widest)
     call = calls.all_gather_single(pg.size(), pg.rank(), gathered, padded, None, "")
     _run(pg, call, Variant.ALL_GATHER_OBJECT, deadline)
-    object_list[:] = [_from_bytes(gathered[r, : sizes[r]]) for r in range(pg.size())]
+    object_list[:] = [
+        _from_bytes("all_gather_object", gathered[r, : sizes[r]], pg.ranks[r])
+        for r in range(pg.size())
+    ]
 
 
 def gather_object(
@@ -72,7 +76,10 @@ def gather_object(
     call = calls.gather(pg.size(), pg.rank(), _padded(data, widest), blocks, root)
     _run(pg, call, Variant.GATHER_OBJECT, deadline)
     if blocks is not None and object_gather_list is not None:
-        object_gather_list[:] = [_from_bytes(b[:n]) for b, n in zip(blocks, sizes, strict=True)]
+        object_gather_list[:] = [
+            _from_bytes("gather_object", block[:nbytes], rank)
+            for block, nbytes, rank in zip(blocks, sizes, pg.ranks, strict=True)
+        ]
 
 
 def broadcast_object_list(
@@ -97,7 +104,7 @@ def broadcast_object_list(
     data = np.concatenate(parts) if is_root else np.empty(int(sizes.sum()), np.uint8)
     _run(pg, calls.broadcast(pg.size(), data, root), Variant.BROADCAST_OBJECT_LIST, deadline)
     if not is_root:
-        object_list[:] = _cut(data, sizes)
+        object_list[:] = _cut("broadcast_object_list", data, sizes, pg.ranks[root])
 
 
 def scatter_object_list(
@@ -129,7 +136,9 @@ def scatter_object_list(
     mine = np.empty(widest, np.uint8)
     blocks = [_padded(part, widest) for part in parts] if rank == root else None
     _run(pg, calls.scatter(size, rank, mine, blocks, root), Variant.SCATTER_OBJECT_LIST, deadline)
-    scatter_object_output_list[0] = _from_bytes(mine[: widths[rank]])
+    scatter_object_output_list[0] = _from_bytes(
+        "scatter_object_list", mine[: widths[rank]], pg.ranks[root]
+    )
 
 
 def send_object_list(
@@ -184,7 +193,7 @@ def recv_object_list(
     peer = _receive(pg, sizes, peer, use_batch, deadline)
     data = np.empty(int(sizes.sum()), np.uint8)
     _receive(pg, data, peer, use_batch, deadline)
-    object_list[:] = _cut(data, sizes)
+    object_list[:] = _cut("recv_object_list", data, sizes, pg.ranks[peer])
     return pg.ranks[peer]
 
 
@@ -237,13 +246,39 @@ def _to_bytes(what: str, obj: Any) -> Bytes:
     return np.frombuffer(bytearray(pickled), np.uint8)
 
 
-def _from_bytes(data: Bytes) -> Any:
-    return pickle.loads(data.tobytes())
+class _Unpickler(pickle.Unpickler):
+    """Remembers what it has met last: of what an error comes from, Python's own text may say nothing."""
+
+    last = ""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        self.last = f"{module}.{name}"
+        return super().find_class(module, name)
 
 
-def _cut(data: Bytes, sizes: Sizes) -> list[Any]:
+def _from_bytes(what: str, data: Bytes, sender: int) -> Any:
+    """`sender`: the global rank whose object it is."""
+    reader = _Unpickler(io.BytesIO(data.tobytes()))
+    try:
+        return reader.load()
+    except (
+        Exception
+    ) as error:  # whatever the object's own methods raise; who catches that still does
+        last = f" ({reader.last})" if reader.last else ""
+        error.add_note(f"{what}: the object of rank {sender} cannot be unpickled{last}")
+        if isinstance(error, TypeError) and "__init__()" in str(error):
+            error.add_note(
+                "hint: pickle makes an exception from its `args`: give super().__init__() all of them"
+            )
+        raise
+
+
+def _cut(what: str, data: Bytes, sizes: Sizes, sender: int) -> list[Any]:
     ends = np.cumsum(sizes)
-    return [_from_bytes(data[end - n : end]) for end, n in zip(ends, sizes, strict=True)]
+    return [
+        _from_bytes(what, data[end - nbytes : end], sender)
+        for end, nbytes in zip(ends, sizes, strict=True)
+    ]
 
 
 def _sizes(parts: Sequence[Bytes]) -> Sizes:

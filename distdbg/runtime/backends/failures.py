@@ -27,6 +27,7 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import UNKNOWN, call_site, shorten
 from distdbg.record.durations import duration_text
 from distdbg.record.rank_words import NO_OP_YET
+from distdbg.runtime.backends.message_timeout import message_timeout
 from distdbg.runtime.members.absent import SHOWN
 
 #: Words for what a group rank does now, if anything is known of it.
@@ -100,10 +101,10 @@ def to_public(
                 error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
             )
         case "timeout" if is_message:
-            seen = "" if message is None else message.seen
-            return _message_timeout(
-                call, op, waited_s, names, rank, fields, goes_on, where, doing, seen
-            )
+            return message_timeout(
+                error, call, op, message, waited_s, names, rank, fields, where, doing,
+                _GOES_ON if goes_on else BROKEN,
+            )  # fmt: skip
         case "timeout":
             facts = group.facts()
             gate = facts[rank][1] if goes_on else error.gate
@@ -268,46 +269,6 @@ def tell_backward(error: DistError, comm: str, name: str) -> None:
     site = call_site()
     at = f" at {shorten([site])[site]}" if site != UNKNOWN else ""
     error.details.insert(0, f"this rank called {name}{at} ({comm})")
-
-
-def _message_timeout(
-    call: Call,
-    op: str,
-    waited_s: float,
-    names: Sequence[int],
-    rank: int,
-    fields: dict[str, Any],
-    goes_on: bool,
-    where: Where,
-    doing: Where,
-    seen: str,
-) -> OpTimeout:
-    missing = [] if call.peer < 0 else [names[call.peer]]
-    place = where(call.peer) if call.peer >= 0 else None
-    details = [] if place is None else [f"rank {missing[0]}: {place}"]
-    for offer in seen.split():
-        source, _, rest = offer.partition(":")
-        tag, _, nbytes = rest.partition(":")
-        if not nbytes:
-            details.append("and more")
-            break
-        details.append(
-            f"rank {names[int(source)]} sends tag {tag} ({nbytes} bytes), "
-            f"rank {names[rank]} waits for tag {call.tag}"
-        )
-    whom = f"rank {missing[0]}" if missing else "any rank"
-    phrase = doing(call.peer) if missing else None
-    verb = "receive" if call.kind is Kind.SEND else "send"
-    return OpTimeout(
-        f"{op} waited {duration_text(waited_s)} for {whom} to {verb} (tag {call.tag})"
-        + (f"; it was {phrase}" if phrase else ""),
-        missing=missing,
-        arrived=[names[rank]],
-        waited_s=waited_s,
-        details=[*details, _GOES_ON if goes_on else BROKEN],
-        hint="the other side needs a matching op: same group, peer and tag",
-        **fields,
-    )
 
 
 def _message_mismatch(

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from distdbg.log.logs import get_logger
-from distdbg.record.known_marks import FORWARD, NO_GRADIENT
+from distdbg.record.known_marks import FORWARD, NO_GRADIENT, NOT_REDUCED
 from distdbg.runtime.api.marks import begin_span, end_span, mark
 from distdbg.runtime.parallel.reducer.names import list_names
 from distdbg.torch_bridge.training.model import Model
@@ -64,6 +64,8 @@ class DdpPatch:
         self._last: Model | None = None
         #: Those whose forward pass has ended, until all buckets are on their way.
         self._ready: list[Model] = []
+        #: The others, whose gradients a pass leaves as they are, or does not reduce.
+        self._unready: list[Model] = []
         #: The model whose forward pass runs has ordered its buckets anew, which is done once.
         self._has_rebuilt = False
         #: What the reducer made last was given: parameters, and the buckets of indices.
@@ -164,6 +166,9 @@ class DdpPatch:
             if is_compiling():
                 return real(ddp, *inputs, **kwargs)
             self._has_rebuilt = getattr(ddp, "_has_rebuilt_buckets", False)
+            model = self._models.get(ddp)
+            if model is not None:
+                model.is_forwarded = True
             begun = begin_span(FORWARD)
             try:
                 return real(ddp, *inputs, **kwargs)
@@ -211,17 +216,35 @@ class DdpPatch:
         self._ready.append(model)
 
     def _before_backward(self) -> None:
-        for model in self._ready:
+        self._unready = [model for model in self._models.values() if model not in self._ready]
+        for model in (*self._ready, *self._unready):
             model.before_backward()
         armed[:] = self._ready
 
     def _after_backward(self, is_well: bool) -> None:
         armed.clear()
+        for model in (*self._ready, *self._unready) if is_well else ():
+            self._note_gradients(model)
+        self._unready = []
         if not all(map(_is_complete, self._ready)):
             self._ready = [model for model in self._ready if not model.is_complete]
             self._tell_unused(self._ready if is_well else ())
         elif self._ready:
             self._ready.clear()
+
+    def _note_gradients(self, model: Model) -> None:
+        """A pass has ended; one that gave gradients past the forward pass of DDP is told once per step.
+
+        Two passes of one step may have one forward pass, whose reduction then is that of the first.
+        """
+        # Whether its buckets are on their way says less: those of another model may be as large.
+        if next(model.with_gradient(), None) is None:
+            return
+        done = self._steps.done
+        is_meant = not getattr(model.ddp(), "require_backward_grad_sync", False)  # no_sync()
+        if not (model.is_forwarded or is_meant) and model.steps_done < done:
+            mark(NOT_REDUCED + list_names([*model.with_gradient()]), self._steps.current)
+        model.is_forwarded, model.steps_done = False, done
 
     def _tell_unused(self, models: Sequence[Model]) -> None:
         for model in models:

@@ -14,7 +14,7 @@ counts that (`Tensor._version`).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter, is_
@@ -57,6 +57,10 @@ class Model:
         names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
         self._parameters = list(parameters)
         self._names = [names.get(id(one), f"parameter {at}") for at, one in enumerate(parameters)]
+        #: Whether its forward pass has run since a backward pass gave it gradients.
+        self.is_forwarded = False
+        #: How many steps were done when a backward pass did so; -1: none has.
+        self.steps_done = -1
         #: The parameters that the last pass gave no gradient, though a bucket waits for them.
         self.unused: list[str] = []
         self._total = sum(one.numel() for one in parameters)
@@ -86,6 +90,7 @@ class Model:
 
     def begin(self, ddp: Any) -> None:
         """A forward pass of its DDP has ended whose backward pass reduces."""
+        self.is_forwarded = True
         self._done = self._numel = 0
         if self.unused:
             self.unused = []
@@ -145,6 +150,16 @@ class Model:
             if gradient is None or gradient._version == before:
                 missing.append(name)
         return [] if len(missing) == len(self._names) else missing
+
+    def with_gradient(self) -> Iterator[str]:
+        """The parameters that got a gradient in this pass."""
+        if len(self._versions) != len(self._parameters):
+            return
+        for name, parameter, before in zip(
+            self._names, self._parameters, self._versions, strict=True
+        ):
+            if parameter.grad is not None and parameter.grad._version != before:
+                yield name
 
     def _look(self, ddp: Any) -> None:
         nbytes = sum(one.numel() * one.element_size() for one in self._parameters)

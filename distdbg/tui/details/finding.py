@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Role
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.sheet import SheetLine, line, title
@@ -15,12 +17,9 @@ from distdbg.tui.verdict import (
     finding_at,
     finding_line,
     found_again,
-    items,
-    ranks,
     role_ranks,
-    root_path,
+    root_of,
     target_of,
-    words,
 )
 from distdbg.tui.view import SheetPage
 from distdbg.view.snapshot import OpKey, Snapshot
@@ -35,12 +34,13 @@ class FindingPage(SheetPage):
     def __init__(self, target: FindingTarget) -> None:
         super().__init__()
         self._target = target
-        self._finding: Mapping[str, Any] | None = None
+        self._finding: Finding | None = None
         self._is_old = False
 
     @property
     def crumb(self) -> str:
-        return self._target.kind or "finding"
+        kind = self._target.kind
+        return "finding" if kind is FindingKind.UNKNOWN else kind
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
         path = found_again(snapshot.verdict, self._target)
@@ -58,15 +58,14 @@ class FindingPage(SheetPage):
     def lines(self) -> Sequence[SheetLine]:
         return list(self._lines(self._finding)) if self._finding is not None else []
 
-    def _lines(self, finding: Mapping[str, Any]) -> Iterator[SheetLine]:
+    def _lines(self, finding: Finding) -> Iterator[SheetLine]:
         if self._is_old:
             yield line(Cell("no longer found; this is how it was", Tone.MUTED))
         yield finding_line(finding, self._target, is_head=True)
-        advice = words(finding, "advice")
-        if advice:
-            yield line(Cell("hint: ", Tone.ACCENT), advice, hang=6)
+        if finding.advice:
+            yield line(Cell("hint: ", Tone.ACCENT), one_line(finding.advice), hang=6)
         yield from self._who(finding)
-        evidence = items(finding, "evidence")
+        evidence = finding.evidence
         if evidence:
             yield line("")
             yield title("evidence")
@@ -74,43 +73,47 @@ class FindingPage(SheetPage):
                 yield line("  ", evidence_words(fact), key=_of_fact(fact), hang=4)
             if len(evidence) > _MOST_FACTS:
                 yield line(Cell(f"  ... {len(evidence) - _MOST_FACTS} more", Tone.MUTED))
-        edges = items(finding, "edges")
+        edges = finding.edges
         if edges:
             yield line("")
             yield title("who waits for whom")
             for edge in edges[:_MOST_EDGES]:
-                yield line("  ", edge_words(edge), key=_of_edge(edge), hang=4)
+                yield line("  ", edge_words(edge), key=RankTarget(edge.rank), hang=4)
             if len(edges) > _MOST_EDGES:
                 more = f"  ... {len(edges) - _MOST_EDGES} more; the view waits folds them"
                 yield line(Cell(more, Tone.MUTED))
-        numbers = finding.get("numbers")
-        if isinstance(numbers, Mapping) and numbers:
+        if finding.numbers:
             yield line("")
             yield title("measured")
-            for name, value in numbers.items():
-                if isinstance(value, int | float):
-                    yield line(Cell(f"  {one_line(str(name)):<20}", Tone.MUTED), f"{value:g}")
-        follows = items(finding, "follows")
-        if follows:
+            for name, value in finding.numbers.items():
+                if math.isfinite(value):
+                    yield line(Cell(f"  {one_line(name):<20}", Tone.MUTED), f"{value:g}")
+        if finding.follows:
             yield line("")
             yield title("consequences")
-            for at, one in enumerate(follows):
+            for at, one in enumerate(finding.follows):
                 yield finding_line(one, target_of(one, (*self._target.path, at)))
 
-    def _who(self, finding: Mapping[str, Any]) -> Iterator[SheetLine]:
-        cause, victims = ranks(finding, "ranks"), ranks(finding, "victims")
+    def _who(self, finding: Finding) -> Iterator[SheetLine]:
+        victims = finding.victims
         others: tuple[int, ...] = ()
         if self._is_root():
-            victims = victims or role_ranks(self.snapshot.verdict, "victim")
-            others = role_ranks(self.snapshot.verdict, "bystander")
+            victims = victims or role_ranks(self.snapshot.verdict, Role.VICTIM)
+            others = role_ranks(self.snapshot.verdict, Role.BYSTANDER)
+            others = tuple(rank for rank in others if rank in self.snapshot.ranks)
         rows = (
-            ("root", cause, Tone.FAULT, "the cause"),
+            ("root", finding.ranks, Tone.FAULT, "the cause"),
             ("victims", victims, Tone.WARN, "failed or wait because of it"),
             ("bystanders", others, Tone.MUTED, "not affected"),
         )
-        group, seq = words(finding, "group"), finding.get("seq")
+        group, seq = one_line(finding.group), finding.seq
         known = next(
-            (one for one in self.snapshot.groups if group and group in (one.label, one.name)), None
+            (
+                one
+                for one in self.snapshot.groups
+                if group and finding.group in (one.label, one.name)
+            ),
+            None,
         )
         if any(who for _, who, _, _ in rows) or group:
             yield line("")
@@ -123,7 +126,7 @@ class FindingPage(SheetPage):
         if group:
             key = GroupTarget(known.name) if known is not None else None
             yield line(Cell(f"{'group':<12}", Tone.MUTED), group, key=key, hang=12)
-        if group and isinstance(seq, int) and seq > 0:
+        if group and seq > 0:
             name = known.name if known is not None else group
             yield line(
                 Cell(f"{'op':<12}", Tone.MUTED), f"#{seq}, on all ranks",
@@ -131,16 +134,12 @@ class FindingPage(SheetPage):
             )  # fmt: skip
 
     def _is_root(self) -> bool:
-        return root_path(self.snapshot.verdict) == self._target.path
+        return self._finding is not None and self._finding is root_of(self.snapshot.verdict)
 
 
-def _of_fact(fact: Mapping[str, Any]) -> object:
-    rank = fact.get("rank")
-    if isinstance(rank, int):
-        return RankTarget(rank)
-    return of_ranks(ranks(fact, "ranks"), words(fact, "text"))
-
-
-def _of_edge(edge: Mapping[str, Any]) -> object:
-    rank = edge.get("rank")
-    return RankTarget(rank) if isinstance(rank, int) else None
+def _of_fact(fact: Evidence) -> object:
+    return (
+        RankTarget(fact.rank)
+        if fact.rank is not None
+        else of_ranks(fact.ranks, one_line(fact.text))
+    )

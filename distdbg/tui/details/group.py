@@ -68,7 +68,7 @@ class GroupPage(TablePage):
     def action_newest(self) -> None:
         issued: Mapping[int, int] = self._group.issued if self._group is not None else {}
         if not issued or not max(issued.values()):
-            self.top.say("no collective was called on this group yet", "warning")
+            self.top.show_message("no collective was called on this group yet", "warning")
             return
         seq = max(issued.values())
         self.top.open_detail(OpTarget(OpKey(group=self._of, seq=seq), f"#{seq}"))

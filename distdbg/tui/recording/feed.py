@@ -163,7 +163,7 @@ class RecordedFeed:
     def is_settled(self) -> bool:
         return not self._thread.is_alive()
 
-    def ask(self) -> None:
+    def request_verdict(self) -> None:
         raise UsageError("a recorded dashboard has the verdicts that were made then")
 
     # ------------------------------------------------------------------------------- the whole file

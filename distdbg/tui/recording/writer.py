@@ -74,7 +74,7 @@ class RecordingFeed:
         self._told: tuple[Snapshot, Snapshot] | None = None
         self.trouble = ""
         """Why nothing more is written; ''. For people."""
-        self._thread = threading.Thread(target=self._work, name="distdbg recording", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="distdbg recording", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------------------------- Feed
@@ -172,7 +172,7 @@ class RecordingFeed:
 
     # ------------------------------------------------------------------------------- the thread
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
             self._write_all()
             self._file.close()

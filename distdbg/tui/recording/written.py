@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.record.rank_state import RankState
+from distdbg.render.verdict_json import to_plain_verdict
 from distdbg.view.snapshot import (
     ArmedBreakpoint,
     Bar,
@@ -34,8 +36,8 @@ _LISTS: Final[dict[str, type[Any]]] = {
     "hosts": HostRow, "ops": OpRow, "waits": WaitRow, "armed": ArmedBreakpoint, "stopped": StoppedAtPrompt,
 }  # fmt: skip
 _PLAIN: Final = (
-    "run", "attempt", "link", "link_why", "began", "world_size", "lines", "verdict", "is_paused",
-    "paused_s", "held_by", "abort",
+    "run", "attempt", "link", "link_why", "began", "world_size", "lines", "is_paused", "paused_s",
+    "held_by", "abort",
 )  # fmt: skip
 _RANK_FIELDS: Final = tuple(field.name for field in fields(RankRow))
 
@@ -56,6 +58,9 @@ def changes(before: Snapshot, after: Snapshot, *, all_of_it: bool = False) -> Pl
         rows = getattr(after, name)
         if all_of_it or (rows is not getattr(before, name) and rows != getattr(before, name)):
             found[name] = [_row(row) for row in rows]
+    if all_of_it or after.verdict != before.verdict:
+        verdict = after.verdict
+        found["verdict"] = None if verdict is None else _plain(to_plain_verdict(verdict))
     ranks = _changed_ranks(before, after) if not all_of_it else _all_ranks(after)
     if ranks or all_of_it:
         found["ranks"] = ranks
@@ -130,6 +135,8 @@ def apply(snapshot: Snapshot, told: Mapping[str, Any], at: float) -> Snapshot:
     for name, kind in _LISTS.items():
         if name in told:
             found[name] = tuple(_read(kind, row) for row in told[name])
+    if "verdict" in told:
+        found["verdict"] = read_verdict(told["verdict"])
     if "ranks" in told:
         found["ranks"] = _ranks(snapshot.ranks, told["ranks"])
     if "groups" in told:

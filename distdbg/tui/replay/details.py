@@ -19,9 +19,10 @@ from distdbg.render.story import status_text
 from distdbg.render.words import iso_text
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.replay.ranks import group_rows, in_op, rank_row
+from distdbg.tui.replay.ranks import group_reports, in_op, rank_row
 from distdbg.view.differences import RankCall, say_differences, say_hidden
 from distdbg.view.frames import frame_text
+from distdbg.view.groups import group_rows
 from distdbg.view.rank_facts import GroupFacts, RankFacts, fact_rows, level_name
 from distdbg.view.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
 
@@ -222,7 +223,7 @@ def _facts(moments: Moments, rank: int, at_ns: int, count: int) -> RankFacts:
                 is_closed=rank in row.closed,
                 is_broken=rank in row.broken,
             )
-            for row in group_rows(moments, at_ns, (rank,))
+            for row in group_rows(group_reports(moments, at_ns, (rank,)))
             if rank in row.issued
         ],
         waits=[

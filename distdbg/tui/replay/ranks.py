@@ -1,4 +1,4 @@
-"""Ranks and groups of a session at a moment, as rows of a snapshot. Pure."""
+"""Ranks of a session at a moment, as rows of a snapshot, and what it tells of groups then. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
-from distdbg.record.text import error_words
 from distdbg.tui.replay.moments import Moments
 from distdbg.view.endings import raised, shown_end
+from distdbg.view.groups import GroupReport
 from distdbg.view.op_names import with_comm
-from distdbg.view.snapshot import GroupRow, RankRow
+from distdbg.view.snapshot import RankRow
 
 
 def seconds(ns: int) -> float:
@@ -128,9 +128,9 @@ def _state(
     return RankState.RUNNING, NEVER, "", ""
 
 
-def group_rows(
+def group_reports(
     moments: Moments, at_ns: int, ranks: Iterable[int] | None = None
-) -> tuple[GroupRow, ...]:
+) -> list[GroupReport]:
     """How far each member of each group had come; `ranks`: these members alone."""
     session = moments.session
     issued: list[dict[int, int]] = [{} for _ in session.groups]
@@ -152,20 +152,20 @@ def group_rows(
             if far.closed_ns is not None and far.closed_ns <= own_ns:
                 closed[group].append(rank)
             if far.broken is not None and count == len(log.ops) and not opened:
-                broken[group][rank] = error_words(far.broken)
-    return tuple(
-        GroupRow(
+                broken[group][rank] = far.broken
+    return [
+        GroupReport(
             name=group.name,
             label=group.label,
             ranks=tuple(session.members(at)),
             backend=group.backend,
             issued=issued[at],
             ended=ended[at],
-            closed=tuple(closed[at]),
+            closed=closed[at],
             broken=broken[at],
         )
         for at, group in enumerate(session.groups)
-    )
+    ]
 
 
 def group_label(session: Session, group: int) -> str:

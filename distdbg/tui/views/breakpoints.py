@@ -85,7 +85,7 @@ class BreakpointsView(SheetPage, View):
         if isinstance(cursor, ArmedBreakpoint):
             self.top.change(Action.CLEAR, id=cursor.id)
         else:
-            self.top.say("no breakpoint is selected", "warning")
+            self.top.show_message("no breakpoint is selected", "warning")
 
     def action_go_on(self) -> None:
         cursor = self.sheet.cursor
@@ -94,4 +94,4 @@ class BreakpointsView(SheetPage, View):
         elif self.snapshot.stopped:
             self.top.change(Action.CONTINUE, ranks="all")
         else:
-            self.top.say("no rank is in the debugger", "warning")
+            self.top.show_message("no rank is in the debugger", "warning")

@@ -6,20 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
+from distdbg.diagnose.finding import Finding
 from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.sheet import SheetLine, line, title
 from distdbg.tui.targets import FindingTarget
 from distdbg.tui.verdict import (
-    Document,
     edge_words,
     evidence_words,
     finding_line,
-    items,
     ordered,
-    root_path,
+    root_of,
     target_of,
-    texts,
-    words,
 )
 from distdbg.tui.view import SheetPage, View
 
@@ -47,17 +44,17 @@ class FindingsView(SheetPage, View):
             return ()
         return list(self._lines(findings))
 
-    def _lines(self, findings: Sequence[tuple[int, Document]]) -> Iterator[SheetLine]:
+    def _lines(self, findings: Sequence[tuple[int, Finding]]) -> Iterator[SheetLine]:
         snapshot = self.snapshot
-        root = root_path(snapshot.verdict)
-        yield from self._verdict(next((one for at, one in findings if (at,) == root), None), root)
+        root = root_of(snapshot.verdict)
+        yield from self._verdict(next((one for one in findings if one[1] is root), None))
         if snapshot.abort:
             yield SheetLine(
                 (Cell("aborted: ", Tone.FAULT), Cell(one_line(snapshot.abort))),
                 hang=9,
                 is_fault=True,
             )
-        others = [(at, one) for at, one in findings if (at,) != root]
+        others = [(at, one) for at, one in findings if one is not root]
         if others:
             if snapshot.lines or root is not None or snapshot.abort:
                 yield line("")
@@ -65,22 +62,21 @@ class FindingsView(SheetPage, View):
         for at, finding in others:
             target = target_of(finding, (at,))
             yield finding_line(finding, target)
-            facts = [evidence_words(fact) for fact in items(finding, "evidence")]
+            facts = [evidence_words(fact) for fact in finding.evidence]
             yield from _about(finding, facts, target, _MOST_FACTS)
-        lacks = texts(snapshot.verdict, "lacks")
+        lacks = snapshot.verdict.lacks if snapshot.verdict is not None else ()
         if lacks:
             yield line("")
             yield title("missing data")
             for text in lacks:
-                yield line("  ", text, hang=4)
+                yield line("  ", one_line(text), hang=4)
 
-    def _verdict(
-        self, finding: Document | None, root: tuple[int, ...] | None
-    ) -> Iterator[SheetLine]:
+    def _verdict(self, root: tuple[int, Finding] | None) -> Iterator[SheetLine]:
         """The lines for people, and what the root cause has beyond them."""
         told = [one_line(one) for one in self.snapshot.lines]
-        target = target_of(finding, root) if finding is not None and root is not None else None
-        what = words(finding, "what")
+        finding = root[1] if root is not None else None
+        target = target_of(root[1], (root[0],)) if root is not None else None
+        what = one_line(finding.what) if finding is not None else ""
         if what and what not in told[:1]:
             told.insert(0, what)
         for at, text in enumerate(told):
@@ -94,8 +90,8 @@ class FindingsView(SheetPage, View):
             )
         if finding is None or target is None:
             return
-        facts = [evidence_words(fact) for fact in items(finding, "evidence")]
-        facts = facts or [edge_words(edge) for edge in items(finding, "edges")]
+        facts = [evidence_words(fact) for fact in finding.evidence]
+        facts = facts or [edge_words(edge) for edge in finding.edges]
         said = "\n".join(told)
         for one in _about(finding, [f for f in facts if f not in said], target, _MOST_OF_ROOT):
             if "".join(cell.text for cell in one.cells).strip() not in said:
@@ -111,18 +107,17 @@ def _marked(text: str) -> Iterator[Cell]:
 
 
 def _about(
-    finding: Document, facts: Sequence[str], target: FindingTarget, most: int
+    finding: Finding, facts: Sequence[str], target: FindingTarget, most: int
 ) -> Iterator[SheetLine]:
     """Its facts, what follows from it, and the advice."""
     rows: list[tuple[Cell, ...]] = [(Cell(text),) for text in facts[:most]]
     if len(facts) > most:
         rows.append((Cell(f"... {len(facts) - most} more; Enter shows all", Tone.MUTED),))
     rows += [
-        (Cell("then: ", Tone.MUTED), Cell(words(one, "what")))
-        for one in items(finding, "follows")[:_MOST_FACTS]
+        (Cell("then: ", Tone.MUTED), Cell(one_line(one.what)))
+        for one in finding.follows[:_MOST_FACTS]
     ]
-    advice = words(finding, "advice")
-    if advice:
-        rows.append((Cell("hint: ", Tone.ACCENT), Cell(advice)))
+    if finding.advice:
+        rows.append((Cell("hint: ", Tone.ACCENT), Cell(one_line(finding.advice))))
     for row in rows:
         yield replace(line(" " * 9, *row, key=target, hang=11), block=target.path)

@@ -100,7 +100,7 @@ class StacksView(SheetPage, View):
             except DistError as error:
                 return error
 
-        self.ask(question, self._come)
+        self.ask_feed(question, self._come)
 
     def _come(self, answer: Stacks | DistError) -> None:
         self._began = None

@@ -20,7 +20,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import MismatchError
 from distdbg.record.entries import MarkEntry, SpanBegin
-from distdbg.record.known_marks import MESH, NO_GRADIENT
+from distdbg.record.known_marks import MESH, NO_GRADIENT, NOT_REDUCED
 
 if TYPE_CHECKING:
     from warm_python import WarmPython
@@ -253,6 +253,21 @@ def trains_in_other_ways(backend: str) -> None:
     with uneven.join():
         for _ in range(2 + rank):
             uneven(x).sum().backward()
+    maker, judge = ddp(), ddp()  # each has its optimizer, and one loss gives gradients to both
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.01) for one in (maker, judge)]
+    for _ in range(2):
+        made = maker(x).repeat(1, 8)
+        for at, seen in ((1, made.detach()), (0, made)):
+            judge(seen).sum().backward()
+            optimizers[at].step()
+            optimizers[at].zero_grad()
+    twice = ddp()
+    optimizer = torch.optim.SGD(twice.parameters(), lr=0.01)
+    for _ in range(2):
+        output = twice(x).sum()
+        output.backward(retain_graph=True)
+        optimizer.step()
+    torch.autograd.grad(twice.module(x).sum(), list(twice.parameters()))
     other = torch.nn.Linear(64, 64)  # not one of DDP
     one = ddp()
     for _ in range(2):
@@ -265,8 +280,38 @@ def trains_in_other_ways(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["gloo", "distdbg"])
 def test_other_ways_to_train_leave_no_parameter_out(watched: Watched, backend: str) -> None:
     session = watched(trains_in_other_ways, backend=backend)
-    assert [marks_of(session, rank, NO_GRADIENT) for rank in range(2)] == [[], []]
+    for mark in (NO_GRADIENT, NOT_REDUCED):
+        assert [marks_of(session, rank, mark) for rank in range(2)] == [[], []]
     assert diagnose(session).root is None
+
+
+def goes_past_ddp(reduces: bool) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist = begin("gloo")
+    model = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(1, 5):
+        optimizer.zero_grad()
+        output = model(torch.ones(2, 64)) if step < 3 else model.module(torch.ones(2, 64), False)
+        output.sum().backward()
+        for parameter in model.parameters() if reduces and step >= 3 else ():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+        optimizer.step()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("reduces", [False, True])
+def test_steps_that_go_past_ddp_are_a_note_unless_the_program_reduces(
+    watched: Watched, reduces: bool
+) -> None:
+    session = watched(goes_past_ddp, reduces=reduces)
+    for rank in range(2):
+        assert [step for _, step in marks_of(session, rank, NOT_REDUCED)] == [3.0, 4.0]
+    told = [one.what for one in diagnose(session).findings]
+    expected = "ranks 0-1 made 2 steps, from step 3 on, whose gradients DDP did not reduce"
+    assert told == ([] if reduces else [expected])
 
 
 def differs_in_a_pass() -> list[object]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.agent.breakpoint_orders import IDS_PER_HOST, Breakpoints, let_go, without_rule
+from distdbg.agent.breakpoint_orders import IDS_PER_HOST, Breakpoints, continue_ranks, without_rule
 from distdbg.control import sockets
 from distdbg.control.breakpoints import parse_rules
 from distdbg.errors import UsageError
@@ -153,7 +153,7 @@ def test_ranks_at_prompts_go_on_and_others_say_why_not(
     prompts.append(Prompt(tmp_path, 2, HELLO, {"error": "it is busy"}))
     refused = {"ended": "its debugger is shown elsewhere", "refused": True}
     prompts.append(Prompt(tmp_path, 4, HELLO, refused))
-    found = {one.rank: one.why_not for one in let_go(tmp_path, range(5))}
+    found = {one.rank: one.why_not for one in continue_ranks(tmp_path, range(5))}
     assert found == {
         0: "",
         1: "rank 1 is not stopped",

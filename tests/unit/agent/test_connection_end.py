@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from distdbg.agent.connection_end import connections, read_end, say_address
+from distdbg.agent.connection_end import address_text, connections, read_end
 from distdbg.follow.processes import read_main_thread
 
 TABLE = """\
@@ -33,12 +33,12 @@ def test_addresses_are_shown_as_people_write_them(address: str) -> None:
     words = struct.unpack(f"={len(packed) // 4}I", packed)  # as this host's kernel has them
     text = f"{''.join(f'{word:08X}' for word in words)}:{int(port):04X}"
     host = host.removeprefix("::ffff:")
-    assert say_address(text) == (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    assert address_text(text) == (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
 @pytest.mark.parametrize("text", ["", "zz:zz", "0100007F:", "01000:1F90:2"])
 def test_what_is_no_address_is_left_out(text: str) -> None:
-    assert say_address(text) == ""
+    assert address_text(text) == ""
 
 
 @pytest.mark.parametrize("family", ["127.0.0.1", "::1"])

@@ -38,11 +38,11 @@ from distdbg.agent.judging.instructions import (
     LoadJudge,
     LookAtJob,
     MakeAccount,
+    PrintLines,
     ReadWaits,
-    Say,
+    SendAccount,
     SendProbe,
     TakeStacks,
-    TellRoot,
     WithdrawVerdict,
     WriteVerdict,
 )
@@ -108,7 +108,7 @@ def test_what_is_proven_ends_the_job_after_its_stacks_are_taken() -> None:
     assert kinds(done) == [MakeAccount, ReadWaits, WriteVerdict, LookAtJob]
     state, done = run(state, SEEN)
     assert done == [
-        Say(lines=("DEADLOCK on ranks 0-1: the job is aborted",)),
+        PrintLines(lines=("DEADLOCK on ranks 0-1: the job is aborted",)),
         TakeStacks(ranks=(0, 1), is_before_abort=True),
     ]
     assert state.phase is DiagnosisPhase.ABORTING
@@ -176,11 +176,11 @@ def test_a_host_that_does_not_answer_in_time_or_is_lost_ends_the_proof() -> None
 def test_a_host_that_is_not_the_root_tells_what_is_new_and_what_is_asked_for() -> None:
     here = look(1, is_root=False)
     state, done = run(DiagnosisState(), here, here)
-    assert done == [TellRoot(at_ns=1 * S, probe=0, has_found=False)]
+    assert done == [SendAccount(at_ns=1 * S, probe=0, has_found=False)]
     state, done = run(state, ProbeReceived(probe=Vouch(3, (0,))), look(2, is_root=False, latent=1))
-    assert done == [TakeStacks(ranks=(0,)), TellRoot(at_ns=2 * S, probe=3, has_found=True)]
+    assert done == [TakeStacks(ranks=(0,)), SendAccount(at_ns=2 * S, probe=3, has_found=True)]
     prompts = look(3, (), is_root=False, prompts=((0, 100, RankState.DEBUGGED, 9),))
-    assert kinds(run(state, prompts, prompts)[1]) == [TellRoot]
+    assert kinds(run(state, prompts, prompts)[1]) == [SendAccount]
 
 
 def test_what_is_over_is_withdrawn_and_may_be_judged_anew() -> None:
@@ -203,7 +203,7 @@ def test_a_job_in_whose_middle_a_prompt_opens_goes_on_until_it_closes() -> None:
 
 def test_a_job_that_somebody_has_aborted_is_left_to_that() -> None:
     state, done = run(ABORTS, *PROVEN, replace(SEEN, is_aborted=True), look(2))
-    assert Say not in kinds(done)
+    assert PrintLines not in kinds(done)
     assert state.phase is DiagnosisPhase.OVER
 
 

@@ -37,9 +37,9 @@ def test_a_pager_that_has_stopped_reading_does_not_hold_up_the_agent(
         with open(write_fd, "w", closefd=False) as full:
             monkeypatch.setattr(sys, "stdout", full)
             who: Any = SimpleNamespace(has_launcher=True)
-            HostAgent.say(who, ["rank 3 is stopped"])  # would never return
+            HostAgent.print_lines(who, ["rank 3 is stopped"])  # would never return
             os.read(read_fd, nbytes)
-            HostAgent.say(who, ["rank 3 goes on"])
+            HostAgent.print_lines(who, ["rank 3 goes on"])
             assert os.read(read_fd, nbytes) == b"distdbg: rank 3 goes on\n"
     finally:
         os.close(read_fd)
@@ -63,8 +63,8 @@ def test_what_fails_at_its_end_takes_nothing_else_with_it(agent: HostAgent) -> N
     def fail(_: Future[int]) -> None:
         raise RuntimeError("no room")
 
-    agent.work(lambda: 1, fail)
-    agent.work(lambda: 2, lambda done: came.append(done.result()))
+    agent.run_in_thread(lambda: 1, fail)
+    agent.run_in_thread(lambda: 2, lambda done: came.append(done.result()))
     deadline = time.monotonic() + 120
     while not came and time.monotonic() < deadline:
         for key, mask in agent.selector.select(0.1):

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from distdbg.agent.metering.job import plain_histograms, read_histograms
+from distdbg.diagnose.finding import Verdict
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.export.http.sd import MetricsTarget
 from distdbg.export.metrics import families
 from distdbg.export.metrics.check_counts import CHECKS, OTHER, check_of
@@ -28,8 +30,8 @@ def test_how_a_program_ended_is_none(text: str) -> None:
     assert check_of(read_words(text)) is None
 
 
-def verdict(*findings: dict[str, Any]) -> dict[str, Any]:
-    return {"findings": list(findings), "verdict": {"root": 0}}
+def verdict(*findings: dict[str, Any], root: int | None = 0) -> Verdict | None:
+    return read_verdict({"findings": list(findings), "verdict": {"root": root}})
 
 
 DEADLOCK = {"kind": "deadlock", "ranks": [0, 1], "group": "dp", "seq": 7}
@@ -72,7 +74,7 @@ def test_those_whom_the_verdict_blames_are_told_as_long_as_it_holds() -> None:
     counts = FindingCounts()
     counts.take(0, verdict(DEADLOCK, STALL))
     assert counts.blamed == ((0, "deadlock", "", ""), (1, "deadlock", "", ""))
-    counts.take(0, {"findings": [STALL], "verdict": {"root": None}})
+    counts.take(0, verdict(STALL, root=None))
     assert counts.blamed == ()
     counts.take(0, verdict(DEADLOCK))
     counts.take(0, None)

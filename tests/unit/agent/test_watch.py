@@ -57,9 +57,9 @@ class Stage:
             "run",
             self.roster,  # type: ignore[arg-type]
             steering,  # type: ignore[arg-type]
-            think=lambda do, then: self.thoughts.append((do, then)),
-            work=lambda do, then: self.stacks.append((do, then)),
-            say=self.said.extend,
+            run_in_judge_thread=lambda do, then: self.thoughts.append((do, then)),
+            run_in_thread=lambda do, then: self.stacks.append((do, then)),
+            print_lines=self.said.extend,
             abort_on=frozenset(("deadlock",)),
             findings=lambda: self.found,
         )

@@ -11,20 +11,22 @@ import pytest
 from distdbg.client.feed.asking import shown
 from distdbg.client.feed.dashboard_rows import (
     Usage,
-    _group_row,
     breakpoint_rows,
-    core_of,
-    group_rows,
     held_by,
+    job_hosts,
     rank_rows,
-    wait_rows,
+    read_groups,
+    read_waits,
     with_gpus,
 )
 from distdbg.client.feed.details import facts_of, op_detail
 from distdbg.client.feed.final import final_rows
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.rank_state import RankState
-from distdbg.view.snapshot import RankRow
+from distdbg.view.groups import group_rows
+from distdbg.view.snapshot import HostRow, RankRow
+from distdbg.view.waits import wait_rows
 
 
 def row(rank: int, **more: Any) -> dict[str, Any]:
@@ -73,13 +75,13 @@ def test_gpus_of_other_hosts_stay_until_they_say_otherwise() -> None:
     assert (later[0].gpu, later[0].gpu_nbytes) == (0.25, 7)
 
 
-def group(rank: int, issued: int, ended: int) -> dict[str, Any]:
+def group(rank: int, issued: int, ended: int, broken: str | None = None) -> dict[str, Any]:
     far = {
         "rank": rank,
         "issued_seq": issued,
         "ended_seq": ended,
         "is_closed": False,
-        "broken": None,
+        "broken": broken,
     }
     return {
         "name": "0", "desc": "world", "ranks": "0-2", "size": 3, "backend": "cpu",
@@ -88,16 +90,28 @@ def group(rank: int, issued: int, ended: int) -> dict[str, Any]:
 
 
 def test_groups_of_several_hosts_are_one_and_tell_who_waits_for_whom() -> None:
-    groups = group_rows([[group(2, 6, 5)], [group(0, 7, 6)], [group(1, 6, 6)]])
+    told = [group(2, 6, 5), group(0, 7, 6), group(1, 6, 6)]
+    groups = group_rows(read_groups(told))
     assert [g.issued for g in groups] == [{0: 7, 1: 6, 2: 6}]
     rows = rank_rows(
         [row(0, state="waiting", op="all_reduce #7 on group 'world'"), row(1)], {}, Usage(), 9.0
     )
-    (wait,) = wait_rows([], rows, groups)
+    (wait,) = wait_rows([], None, rows, groups=groups)
     assert (wait.rank, wait.on, wait.since) == (0, (1, 2), 8.0)
     judged = {"rank": 0, "on": [1], "is_any": False, "op": "x", "site": "", "can_go_on": False}
-    (wait,) = wait_rows([judged], rows, groups)
-    assert (wait.on, wait.can_go_on) == ((1,), False)
+    edges, hopeless = read_waits([judged])
+    (wait,) = wait_rows(edges, None, rows, hopeless=hopeless, groups=groups)
+    assert (wait.on, wait.can_go_on, wait.since) == ((1,), False, 8.0)
+
+
+def test_hosts_are_those_of_the_tree_or_the_one_that_answers() -> None:
+    tree = {
+        "hosts": [{"host": "b", "is_lost": True}, {"host": "a"}, {"host": "c", "has_left": True}]
+    }
+    assert job_hosts(tree, "a") == (
+        HostRow(host="b", is_lost=True), HostRow(host="a"), HostRow(host="c", has_left=True),
+    )  # fmt: skip
+    assert job_hosts(None, "a") == job_hosts({"hosts": []}, "a") == (HostRow(host="a"),)
 
 
 def test_who_holds_the_clock_is_said_in_words() -> None:
@@ -163,18 +177,19 @@ def test_who_waits_for_a_deadlock_is_not_its_core() -> None:
         {"rank": rank, "on": [on], "is_any": False, "op": "", "site": "", "can_go_on": False}
         for rank, on in ((0, 1), (1, 0), (2, 1))
     ]
-    verdict = {"findings": [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead", "ranks": [3]}]}
-    rows = wait_rows(told, {}, (), core_of(verdict))
+    findings = [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead rank", "ranks": [3]}]
+    verdict = read_verdict({"findings": findings})
+    edges, hopeless = read_waits(told)
+    rows = wait_rows(edges, verdict, {}, hopeless=hopeless)
     assert [(row.rank, row.can_go_on) for row in rows] == [(0, False), (1, False), (2, True)]
     # Before the verdict is there, what the agent says of the wait.
-    assert not any(row.can_go_on for row in wait_rows(told, {}, (), core_of(None)))
+    assert not any(row.can_go_on for row in wait_rows(edges, None, {}, hopeless=hopeless))
 
 
 def test_what_failed_is_told_in_words_not_as_the_record_has_it() -> None:
     error = json.dumps({"type": "OpTimeout", "what": "waited 3.0 s for rank 2", "seq": 21})
-    told = {"rank": 0, "issued_seq": 2, "ended_seq": 2, "is_closed": False, "broken": error}
-    group = {"name": "0", "desc": "dp", "ranks": "0-3", "backend": "cpu", "timeout_s": 3.0}
-    assert _group_row(group, [told]).broken == {0: "OpTimeout: waited 3.0 s for rank 2"}
+    (group_row,) = group_rows(read_groups([group(0, 2, 2, broken=error)]))
+    assert group_row.broken == {0: "OpTimeout: waited 3.0 s for rank 2"}
     op = {"op": "all_reduce #21", "status": "timeout", "error": error}
     rank = {
         "has_record": True, "argv": ["a.py"], "level": "info", "distdbg_version": "1",

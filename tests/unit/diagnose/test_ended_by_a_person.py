@@ -65,6 +65,38 @@ def test_a_signal_to_the_launcher_is_no_cause_of_a_hang(number: int, told: str) 
     assert verdict.is_root_a_fault
 
 
+@pytest.mark.parametrize(
+    ("number", "told"), [(15, "SIGTERM"), (2, "Ctrl-C (SIGINT)"), (None, "its launcher")]
+)
+def test_who_told_the_launcher_is_told_though_the_program_ends_by_a_code_of_its_own(
+    number: int | None, told: str
+) -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        asked = {"cause": "exited", "exit_code": 4, "was_asked": True}
+        build.op(rank, "all_reduce", at_s=1, ended_s=1.5)
+        build.end(rank, at_s=3 + rank / 100, asked_by=number, **asked)
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.what.startswith(f"the job was stopped by {told}; ")
+
+
+@pytest.mark.parametrize("asked_s", [1.9, 2.1])
+def test_what_a_rank_raised_since_it_was_told_to_end_is_no_failure_of_its_own(
+    asked_s: float,
+) -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, ended_s=1.5)
+    build.exit(0, Exit.RAISED, at_s=2, what="ValueError: no more")
+    asked = {"was_asked": True, "asked_by": 2, "asked_ns": int(asked_s * S)}
+    for rank in range(2):
+        build.end(rank, at_s=2.5, cause="exited", exit_code=1, **asked)
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.root.kind is (FindingKind.STOPPED if asked_s < 2 else FindingKind.DEAD_RANK)
+
+
 @pytest.mark.parametrize("number", [15, 2, 1])
 def test_a_signal_from_torchrun_or_the_scheduler_is_none_either(number: int) -> None:
     build = hung()

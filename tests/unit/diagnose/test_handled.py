@@ -9,6 +9,7 @@ import pytest
 from distdbg.diagnose.find.handled import tell_handled
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Trait
 from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(
@@ -74,6 +75,7 @@ def test_a_rank_that_sleeps_while_it_handles_an_error_is_told_with_it(what: str)
         what="rank 0 waited 37 s for rank 1, asleep in read() at storage.py:26",
         ranks=(1,),
         advice="see why it sleeps there",
+        traits=frozenset((Trait.ASLEEP,)),
     )
     session = session_of("FileNotFoundError: shard-12.npy at storage.py:24 (read)")
     session.ranks[1].exit_what = what

@@ -86,7 +86,7 @@ class Machine:
         self.pinned: list[Any] = []
         #: By number, who has it: those that were made, and those that were opened.
         self.events: dict[int, int] = {}
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self.open_events: set[int] = set()
         self.calls: dict[int, list[tuple[str, Any]]] = defaultdict(list)
         #: What a process cannot do: "export" or "open".
@@ -100,6 +100,13 @@ class Machine:
         self.copy_ms = 1.5
         #: By process, where copies are not done at once.
         self.slow: dict[int, SlowDevice] = {}
+        #: By number, and those in which the program of a process works, where it holds one up.
+        self.streams: dict[int, _Stream] = {}
+        self.held: dict[int, _Stream] = {}
+        #: By event: what its stream had yet to wait for when it was recorded.
+        self.before: dict[int, list[Callable[[], bool]]] = {}
+        #: Those of other processes, by the number here: the number there.
+        self.opened_events: dict[int, int] = {}
         #: Called by each copy, with how many bytes.
         self.on_copy: Callable[[int], None] = lambda nbytes: None
         #: Who presses Ctrl-C while a process waits for its device; once.
@@ -116,7 +123,7 @@ class Machine:
             Stream=lambda non_blocking=False: _Stream(self),
             Event=lambda disable_timing=False, interprocess=False: _Event(self, interprocess),
             get_elapsed_time=lambda begin, end: self.copy_ms,
-            get_current_stream=lambda: _Stream(self),
+            get_current_stream=lambda: self.held.get(_me()) or _Stream(self),
             alloc_pinned_memory=self._pin,
         )
         cupy = SimpleNamespace(cuda=cuda, RawModule=lambda code, options: _Module(self, code))
@@ -132,6 +139,26 @@ class Machine:
         place = pool.memory[at : at + wanted.nbytes].view(wanted.dtype).reshape(wanted.shape)
         place[...] = wanted
         return GpuArray(place, self)
+
+    def hold(self) -> threading.Event:
+        """What the calling rank queues from here on is done when the result is set."""
+        go_on = threading.Event()
+        self.held[_me()] = _Stream(self)
+        self.held[_me()].before.append(go_on.is_set)
+        return go_on
+
+    def let_go(self) -> None:
+        """The calling rank queues in a stream that nothing holds up."""
+        self.held.pop(_me(), None)
+
+    def has_come_to(self, event: int) -> bool:
+        """Whether what was before it in its stream is done."""
+        return not self.left_before(event)
+
+    def left_before(self, event: int) -> list[Callable[[], bool]]:
+        """What is not done of that."""
+        made = self.opened_events.get(event, event)
+        return [is_done for is_done in self.before.get(made, ()) if not is_done()]
 
     def free_pool(self) -> None:
         """cudaFree all that the calling rank has."""
@@ -152,7 +179,7 @@ class Machine:
         self.calls[_me()].append((name, what))
 
     def new_event(self) -> int:
-        number = next(self._numbers)
+        number = next(self.numbers)
         self.events[number] = _me()
         return number
 
@@ -282,6 +309,11 @@ class _Runtime:
             ctypes.memmove(*places, nbytes)
             machine.has_copied.set()
 
+        queue = machine.streams[stream]
+        if queue.is_held_up():
+            queue.waiting.append(copy)
+            return None
+
         slow = machine.slow.get(_me())
         if slow is None:
             return copy()
@@ -295,6 +327,10 @@ class _Runtime:
         if _me() in self._machine.interrupts:
             self._machine.interrupts.discard(_me())
             raise KeyboardInterrupt
+        for stream in list(self._machine.streams.values()):
+            stream.go_on()
+        if not self._machine.has_come_to(event):
+            return 600
         slow = self._machine.slow.get(_me())
         if _me() not in self._machine.hangs:
             return 0 if slow is None or slow.has_passed(event) else 600
@@ -305,6 +341,7 @@ class _Runtime:
         assert self._machine.events[event] == _me()
         if event in self._machine.open_events:
             self._machine.note("wait for a peer's event")
+        self._machine.streams[stream].before += self._machine.left_before(event)
 
     def ipcGetEventHandle(self, event: int) -> bytes:
         assert self._machine.events[event] == _me()
@@ -313,6 +350,7 @@ class _Runtime:
     def ipcOpenEventHandle(self, handle: bytes) -> int:
         assert int(handle.rstrip(b"\0").split()[1]) != _me()
         number = self._machine.new_event()
+        self._machine.opened_events[number] = int(handle.rstrip(b"\0").split()[0])
         self._machine.open_events.add(number)
         self._machine.note("open event")
         return number
@@ -355,10 +393,22 @@ class _Runtime:
 
 
 class _Stream:
-    ptr = 7
+    """What is queued in it is done at once, or when all that it waits for has come."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self.ptr = next(machine.numbers)
+        self.before: list[Callable[[], bool]] = []
+        self.waiting: deque[Callable[[], None]] = deque()
+        machine.streams[self.ptr] = self
+
+    def is_held_up(self) -> bool:
+        self.before = [is_done for is_done in self.before if not is_done()]
+        return bool(self.before)
+
+    def go_on(self) -> None:
+        while self.waiting and not self.is_held_up():
+            self.waiting.popleft()()
 
     def __enter__(self) -> _Stream:
         return self
@@ -375,6 +425,8 @@ class _Event:
     def record(self, stream: Any) -> None:
         if self._is_shared:
             self._machine.note("record for the peers")
+        stream.is_held_up()
+        self._machine.before[self.ptr] = list(stream.before)
         if _me() in self._machine.slow:
             self._machine.slow[_me()].record(self.ptr)
 

@@ -6,6 +6,7 @@ The GPU is a stand-in, and each rank a host by itself where the transport is TCP
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,17 +57,29 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
     use(monkeypatch, transport)
     at_the_third_copy(machine, who, lambda: machine.hangs.add(who))
 
-    def program() -> type[DistError]:
+    def program() -> Any:
         x = machine.array(np.zeros(NBYTES), np.uint8)
         with pytest.raises(DistError) as ended:
             move(x, 0.4 if dist.get_rank() == who else None, is_async=is_async)
-        told = ended.value
-        assert ("send" if dist.get_rank() == 0 else "recv") in told.what
-        if dist.get_rank() != who:
-            assert f"rank {who}" in str(told)
-        return type(told)
+        return ended.value
 
-    assert run(program)[who] is OpTimeout
+    told = run(program)
+    name, others = ["send", "recv"][who], ["send", "recv"][1 - who]
+    late, other = told[who], told[1 - who]
+    pattern = rf"{name} on group 'world' waited \S+ s for this rank's GPU: it (.+) \(tag 0\)"
+    found = re.fullmatch(pattern, late.what)
+    assert found is not None, late.what
+    # As far as the host had seen it when the device hung.
+    copied = found[1]
+    assert copied in [f"had copied {n * CHUNK} of {NBYTES} bytes" for n in range(3)]
+    assert (type(late), late.missing, late.arrived) == (OpTimeout, [who], [1 - who])
+    assert f"{others} on group 'world'" in other.what
+    assert (
+        f"for rank {who} to {'send' if who == 0 else 'receive'} (tag 0): its GPU {copied}"
+        in other.what
+    )
+    assert (type(other), other.missing) == (OpTimeout, [who])
+    assert any(f"of {NBYTES} bytes " in line for line in other.details)
     # Nobody else gets the memory that the device may still read or write.
     # Nor the array that it was copied from, or into.
     [(_, buffer)] = message_pieces._kept

@@ -31,7 +31,7 @@ def attached(count: int) -> list[Node]:
 
 def test_an_account_comes_to_the_root_as_old_as_it_is() -> None:
     nodes = attached(3)
-    nodes[1].tell({"now": 5, "ranks": []}, 0, _S)
+    nodes[1].put_account({"now": 5, "ranks": []}, 0, _S)
     exchange(nodes, _S)
     [told] = nodes[0].told_accounts()
     assert (told.node, told.vouch, told.account) == (1, 0, {"now": 5, "ranks": []})
@@ -41,18 +41,18 @@ def test_an_account_comes_to_the_root_as_old_as_it_is() -> None:
 def test_a_probe_reaches_all_and_their_answers_have_its_number() -> None:
     nodes = attached(3)
     exchange(nodes, _S)
-    assert nodes[0].ask_vouch([4, 5]) == 1
+    assert nodes[0].request_vouch([4, 5]) == 1
     exchange(nodes, 2 * _S)
     for node in nodes[1:]:
         assert node.vouch == Vouch(1, (4, 5))
-        node.tell({"ranks": [node.node]}, node.vouch.number, 3 * _S)
+        node.put_account({"ranks": [node.node]}, node.vouch.number, 3 * _S)
     exchange(nodes, 3 * _S)
     assert {told.node: told.vouch for told in nodes[0].told_accounts()} == {1: 1, 2: 1}
 
 
 def test_a_host_that_is_lost_vouches_for_nothing() -> None:
     nodes = attached(2)
-    nodes[1].tell({"ranks": []}, 0, _S)
+    nodes[1].put_account({"ranks": []}, 0, _S)
     exchange(nodes, _S)
     nodes[0].detach(1, 2 * _S)
     assert nodes[0].told_accounts() == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from distdbg.diagnose.traits import Trait
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.joining_ranks import is_of_joining, say_join_wait
 from distdbg.launch.rank_activity import what_ranks_do
@@ -64,6 +65,7 @@ def test_a_folder_without_records_says_who_waits_and_is_told_when_it_ended(tmp_p
 
 def test_a_diagnosis_is_of_joining_by_its_kind_and_words() -> None:
     text = "all 2 ranks waited 6 s in init_process_group at a.py:1 (f)"
-    assert is_of_joining(Diagnosis(kind="missing rank", what=text))
-    assert not is_of_joining(Diagnosis(kind="missing rank", what="ranks 0-1 waited for rank 2"))
-    assert not is_of_joining(Diagnosis(kind="dead rank", what=text))
+    traits = frozenset((Trait.JOINING,))
+    assert is_of_joining(Diagnosis(kind="missing rank", what=text, traits=traits))
+    assert not is_of_joining(Diagnosis(kind="missing rank", what=text))
+    assert not is_of_joining(Diagnosis(kind="dead rank", what=text, traits=traits))

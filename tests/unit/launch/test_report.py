@@ -8,11 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.launch.diagnosis import Diagnosis
+from distdbg.diagnose.traits import Trait
+from distdbg.launch.diagnosis import Diagnosis, KindOfFact
 from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.report import JobOutcome, report
 from distdbg.record.ends import BY_SYS_EXIT
 from distdbg.record.format import Exit
+from distdbg.record.rank_state import RankState
 from tests.unit.launch.report_facts import (
     BEGAN,
     FOLDER,
@@ -290,7 +293,10 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
             f"  run folder: {FOLDER}",
         ],
     )
-    seen = {1: "in step() at slp.py:12", 2: "asleep in load() at slp.py:7"}
+    seen = {
+        1: LastSeen("in step() at slp.py:12"),
+        2: LastSeen("asleep in load() at slp.py:7", RankState.ASLEEP),
+    }
     text = told(
         LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, terminated(1), seen=seen
     )
@@ -314,12 +320,12 @@ def test_ranks_that_gave_up_in_a_deadlock_are_told_by_the_records() -> None:
         evidence=("rank 0 waits in recv from rank 1 at a.py:9 (main)",),
         advice="let one of them send first",
     )
-    lines = told(*gave_up, diagnosis=shown, seen={1: "holding the GIL"}).splitlines()
+    lines = told(*gave_up, diagnosis=shown, seen={1: LastSeen("holding the GIL")}).splitlines()
     assert lines[0] == f"DEADLOCK: {shown.what}"
     assert lines[1] == f"  {shown.evidence[0]}"
     assert "  hint: let one of them send first" in lines
     # Without the records, what a rank did after it had given up is no cause.
-    lines = told(*gave_up, seen={1: "holding the GIL"}).splitlines()
+    lines = told(*gave_up, seen={1: LastSeen("holding the GIL")}).splitlines()
     assert lines[0].startswith("HUNG: rank 0 raised OpTimeout: recv waited 8 s for rank 1 (host ")
     assert f"  rank 1: {said} 3.2 s ago, a.py:9 (main)" in lines
     assert "GIL" not in "".join(lines)
@@ -334,22 +340,32 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
         what="rank 0 waited 8 s for rank 2, holding the GIL",
         ranks=(2,),
         evidence=("rank 2 was holding the GIL for 8 s", call),
+        facts=(KindOfFact("reason", call, (2,), "one call that does not return (sre_match)"),),
         advice="look at that call",
     )
-    text = told(*gave_up, diagnosis=known, seen={2: "holding the GIL at a.py:9"})
+    text = told(*gave_up, diagnosis=known, seen={2: LastSeen("holding the GIL at a.py:9")})
     lines = text.splitlines()
     assert (lines[0], lines[2]) == ("HUNG: rank 2 was holding the GIL at a.py:9", f"  {call}")
     assert "hint: look at that call" in text
     assert "raise the limit" not in text
     lock = "its thread 'saver' is at b.py:3 (save)"
     held = replace(
-        known, evidence=(f"rank 2: blocked on a lock; {lock}",), advice="compare the order"
+        known,
+        facts=(KindOfFact("reason", f"rank 2: blocked on a lock; {lock}", (2,), lock),),
+        advice="compare the order",
     )
-    text = told(*gave_up, diagnosis=held, seen={2: f"waiting for a lock at a.py:9; {lock}"})
+    text = told(
+        *gave_up, diagnosis=held, seen={2: LastSeen(f"waiting for a lock at a.py:9; {lock}")}
+    )
     assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
-    endless = replace(known, advice="see whether `while gap > limit` (line 9) ends on rank 2")
-    assert endless.advice in told(*gave_up, diagnosis=endless, seen={2: "busy in f() at a.py:9"})
-    for seen in ({2: "busy in f() at a.py:9"}, {}):  # it may be slow, and nothing else
+    endless = replace(
+        known,
+        advice="see whether `while gap > limit` (line 9) ends on rank 2",
+        traits=frozenset((Trait.ENDLESS_LOOP,)),
+    )
+    busy = {2: LastSeen("busy in f() at a.py:9", RankState.BUSY)}
+    assert endless.advice in told(*gave_up, diagnosis=endless, seen=busy)
+    for seen in (busy, {}):  # it may be slow, and nothing else
         assert "hint: raise the limit" in told(*gave_up, diagnosis=known, seen=seen)
 
 
@@ -366,7 +382,7 @@ def test_a_rank_that_no_agent_saw_and_that_did_not_come_is_told_first() -> None:
     lines = told(*gave_up, diagnosis=known).splitlines()
     assert lines[:2] == [f"HUNG: {known.what}", f"  {known.evidence[0]}"]
     assert f"  hint: {known.advice}" in lines
-    seen = told(*gave_up, diagnosis=known, seen={2: "asleep in load() at a.py:4"})
+    seen = told(*gave_up, diagnosis=known, seen={2: LastSeen("asleep in load() at a.py:4")})
     assert seen.startswith("HUNG: rank 2 was asleep in load() at a.py:4\n")
 
 
@@ -388,12 +404,15 @@ def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
         '  File "/v/lib/python3.11/site-packages/torch/module.py", line 3, in c\n    f()\n' + text
     )
     raised = error(text, traceback=trace)
+    unused = "rank 2 gave no gradient to head.weight, head.bias in step 1"
     known = Diagnosis(
         kind="dead rank",
         what="rank 2 did not use head.weight, head.bias in step 1",
         ranks=(2,),
-        evidence=("rank 2 gave no gradient to head.weight, head.bias in step 1", "rank 2 raised"),
+        evidence=(unused, "rank 2 raised"),
+        facts=(KindOfFact("no gradient", unused, (2,)),),
         advice="use all parameters on every rank",
+        traits=frozenset((Trait.UNUSED_PARAMETERS,)),
     )
     first = LostRankEvidence(end=ended(2, exit_code=1), error=raised)
     lines = told(first, terminated(0), diagnosis=known).splitlines()

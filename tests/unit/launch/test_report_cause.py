@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from distdbg.diagnose.traits import Trait
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.root_cause import LossRole, find_root_cause
 from tests.unit.launch.report_facts import (
+    TRACE,
     code,
     ended,
     error,
@@ -129,6 +132,7 @@ def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
         what="the models for DDP differ: rank 2 has 4 parameters that require grad, ranks 0-1 have 6",
         ranks=(2,),
         advice="see what makes the model of rank 2 another one: requires_grad, or its settings",
+        traits=frozenset((Trait.MODELS_DIFFER,)),
     )
     failed = [
         LostRankEvidence(end=ended(rank, exit_code=1), error=error(said.format(rank, count)))
@@ -150,7 +154,9 @@ def test_who_found_the_group_broken_is_no_cause_beside_the_one_that_timed_out() 
         for rank in (1, 2)
     ]
     first = LostRankEvidence(end=ended(0, 1.0, cause="exited", exit_code=1), error=late)
-    text = told(*others, first, seen=dict.fromkeys((1, 2), "asleep in load() at tables.py:16"))
+    text = told(
+        *others, first, seen=dict.fromkeys((1, 2), LastSeen("asleep in load() at tables.py:16"))
+    )
     assert text.startswith("HUNG: rank 1 was asleep in load() at tables.py:16\n")
     assert "rank 0 raised OpTimeout" in text
 
@@ -160,3 +166,13 @@ def test_what_an_error_was_raised_from_stands_below_it() -> None:
     lines = told(LostRankEvidence(end=ended(1, exit_code=1), error=failed)).splitlines()
     assert lines[0].startswith("FAILED: rank 1 raised RuntimeError: the loader is gone")
     assert "  caused by OSError: no such shard" in lines
+
+
+def test_what_was_added_to_an_error_stands_below_its_line() -> None:
+    raised = error("ValueError: no data", notes=("of rank 2",), traceback=TRACE, hint="ask rank 2")
+    lines = told(LostRankEvidence(end=ended(0, exit_code=1), error=raised)).splitlines()
+    assert lines[1:4] == [
+        "  at train.py:80 (main): step(batch)",
+        "  of rank 2",
+        "  hint: ask rank 2",
+    ]

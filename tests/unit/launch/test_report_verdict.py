@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from distdbg.control.words import AGENT
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
+from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.report import JobOutcome, exit_code, report
+from distdbg.record.rank_state import RankState
 from tests.unit.launch.report_facts import (
     FOLDER,
     KNOT,
@@ -52,10 +57,14 @@ def test_of_a_rank_that_died_the_launcher_knows_more_than_the_verdict() -> None:
     assert told.startswith("RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)")
 
 
-def test_a_job_that_a_person_ends_was_stopped() -> None:
+@pytest.mark.parametrize(("by", "word"), [("ada", "STOPPED"), (AGENT, "FAILED"), ("", "FAILED")])
+def test_a_job_that_a_person_ends_was_stopped(by: str, word: str) -> None:
     text = "JobAborted: the job was aborted by ada: the learning rate was wrong"
-    stopped = [LostRankEvidence(end=ended(r, exit_code=1), error=error(text)) for r in range(2)]
-    assert told(*stopped).startswith(f"STOPPED: ranks 0-1 raised {text}\n")
+    stopped = [
+        LostRankEvidence(end=ended(r, exit_code=1), error=error(text, aborted_by=by))
+        for r in range(2)
+    ]
+    assert told(*stopped).startswith(f"{word}: ranks 0-1 raised {text}\n")
 
 
 def test_a_rank_that_has_lost_a_thread_is_told_with_it() -> None:
@@ -64,7 +73,7 @@ def test_a_rank_that_has_lost_a_thread_is_told_with_it() -> None:
         "last op barrier #3 ended 31 s ago", thread_error="thread 'loader' raised OSError: x"
     )
     hung = LostRankEvidence(end=ended(2, signal=15, was_asked=True), record=broken)
-    seen = {2: "asleep in get() at queue.py:3"}
+    seen = {2: LastSeen("asleep in get() at queue.py:3")}
     lines = told(
         LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, seen=seen
     ).splitlines()
@@ -82,7 +91,7 @@ def test_a_rank_that_was_stopped_is_to_be_continued() -> None:
     text = told(
         LostRankEvidence(end=ended(0, exit_code=1), error=late),
         LostRankEvidence(end=ended(2, signal=15, was_asked=True)),
-        seen={2: "stopped at a.py:9"},
+        seen={2: LastSeen("stopped at a.py:9", RankState.STOPPED)},
     )
     assert "hint: send its process SIGCONT; find out who sent it SIGSTOP" in text
 
@@ -124,3 +133,12 @@ def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
     assert lines[0] == "HUNG: rank 3 never joined; ranks 0-2 waited for it"
     assert lines[1] == f"  ranks 0-2 raised {text.format(0)}"
     assert not any("failed as well" in line for line in lines)
+
+
+def test_a_job_that_was_ended_before_it_began_is_not_to_be_analyzed() -> None:
+    text = told(interrupted=2, analyze="RUN")
+    assert text.splitlines()[0] == (
+        "STOPPED: interrupted by Ctrl-C (SIGINT) before any rank was started"
+    )
+    assert "next:" not in text
+    assert "next: distdbg analyze RUN" in told(terminated(0), interrupted=2, analyze="RUN")

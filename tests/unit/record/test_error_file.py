@@ -68,6 +68,18 @@ def test_what_was_written_is_read(error_file: Path) -> None:
     assert list(error_file.parent.iterdir()) == [error_file]
 
 
+def test_what_was_added_to_an_error_is_told_and_its_hint_apart(error_file: Path) -> None:
+    error = ValueError("no data")
+    error.add_note("of rank 2\nin step 4")
+    error.add_note("hint: look at the loader")
+    assert write_error_file(caught(error))
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert (facts.first_line, facts.notes) == ("ValueError: no data", ("of rank 2", "in step 4"))
+    assert facts.hint == "look at the loader"
+    assert facts.details == ()
+
+
 def test_the_first_error_of_a_process_stays(error_file: Path) -> None:
     assert write_error_file(ValueError("first"))
     assert not write_error_file(ValueError("second"))

@@ -11,9 +11,10 @@ import pytest
 
 from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.session import Activity
+from distdbg.diagnose.traits import traits_of
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.late_ranks import hint_of_signal
+from distdbg.launch.late_ranks import hint_of_end
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -217,8 +218,9 @@ def test_where_a_module_of_the_program_sends_signals_is_the_hint_of_a_kill(
     build.session.ranks[1].end = None
     build.end(1, at_s=3, cause="oom", signal=signal.SIGKILL)
     assert "signals are sent" not in hint(tmp_path, build)  # it is known who has sent it
-    diagnosis = Diagnosis(kind="dead rank", what="x", advice=told)
-    assert hint_of_signal(diagnosis) == (told if "killpg" in sent else "")
+    traits = traits_of(told)
+    diagnosis = Diagnosis(kind="dead rank", what="x", advice=told, traits=traits)
+    assert hint_of_end(diagnosis) == (told if "killpg" in sent else "")
 
 
 ROUNDS = """\
@@ -386,3 +388,29 @@ def test_the_exit_of_the_loop_in_which_others_got_a_message(
     for rank in (0, 1, 2):
         build.op(rank, "broadcast", at_s=7, site="run.py:9 (main)")
     assert hint(tmp_path, build).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("send", "recv"), ("broadcast", "broadcast"), ("barrier", "broadcast")]
+)
+def test_calls_in_both_branches_of_a_condition_of_the_rank_are_meant_for_each_other(
+    tmp_path: Path, kinds: tuple[str, str]
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("def main():\n    if rank == 0:\n        f(x)\n    else:\n        f(y)\n")
+    build = SessionBuilder(2)
+    for rank, kind in enumerate(kinds):
+        site = f"{path}:{5 if rank else 3} (main)"
+        if kind in ("send", "recv"):
+            what = "message on group 'world' differs between ranks: rank 0 sent 4 float32, rank 1 expects 3"
+            facts = {
+                "type": "MismatchError",
+                "what": what,
+                "ranks": [0, 1],
+                "hint": "see the sizes",
+            }
+            error = {"error": json.dumps(facts), "peer": 1 - rank}
+            build.op(rank, kind, at_s=1, ended_s=2, site=site, status=Status.MISMATCH, **error)
+        else:
+            build.op(rank, kind, at_s=1, site=site, inputs=[(4 - rank,)], dtype="float32")
+    assert ("only rank" in hint(tmp_path, build)) is (kinds[0] == "barrier")

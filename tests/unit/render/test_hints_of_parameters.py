@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.traits import FactKind
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.hints.case import Case
-from distdbg.render.hints.parameters import by_condition
+from distdbg.render.hints.parameters import by_condition, past_ddp
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
@@ -20,6 +21,7 @@ ADVICE = (
     "use all parameters on every rank, or DistributedDataParallel(..., find_unused_parameters=True)"
 )
 BOX = "box.0.weight, box.0.bias, box.2.weight"
+PAST = "DDP reduced no gradient in a step from step 3 on: "
 OR = "; or find_unused_parameters=True for DistributedDataParallel"
 
 
@@ -45,8 +47,16 @@ def hint(
         severity=Severity.ERROR,
         what="rank 2 did not use box.0.weight in step 9",
         ranks=(2,),
-        evidence=(Evidence(text=f"rank 2 gave no gradient to {names} in step 9", rank=2),),
+        evidence=(
+            Evidence(
+                text=f"rank 2 gave no gradient to {names} in step 9",
+                rank=2,
+                kind=FactKind.NO_GRADIENT,
+                detail=names,
+            ),
+        ),
         advice=ADVICE,
+        numbers={"step": 9.0},
     )
     told = ToldStack(
         ranks=(2,),
@@ -179,3 +189,34 @@ def test_parts_under_one_condition_are_one_cause_and_those_under_two_are_not(
     assert hint(tmp_path, both, names).startswith("see `if objects.any()` (line 5 of model.py)")
     apart = both.replace("    return x", "    if x.sum() > 0:\n        self.mask(x)\n    return x")
     assert hint(tmp_path, apart, names) == ""
+
+
+def past(folder: Path, text: str, *, unreduced: bool = True) -> str:
+    """Of an error of rank 2 in a job whose module imports that."""
+    (folder / "job.py").write_text("from model import loss\nraise ValueError\n")
+    (folder / "model.py").write_text(text)
+    build = SessionBuilder(3)
+    if unreduced:
+        build.mark(2, "not reduced: box.0.weight", 3, at_s=1)
+    build.mark(2, "step", 3, at_s=2)
+    frames = (ToldFrame(frame=RecordedFrame(str(folder / "job.py"), 2, "main"), text="raise"),)
+    told = ToldStack(ranks=(2,), what="raised ValueError", is_cause=True, frames=frames)
+    root = Finding(kind=FindingKind.DEAD_RANK, severity=Severity.ERROR, what="x", ranks=(2,))
+    source = SourceLines(str(folder), time.time_ns() + 10**15)
+    return past_ddp(Case(session=build.session, root=root, told=[told], source=source))
+
+
+@pytest.mark.parametrize("call", ["model.module.rebuild(x)", "self.model.module(x)"])
+def test_a_call_past_ddp_is_named(tmp_path: Path, call: str) -> None:
+    text = f"def loss(model, x):\n    torch.save(model.module.state_dict())\n    return {call}\n"
+    assert past(tmp_path, text) == (
+        f"{PAST}`{call}` (line 3 of model.py) goes past its forward; call the DDP object itself"
+    )
+    assert past(tmp_path, text, unreduced=False) == ""
+
+
+@pytest.mark.parametrize("call", ["model.module.named_parameters()", "model(x)", "module.f(x)"])
+def test_without_such_a_call_it_is_said_what_to_look_for(tmp_path: Path, call: str) -> None:
+    assert past(tmp_path, f"def loss(model, x):\n    return {call}\n") == (
+        f"{PAST}call the DDP object itself, not its .module: only its forward pass prepares the reduction"
+    )

@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.late_ranks import hint_of_signal
+from distdbg.launch.late_ranks import hint_of_end
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK
@@ -398,6 +398,8 @@ def test_where_a_module_of_the_program_sets_the_timer_is_the_hint(tmp_path: Path
         told.root.advice == "its timer is set at data.py:2: see on which path it is not cancelled"
     )
     # The launcher has it in place of its own, more general one.
-    known = Diagnosis(kind="dead rank", what="x", advice=told.root.advice)
-    assert hint_of_signal(known) == told.root.advice
-    assert hint_of_signal(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""
+    known = Diagnosis(
+        kind="dead rank", what="x", advice=told.root.advice, traits=told.root.all_traits
+    )
+    assert hint_of_end(known) == told.root.advice
+    assert hint_of_end(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""

@@ -47,11 +47,13 @@ def test_a_document_tells_the_verdict_the_findings_and_the_ranks() -> None:
     ]
 
 
-def test_a_root_that_is_not_among_the_findings_is_added_to_them() -> None:
+def test_the_root_is_an_index_of_a_finding_and_a_verdict_without_that_finding_is_none() -> None:
     session, verdict = examples.deadlock()
-    document = to_plain(session, replace(verdict, findings=()))
+    document = to_plain(session, verdict)
     assert document["verdict"]["root"] == 0
     assert document["findings"][0]["follows"][0]["kind"] == "failed op"
+    with pytest.raises(ValueError, match="one of its findings"):
+        replace(verdict, findings=())
 
 
 def test_numbers_that_json_has_not_are_left_out() -> None:

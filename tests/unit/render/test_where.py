@@ -162,7 +162,9 @@ def test_no_box_of_a_circle_lies_on_another(count: int) -> None:
     root = Finding(
         kind=FindingKind.DEADLOCK, severity=Severity.ERROR, what="", ranks=tuple(range(count))
     )
-    drawn = draw_wait_graph(make_wait_graph(build.session, replace(verdict, root=root)))
+    drawn = draw_wait_graph(
+        make_wait_graph(build.session, replace(verdict, root=root, findings=(root,)))
+    )
     boxes = [
         (float(x), float(y))
         for x, y in re.findall(r'<rect x="([-\d]+)" y="([-\d]+)" width="250"', drawn)

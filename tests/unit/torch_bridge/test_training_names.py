@@ -107,6 +107,17 @@ def test_a_parameter_without_a_gradient_or_with_an_old_one_was_not_used() -> Non
     assert model.without_gradient() == ["a", "b"]
 
 
+def test_what_a_pass_gave_a_gradient_is_known_also_where_there_was_one() -> None:
+    ddp = Ddp(a=1, b=1, c=1)
+    model = model_of(ddp, [0, 1, 2])
+    ddp.named["b"].grad = SimpleNamespace(_version=3)
+    model.before_backward()
+    assert [*model.with_gradient()] == []
+    ddp.named["a"].grad = SimpleNamespace(_version=0)
+    ddp.named["b"].grad._version = 4
+    assert [*model.with_gradient()] == ["a", "b"]
+
+
 def test_a_pass_that_is_not_of_this_model_leaves_nothing_out() -> None:
     ddp = Ddp(a=1, b=1)
     model = model_of(ddp, [0, 1])

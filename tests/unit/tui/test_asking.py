@@ -5,7 +5,7 @@ import threading
 import pytest
 from textual.containers import Vertical
 
-from distdbg.tui.asking import ask
+from distdbg.tui.asking import ask_in_thread
 
 
 def test_an_answer_for_a_page_that_is_in_no_app_any_more_is_dropped(
@@ -14,7 +14,7 @@ def test_an_answer_for_a_page_that_is_in_no_app_any_more_is_dropped(
     failed: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     told: list[object] = []
-    ask(Vertical(), lambda: 1, told.append, told.append, told.append)
+    ask_in_thread(Vertical(), lambda: 1, told.append, told.append, told.append)
     for thread in threading.enumerate():
         if thread.name == "distdbg-top-ask":
             thread.join(30)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity, Verdict
 from distdbg.record.rank_state import RankState
 from distdbg.tui.awaited import not_called
 from distdbg.view.snapshot import GroupRow, RankRow, Snapshot
@@ -38,7 +39,10 @@ def test_while_nobody_waits_nobody_is_named() -> None:
 
 
 def test_when_the_job_is_over_the_verdict_says_who_never_called() -> None:
-    root = {"kind": "missing rank", "ranks": [2], "edges": [{"rank": 0, "text": OP}]}
-    verdict = {"verdict": {"root": 0}, "findings": [root]}
+    root = Finding(
+        kind=FindingKind.MISSING_RANK, severity=Severity.ERROR, what="", ranks=(2,),
+        edges=(Edge(rank=0, on=(2,), text=OP),),
+    )  # fmt: skip
+    verdict = Verdict(what="", root=root, findings=(root,), roles={})
     over = replace(job(5, 5, 4), verdict=verdict, lines=("rank 2 never called it",))
     assert not_called(over) == {("3", "all_reduce"): (2,)}

@@ -9,8 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.diagnose.finding import (
+    Edge,
+    Evidence,
+    Finding,
+    FindingKind,
+    Role,
+    Severity,
+    Verdict,
+)
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.rank_state import RankState
+from distdbg.tui.cells import Tone
+from distdbg.tui.headline import headline
+from distdbg.tui.parts import NOBODY, parts_of
 from distdbg.tui.recording.feed import RecordedFeed
 from distdbg.tui.recording.reader import is_recording, read_recording
 from distdbg.tui.recording.writer import RecordingFeed
@@ -30,6 +42,11 @@ from distdbg.view.snapshot import (
 )
 from tests.tui.made_up import NOW, MadeUpFeed, job, row
 
+ROOT = Finding(
+    kind=FindingKind.STALL, severity=Severity.NOTE, what="x", ranks=(1,), at_ns=10**18 + 1000,
+    evidence=(Evidence(text="it sleeps", rank=1, site="a.py:3 (f)"),),
+    edges=(Edge(rank=0, on=(1,), text="barrier #3", since_ns=10**18),), numbers={"waited_s": 1.5},
+)  # fmt: skip
 RICH = replace(
     job(row(0), row(1, RankState.WAITING, seqs=(("world", 3), ("dp", 9)), gpu=0.5)),
     hosts=(HostRow(host="n14"),),
@@ -37,7 +54,7 @@ RICH = replace(
     ops=(OpRow(group="world", kind="all_reduce", count=3, late=((1, 0.5),)),),
     waits=(WaitRow(rank=1, on=(0,), since=NOW - 1),),
     lines=("ranks 0-1 wait", "  hint: x"),
-    verdict={"verdict": {"what": "x", "root": 0}, "findings": [{"ranks": [1]}]},
+    verdict=Verdict(what="x", root=ROOT, findings=(ROOT,), roles={0: Role.VICTIM, 1: Role.ROOT}),
     armed=(ArmedBreakpoint(id=1, rule="rank=3"),),
     stopped=(StoppedAtPrompt(rank=1, why="breakpoint"),),
     held_by=("rank 3",),
@@ -76,6 +93,31 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
     told["ranks"]["0"]["colour"] = "red"
     told["weather"] = 3
     assert apply(Snapshot(), told, RICH.at) == RICH
+
+
+def test_a_recording_that_an_earlier_version_made_is_shown() -> None:
+    replay = RecordedFeed.open(Path(__file__).parent / "golden" / "dashboard-v1.jsonl")
+    try:
+        assert replay.latest().verdict is None
+        replay.seek(NOW + 1)
+        snapshot = replay.latest()
+        assert snapshot.verdict is not None
+        root = snapshot.verdict.root
+        assert root is not None
+        assert (root.kind, root.severity, root.ranks) == (
+            FindingKind.DEADLOCK,
+            Severity.ERROR,
+            (0, 1),
+        )
+        assert [(edge.rank, edge.on) for edge in root.edges] == [(0, (1,)), (1, (0,))]
+        assert snapshot.verdict.roles[2] is Role.BYSTANDER
+        assert parts_of(snapshot).causes == {0, 1}
+        assert headline(snapshot, NOBODY, NOW) == (snapshot.lines[0], Tone.FAULT)
+        assert [(wait.rank, wait.on, wait.can_go_on) for wait in snapshot.waits] == [
+            (0, (1,), False), (1, (0,), False),
+        ]  # fmt: skip
+    finally:
+        replay.close()
 
 
 def record(path: Path, *, count: int = 5, most_nbytes: int = 1 << 20) -> RecordingFeed:

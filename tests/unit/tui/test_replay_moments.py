@@ -14,7 +14,7 @@ from distdbg.tui.replay.bars import MOST_BARS, Bars
 from distdbg.tui.replay.details import rank_detail, stacks_at
 from distdbg.tui.replay.moments import Moments, RankMoments
 from distdbg.tui.replay.ops import op_rows
-from distdbg.tui.replay.ranks import group_rows, rank_row
+from distdbg.tui.replay.ranks import group_reports, rank_row
 from tests.support.planted import FAULTS, plant
 from tests.support.session_builder import SessionBuilder
 
@@ -72,7 +72,7 @@ def test_rows_of_a_moment_are_those_of_the_session_as_it_was(fault: str) -> None
         then = Moments(session_at(session, at))
         for rank in session.ranks:
             assert rank_row(moments, rank, at) == rank_row(then, rank, at)
-        assert group_rows(moments, at) == group_rows(then, at)
+        assert group_reports(moments, at) == group_reports(then, at)
         op_rows(moments, at)
         stacks_at(moments, None, at)
         assert rank_detail(moments, 0, at) is not None

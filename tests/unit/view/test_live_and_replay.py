@@ -5,26 +5,43 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from distdbg.agent.judging.judge import plain_waits
+from distdbg.agent.judging.judged_verdict import JudgedVerdict
+from distdbg.agent.policy import find_hopeless
 from distdbg.client.feed.bars import BarStore
-from distdbg.client.feed.dashboard_rows import Usage, rank_rows
+from distdbg.client.feed.dashboard_rows import (
+    Usage,
+    job_hosts,
+    rank_rows,
+    read_groups,
+    read_waits,
+)
 from distdbg.client.feed.details import op_detail, rank_detail
 from distdbg.client.feed.from_records import RecordsClient
 from distdbg.diagnose.load.run_folder import load_run
+from distdbg.diagnose.verdict import diagnose_with_waits
+from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.record.ends import RankEnd, read_ends, write_end
 from distdbg.record.folders import record_name
-from distdbg.record.format import Exit, Status
+from distdbg.record.format import Exit, Status, pack
 from distdbg.record.rank_state import RankState
+from distdbg.render.verdict_json import to_plain
 from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.details import op_detail as op_then
 from distdbg.tui.replay.details import rank_detail as rank_then
 from distdbg.tui.replay.moments import Moments
-from distdbg.tui.replay.ranks import rank_row
-from distdbg.view.snapshot import OpDetail, OpKey, RankDetail, RankRow
+from distdbg.tui.replay.ranks import group_reports, rank_row
+from distdbg.tui.replay_feed import ReplayFeed
+from distdbg.view.groups import group_rows
+from distdbg.view.snapshot import HostRow, OpDetail, OpKey, RankDetail, RankRow
+from distdbg.view.waits import wait_rows
 from tests.support.record_builder import RecordBuilder
+from tests.support.session_builder import SessionBuilder
 
 HOST = "n14"
 SITE = ("/home/me/train.py", 88, "step")
@@ -59,6 +76,8 @@ def write_job(folder: Path) -> None:
                 "recv", at_ns=40 * MS, peer=-1, stack=[SITE], dtype="float32", inputs=[(1,)]
             )
         builder.set_group(1, issued_seq=3, ended_seq=3)
+        if rank == 2:
+            builder.set_group(1, issued_seq=3, ended_seq=3, broken=pack(builder.add_text(ERROR)))
         if rank == 1:
             text = json.dumps(
                 {"what": "ValueError: no number", "where": "/home/me/train.py:9 (main)"}
@@ -159,3 +178,60 @@ def test_how_a_rank_ended_is_told_alike(both: Both) -> None:
     assert replayed[1].state is RankState.FAILED
     assert replayed[1].why.startswith("raised ValueError: no number")
     assert (replayed[2].state, replayed[2].why) == (RankState.DEAD, "was killed by SIGKILL")
+
+
+def test_groups_are_told_alike(both: Both) -> None:
+    live = group_rows(read_groups(both.client.ask("groups")["groups"]))
+    replayed = group_rows(group_reports(both.moments, both.at_ns))
+    # Only a process that runs tells its timeout.
+    assert [replace(row, timeout_s=None) for row in live] == list(replayed)
+    (row,) = live
+    assert row.timeout_s is not None
+    assert row.issued == {0: 3, 1: 3, 2: 3}
+    assert row.broken.keys() == {2}
+    assert "rank 1 died" in row.broken[2]
+
+
+def test_hosts_are_told_alike(both: Both) -> None:
+    about = both.client.ask("about")
+    feed = ReplayFeed(both.moments.session)
+    try:
+        assert (
+            job_hosts(about["tree"], about["host"]) == feed.latest().hosts == (HostRow(host=HOST),)
+        )
+    finally:
+        feed.close()
+
+
+@pytest.mark.parametrize("ring", [2, 3])
+def test_waits_are_told_alike(ring: int) -> None:
+    """Ranks 0 to `ring` - 1 wait for each other; of four, those that are left wait for rank 0."""
+    build = SessionBuilder(4)
+    for rank in range(4):
+        peer = (rank + 1) % ring if rank < ring else 0
+        op = build.op(rank, "recv", peer=peer, is_async=True, at_s=1, site="/j/x.py:7 (main)")
+        build.wait(op, since_s=2, site="/j/x.py:9 (main)")
+    session = build.session
+    found = diagnose_with_waits(session)
+    hopeless = find_hopeless(session, found.waits)
+    judged = JudgedVerdict(
+        session=session, verdict=found.verdict, case=None, lines=[],
+        plain=to_plain(session, found.verdict), hopeless=hopeless, waits=found.waits,
+    )  # fmt: skip
+    edges, told = read_waits(json.loads(json.dumps(plain_waits(judged))))
+    verdict = read_verdict(json.loads(json.dumps(judged.plain)))
+    moments = Moments(session)
+    ranks = {rank: rank_row(moments, rank, session.now_ns) for rank in session.ranks}
+    live = wait_rows(edges, verdict, ranks, hopeless=told)
+
+    feed = ReplayFeed(session)
+    try:
+        end = time.monotonic() + 60.0
+        while not feed.is_settled:
+            assert time.monotonic() < end
+            time.sleep(0.01)  # its thread makes the verdict, and tells nobody when it is there
+        assert live == feed.latest().waits
+    finally:
+        feed.close()
+    assert [row.can_go_on for row in live] == [rank >= ring for rank in range(4)]
+    assert hopeless == set(range(4))

@@ -2,7 +2,7 @@
 
 routes.py               which way an op takes: chosen alike on all ranks
 capabilities.py         what the ranks of a group have for it
-driver.py cuda_functions.py    CuPy and CUDA of this process
+driver.py cuda_functions.py cuda_without_cupy.py    CuPy and CUDA of this process
 control_group.py        how the ranks agree in an op: a group in shared memory beside the host's
 host_memory.py chunks.py exchanges.py    through pinned memory, piece by piece
 mixed.py                arrays on the host on some ranks: found while the others wait

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
@@ -78,7 +79,11 @@ class Driver:
 
     def has_passed(self, event: Any) -> bool:
         """Whether the device has come to it; CUDA's error is raised."""
-        status = int(self._runtime.eventQuery(event.ptr))
+        return self.has_passed_at(event.ptr)
+
+    def has_passed_at(self, event: int) -> bool:
+        """The same of the event at this address, also of another process."""
+        status = int(self._runtime.eventQuery(event))
         if status in (0, _NOT_READY):
             return status == 0
         raise self._runtime.CUDARuntimeError(status)
@@ -132,22 +137,40 @@ _driver: Driver | None = None
 
 
 def load() -> Driver:
-    """Import CuPy, unless that was done."""
+    """Import CuPy, unless that was done; without it there is CUDA's driver, for CUDA tensors."""
     global _driver
     with _lock:
         if _driver is None:
+            from distdbg.runtime.backends.gpu import cuda_without_cupy
             from distdbg.runtime.backends.gpu.cuda_functions import CudaFunctions
 
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # CuPy warns of libraries that it does not find
-                cupy = importlib.import_module("cupy")
+            cupy: Any
+            if has_cupy():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # CuPy warns of libraries that it does not find
+                    cupy = importlib.import_module("cupy")
+            else:
+                cupy = cuda_without_cupy.load()
             _driver = Driver(cupy, CudaFunctions())
         return _driver
 
 
 def is_likely() -> bool:
-    """Whether this process can be expected to have CuPy and a GPU; neither is started for that."""
+    """Whether a GPU can be expected here, and CuPy or CUDA tensors; none is started for that."""
     if _driver is not None:
         return True
     has_gpu = Path("/dev/dxg").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
-    return has_gpu and importlib.util.find_spec("cupy") is not None
+    return has_gpu and (has_cupy() or _has_torch())
+
+
+def has_cupy() -> bool:
+    """Whether there are kernels, and so IPC."""
+    if _driver is not None:
+        return hasattr(_driver.cupy, "RawModule")
+    return importlib.util.find_spec("cupy") is not None
+
+
+def _has_torch() -> bool:
+    """A torch for CUDA, which the program has imported."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return getattr(version, "cuda", None) is not None

@@ -36,13 +36,23 @@ class Staging:
     """Of one message that wants memory of the host."""
 
     def __init__(
-        self, driver: Driver, group: Group, message: Message, buffer: DeviceBuffer, stream: Any
+        self,
+        driver: Driver,
+        group: Group,
+        message: Message,
+        buffer: DeviceBuffer,
+        stream: Any,
+        ready: Any,
     ) -> None:
+        """`ready`: the event after which the array may be read, or written."""
         self._driver = driver
         self._group = group
         self._message = message
         self._buffer = buffer
         self._stream = stream
+        #: None: it has passed. Nothing is queued before, since that would hold up what other messages have
+        #: in the stream, and those may be what the program is waiting for.
+        self._ready: Any = ready
         self._is_send = message.want == "data"
         # The receiver has said how long a piece is, if that matters to it.
         self._piece = message.piece_nbytes or min(buffer.nbytes, chunks.CHUNK_NBYTES)
@@ -55,8 +65,13 @@ class Staging:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the device has something of it."""
-        return bool(self._copies)
+        """Whether the device has something of it, or is to come to what it waits for."""
+        return self._ready is not None or bool(self._copies)
+
+    @property
+    def awaits_program(self) -> bool:
+        """Whether the program's own stream has yet to come to the call."""
+        return self._ready is not None
 
     def begin(self, *, cannot_open: bool) -> None:
         """Give native code the places."""
@@ -65,6 +80,9 @@ class Staging:
 
     def step(self) -> None:
         """See how far both are, and go on."""
+        if self._ready is not None and self._driver.has_passed(self._ready):
+            self._driver.wait_for(self._stream, self._ready.ptr)
+            self._ready = None
         while self._copies and self._driver.has_passed(self._copies[0].end):
             self._served += self._copies.popleft().nbytes
         moved = self._group.move_pieces(self._message, self._served)
@@ -78,8 +96,11 @@ class Staging:
         if self._copies and not self._has_let_go():
             self._keep()
         self._copies.clear()
+        self._ready = None
 
     def _may_be_queued(self, moved: int) -> int:
+        if self._ready is not None:
+            return 0
         return min(self._buffer.nbytes, moved + len(self._memory)) if self._is_send else moved
 
     def _queue(self) -> None:
@@ -106,5 +127,5 @@ class Staging:
     def _has_let_go(self) -> bool:
         try:
             return self._driver.has_passed(self._copies[-1].end)
-        except RuntimeError:  # of CUDA: nothing is known
+        except Exception:  # noqa: BLE001 - of CUDA, which may have ended: nothing is known
             return False

@@ -16,12 +16,12 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from distdbg.errors import DistBackendError, DistError
+from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.log.logs import get_logger
 from distdbg.native import Form, Group, Message, NativeError
 from distdbg.ops.call import Call, Kind
@@ -67,6 +67,8 @@ class GpuMessages:
         #: Ranks that cannot open this one's memory.
         self._refused: set[int] = set()
         self._forms: dict[object, Form] = {}
+        #: What the thread works in; it holds it no longer than that.
+        self._context = copy_context()
         self._lock = threading.Lock()  # protects the rest
         #: By the device, and whether for sends: both directions at once.
         self._streams: dict[tuple[int, bool], Any] = {}
@@ -120,7 +122,8 @@ class GpuMessages:
                 transfer.begin()
                 self._await(transfer)
         except NativeError as error:
-            engine.fail(call, error, group.started_ns, message)
+            with told_why(transfer):
+                engine.fail(call, error, group.started_ns, message)
         except BaseException as error:  # noqa: BLE001 - raised again, when the group is told
             self._fail(transfer, error)
         finally:
@@ -143,6 +146,13 @@ class GpuMessages:
         pending = GpuMessagePending(engine, call, transfer, started_ns)
         engine.keep(pending)
         return pending
+
+    def __del__(self) -> None:
+        # Collected with messages in flight: what the device has still is kept, and no other's next.
+        self._is_closed.set()
+        for transfer in self._in_flight.values():
+            with suppress(Exception):  # of CUDA, which may have ended before
+                self._context.run(transfer.release)
 
     def close(self) -> None:
         """Let the thread end, and leave nothing open."""
@@ -243,12 +253,24 @@ class GpuMessages:
         if self._thread is not None:
             return
         self._thread = threading.Thread(
-            target=copy_context().run, args=(_serve, weakref.ref(self), self._group), daemon=True,
+            target=_serve, args=(weakref.ref(self), self._group.wanted_messages()), daemon=True,
             name="distdbg-gpu-messages",
         )  # fmt: skip
         self._thread.start()
 
-    def meet(self, message: Message, copying: list[Transfer]) -> None:
+    def go_on(self, message: Message | None, copying: list[Transfer]) -> None:
+        """Serve one that wants something, and those that the device has."""
+        self._context.run(self._go_on, message, copying)
+
+    def _go_on(self, message: Message | None, copying: list[Transfer]) -> None:
+        if message is not None:
+            self._meet(message, copying)
+        for transfer in list(copying):
+            self._try(transfer, transfer.advance)
+            if not transfer.is_busy:
+                copying.remove(transfer)
+
+    def _meet(self, message: Message, copying: list[Transfer]) -> None:
         """One of the asynchronous messages wants something, or has ended."""
         with self._lock:
             transfer = self._in_flight.get(message)
@@ -265,13 +287,6 @@ class GpuMessages:
         if transfer.is_busy and transfer not in copying:
             copying.append(transfer)
 
-    def advance(self, copying: list[Transfer]) -> None:
-        """Go on with those that the device has."""
-        for transfer in list(copying):
-            self._try(transfer, transfer.advance)
-            if not transfer.is_busy:
-                copying.remove(transfer)
-
     def _try(self, transfer: Transfer, step: Callable[[], object]) -> None:
         try:
             step()
@@ -287,6 +302,16 @@ class GpuMessages:
         return self._is_closed.is_set()
 
 
+@contextmanager
+def told_why(transfer: Transfer) -> Iterator[None]:
+    """A timeout raised in this block says what the message's copies waited for."""
+    try:
+        yield
+    except OpTimeout as error:
+        transfer.add_words(error)
+        raise
+
+
 class GpuMessagePending(CpuPending):
     """An asynchronous message of an array on a GPU."""
 
@@ -300,7 +325,8 @@ class GpuMessagePending(CpuPending):
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end; what CUDA said of it is raised before what that led to."""
         try:
-            super().wait(deadline_ns)
+            with told_why(self._transfer):
+                super().wait(deadline_ns)
         except DistError as error:
             failed = self._transfer.error
             if failed is None or not self.handle.done:
@@ -308,20 +334,18 @@ class GpuMessagePending(CpuPending):
             raise failed from error
 
 
-def _serve(ref: weakref.ref[GpuMessages], group: Group) -> None:
+def _serve(ref: weakref.ref[GpuMessages], wanted: Group.WantedMessages) -> None:
     """The thread. It holds nothing but native memory while it waits, so that a group can be collected."""
     copying: list[Transfer] = []
     while True:
         try:
-            message = group.next_wanted(0 if copying else _SLICE_NS)
+            message = wanted.next(0 if copying else _SLICE_NS)
         except NativeError:  # this rank has left the group
             return
+        if message is None and copying:
+            time.sleep(_PAUSE_S)  # the device wakes nobody
         messages = ref()
         if messages is None or (message is None and not copying and messages.is_over):
             return
-        if message is not None:
-            messages.meet(message, copying)
-        elif copying:
-            time.sleep(_PAUSE_S)  # the device wakes nobody
-        messages.advance(copying)
+        messages.go_on(message, copying)
         del messages, message

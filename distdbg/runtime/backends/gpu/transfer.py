@@ -16,11 +16,15 @@ from distdbg.runtime.backends.gpu.message_offer import unpack
 from distdbg.runtime.backends.gpu.message_pieces import Staging
 
 if TYPE_CHECKING:
+    from distdbg.errors import DistError
     from distdbg.runtime.backends.gpu.driver import Driver
     from distdbg.runtime.backends.gpu.message_memory import OpenedMemory, OpenedOffer, SharedEvent
     from distdbg.runtime.backends.gpu.message_offer import MessageOffer
 
 _log = get_logger("runtime")
+
+_OWN_ARRAY: Final = "no copy was begun: this program's stream had not reached the call"
+_THEIR_ARRAY: Final = "no copy was begun: the sender's stream had not reached its call"
 
 
 class Transfer:
@@ -53,6 +57,9 @@ class Transfer:
         #: What ended the group, for whoever waits for this message.
         self.error: BaseException | None = None
         self._found: OpenedOffer | None = None
+        #: Before that copy is queued; and whether for this program, and not for the sender's.
+        self._is_waiting = False
+        self._awaits_program = False
         #: Of the copy from the sender's memory, while the device has it.
         self._begin: Any = None
         self._end: Any = None
@@ -61,9 +68,19 @@ class Transfer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the device has something of it."""
+        """Whether the device has something of it, or is to come to what it waits for."""
         staging = self._staging
-        return self._end is not None if staging is None else staging.is_busy
+        if staging is not None:
+            return staging.is_busy
+        return self._end is not None or self._is_waiting
+
+    def add_words(self, error: DistError) -> None:
+        """Say what its copies have waited for, where that is not the device itself."""
+        staging = self._staging
+        if staging is not None and staging.awaits_program:
+            error.details.insert(0, _OWN_ARRAY)
+        elif self._is_waiting:
+            error.details.insert(0, _OWN_ARRAY if self._awaits_program else _THEIR_ARRAY)
 
     def begin(self) -> None:
         """Do, or queue, what the message wants."""
@@ -81,18 +98,23 @@ class Transfer:
         with self._driver.on_device(self.buffer.device):
             if self._staging is not None:
                 self._staging.step()
-            elif self._end is not None and self._driver.has_passed(self._end):
-                self._took()
+            elif self._end is not None:
+                if self._driver.has_passed(self._end):
+                    self._took()
+            elif self._is_waiting:
+                self._start()
         return not self.is_busy
 
     def drop(self) -> None:
         """Nothing is told to native code any more: the message has failed."""
         self._end = None
+        self._is_waiting = False
         if self._staging is not None:
             self._staging.release()
 
     def release(self) -> None:
         """The message has ended: nothing of another rank's memory is needed any more."""
+        self._is_waiting = False
         found, self._found = self._found, None
         if found is not None:
             self._opened.release(found)
@@ -112,11 +134,21 @@ class Transfer:
             )  # fmt: skip
             self._stage(message, cannot_open=True)
             return
-        driver, stream = self._driver, self._stream
+        self._is_waiting = True
+        self._start()
+
+    def _start(self) -> None:
+        """Queue the copy once both arrays are ready: before, it would hold up those of other messages."""
+        driver, stream, found = self._driver, self._stream, self._found
+        assert found is not None  # it was opened
+        self._awaits_program = not driver.has_passed(self._ready)
+        if self._awaits_program or not driver.has_passed_at(found.event):
+            return
+        self._is_waiting = False
         driver.wait_for(stream, self._ready.ptr)
-        driver.wait_for(stream, self._found.event)
+        driver.wait_for(stream, found.event)
         self._begin = driver.timed_event(stream)
-        driver.copy(self.buffer.address, self._found.address, self.buffer.nbytes, stream)
+        driver.copy(self.buffer.address, found.address, self.buffer.nbytes, stream)
         if self.buffer.finish is not None:
             with stream:
                 self.buffer.finish()  # into an array that is not in one piece
@@ -129,8 +161,9 @@ class Transfer:
         self._group.took(self._posted(), ran_ns)
 
     def _stage(self, message: Message, *, cannot_open: bool) -> None:
-        self._driver.wait_for(self._stream, self._ready.ptr)
-        self._staging = Staging(self._driver, self._group, message, self.buffer, self._stream)
+        self._staging = Staging(
+            self._driver, self._group, message, self.buffer, self._stream, self._ready
+        )
         self._staging.begin(cannot_open=cannot_open)
 
     def _posted(self) -> Message:

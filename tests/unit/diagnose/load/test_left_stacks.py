@@ -76,6 +76,7 @@ def test_the_traceback_of_an_exception_is_that_of_what_the_record_says(
     try:
         int("x")
     except ValueError as error:
+        error.add_note("in step 4")
         lasti = error.__traceback__
         assert lasti is not None
         line = lasti.tb_lineno
@@ -90,6 +91,7 @@ def test_the_traceback_of_an_exception_is_that_of_what_the_record_says(
     assert [site.partition(" (")[0] for site in stack(session, 0)] == (
         [f"{__file__}:{line}"] if is_same else []
     )
+    assert log.exit_notes == (("in step 4",) if is_same else ())
 
 
 @pytest.mark.parametrize("pid", [1, 2])

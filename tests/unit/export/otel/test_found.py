@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.found import (
     find_op,
@@ -21,17 +23,17 @@ from distdbg.export.otel.ops import OpSpans
 from distdbg.export.otel.recorded_ops import OpFacts, TracedGroup, TracedRank
 from distdbg.record.ends import RankEnd
 
-FINDING = {
-    "kind": "mismatch",
-    "severity": "error",
-    "what": "all_reduce #42 on group 'dp' differs between ranks",
-    "ranks": [2],
-    "victims": [0, 1],
-    "group": "dp",
-    "seq": 42,
-    "evidence": [{"text": "rank 2 called it at train.py:88"}],
-    "advice": "look at the sizes",
-}
+FINDING = Finding(
+    kind=FindingKind.MISMATCH,
+    severity=Severity.ERROR,
+    what="all_reduce #42 on group 'dp' differs between ranks",
+    ranks=(2,),
+    victims=(0, 1),
+    group="dp",
+    seq=42,
+    evidence=(Evidence(text="rank 2 called it at train.py:88"),),
+    advice="look at the sizes",
+)
 
 
 def end(**more: object) -> RankEnd:
@@ -47,7 +49,7 @@ def test_a_finding_is_a_child_of_the_op_that_it_is_about() -> None:
     log = log_of_finding(FINDING, trace_id=trace_id, parent_id=parent_id, wall_ns=9, number=1)
     span = span_of_finding(log, parent_id=parent_id)
     assert (span.trace_id, span.span_id) == (log.trace_id, log.span_id)
-    assert span.error == log.body == FINDING["what"]
+    assert span.error == log.body == FINDING.what
     assert log.level is OtelSeverity.ERROR
     assert log.attributes[names.RANKS] == (2,)
     assert log.attributes[names.EVIDENCE] == ("rank 2 called it at train.py:88",)
@@ -55,13 +57,20 @@ def test_a_finding_is_a_child_of_the_op_that_it_is_about() -> None:
 
 def test_a_finding_about_no_op_has_no_ids() -> None:
     assert find_op("r", 0, "", 42) == find_op("r", 0, "dp", 0) == (0, 0)
-    log = log_of_finding({"kind": "x"}, trace_id=0, parent_id=0, wall_ns=9, number=1)
+    log = log_of_finding(FINDING, trace_id=0, parent_id=0, wall_ns=9, number=1)
     assert (log.trace_id, log.span_id) == (0, 0)
 
 
+def test_the_name_of_a_file_that_is_no_utf_8_is_sent_as_what_can_be_sent() -> None:
+    odd = replace(FINDING, what="in \udcff.py", advice="see \udcff.py", group="\udcff")
+    log = log_of_finding(odd, trace_id=0, parent_id=0, wall_ns=9, number=1)
+    assert (log.body, log.attributes[names.ADVICE]) == ("in \\udcff.py", "see \\udcff.py")
+    assert log.attributes[names.GROUP] == "\\udcff"
+
+
 def test_a_finding_that_lasts_longer_is_the_same_one() -> None:
-    assert key_of_finding(FINDING) == key_of_finding(FINDING | {"what": "for 3.0 s by now"})
-    assert key_of_finding(FINDING) != key_of_finding(FINDING | {"seq": 43})
+    assert key_of_finding(FINDING) == key_of_finding(replace(FINDING, what="for 3.0 s by now"))
+    assert key_of_finding(FINDING) != key_of_finding(replace(FINDING, seq=43))
 
 
 def test_an_error_of_a_rank_has_the_ids_of_its_span() -> None:
