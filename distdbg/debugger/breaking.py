@@ -87,3 +87,9 @@ class BreakingPending(PendingAround):
         except DistError as error:
             self._rules.stop_at_error(self._facts, error)
             raise
+
+    def note_end(self, error: BaseException | None = None) -> None:
+        """Hand it on: the backend says that the op has ended."""
+        note = getattr(self.inner, "note_end", None)
+        if note is not None:
+            note(error)

@@ -14,7 +14,7 @@ from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, open_prompt,
 from distdbg.errors import CollectiveError, DebuggerQuit, JobAborted, PeerLost, format_error
 from distdbg.log.logs import get_logger
 from distdbg.record.printable import shorten
-from distdbg.runtime.process.world import current
+from distdbg.runtime.process.world import observed, use
 
 _log = get_logger("debugger")
 _MARK = "_distdbg_held"
@@ -45,7 +45,7 @@ def hold_uncaught() -> None:
 
 def hold(error: BaseException, stop: DebuggerOpener | None = None) -> bool:
     """Open the debugger where `error` was raised; whether it did. Each exception is held once."""
-    world = current()
+    world = observed()
     if world.default is None or is_at_prompt() or not is_own(error) or hasattr(error, _MARK):
         return False
     try:
@@ -53,7 +53,8 @@ def hold(error: BaseException, stop: DebuggerOpener | None = None) -> bool:
     except AttributeError:
         return False  # an exception that takes no attribute would be held again and again
     try:
-        open_prompt(f"at {_first_line(error)}", error=error, by=stop)
+        with use(world):
+            open_prompt(f"at {_first_line(error)}", error=error, by=stop)
     except KeyboardInterrupt:
         pass  # the job is ended; so does the rank, by what it was held at
     except Exception:  # noqa: BLE001 - the exception that ends the rank must not be lost for another one

@@ -6,16 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from distdbg.debugger import session
 from distdbg.debugger.outcome import LIMIT_S, quit_error
 from distdbg.debugger.session import StopOutcome
 from distdbg.log.logs import get_logger
 from distdbg.ops.sites import call_site, shorten
-
-if TYPE_CHECKING:
-    from distdbg.runtime.process.world import World
+from distdbg.runtime.process.world import World, use
 
 _log = get_logger("debugger")
 
@@ -82,7 +80,8 @@ def stop_or_quit(
 
     Where there is an error, quitting leaves the rank to that.
     """
-    outcome = open_prompt(why, frame=frame, error=error, by=stop)
+    with use(world):  # not this thread's own, where the rank is one of a watched job
+        outcome = open_prompt(why, frame=frame, error=error, by=stop)
     if outcome is StopOutcome.QUIT and error is None:
         raise quit_error(rank_of(world), short_site(call_site()), why)
     if outcome is StopOutcome.EXPIRED:

@@ -53,6 +53,7 @@ void bind_tcp(nb::module_& module);
 void bind_ucx(nb::module_& module);
 void bind_group(nb::module_& module);
 void bind_known_calls(nb::module_& module);
+void bind_noted_op(nb::module_& module);
 void bind_reducer(nb::module_& module);
 void bind_tap(nb::module_& module);
 void bind_tap_messages(nb::module_& module);

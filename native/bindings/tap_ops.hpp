@@ -12,6 +12,7 @@
 
 #include "attributes.hpp"
 #include "group_py.hpp"
+#include "lane_parts.hpp"
 
 namespace distdbg {
 
@@ -25,13 +26,9 @@ constexpr int level_detail_of_check = 2;
 struct TapNames {
   PyObject* const add_done_callback = intern("add_done_callback");
   PyObject* const agree = intern("agree");
-  PyObject* const checked = intern("checked");
-  PyObject* const control = intern("control");
   PyObject* const count = intern("count");
-  PyObject* const followed = intern("followed");
   PyObject* const form = intern("form");
   PyObject* const get_future = intern("get_future");
-  PyObject* const groups = intern("groups");
   PyObject* const held = intern("held");
   PyObject* const known = intern("known");
   PyObject* const lane = intern("lane");
@@ -41,13 +38,8 @@ struct TapNames {
   PyObject* const on_unstarted = intern("on_unstarted");
   PyObject* const on_work_class = intern("on_work_class");
   PyObject* const op = intern("op");
-  PyObject* const op_class = intern("op_class");
-  PyObject* const order = intern("order");
   PyObject* const plan = intern("plan");
-  PyObject* const recorded = intern("recorded");
   PyObject* const seq = intern("seq");
-  PyObject* const seqs = intern("seqs");
-  PyObject* const tapped = intern("tapped");
   PyObject* const timeout_ns = intern("timeout_ns");
   PyObject* const unbox_work = intern("unbox_work");
   PyObject* const value = intern("value");
@@ -80,18 +72,15 @@ struct TappedOp {
 // than all else that is done.
 class TappedEnd {
  public:
-  // `owner` and `followed` as LaneOp has them; `on_error` takes the future of an op that has failed.
-  TappedEnd(nb::object op, nb::object owner, nb::object followed, nb::object on_error)
-      : op_(std::move(op)),
-        owner_(std::move(owner)),
-        followed_(std::move(followed)),
-        on_error_(std::move(on_error)) {}
+  // `owner`: the LaneOp, which is told of a failure; it is one of `followed` until then.
+  TappedEnd(nb::object op, nb::object owner, nb::object followed)
+      : op_(std::move(op)), owner_(std::move(owner)), followed_(std::move(followed)) {}
 
   void operator()(nb::handle future) const {
     try {
       call(future, tap_names().value);
     } catch (nb::python_error&) {
-      on_error_(future);
+      get(owner_, tap_names().on_failure)(future);
       return;
     }
     nb::cast<TappedOp&>(op_).end(0, -1);
@@ -103,7 +92,6 @@ class TappedEnd {
   nb::object op_;
   nb::object owner_;
   nb::object followed_;
-  nb::object on_error_;
 };
 
 class TappedOps {
@@ -168,24 +156,25 @@ class TappedOps {
   nb::object launch(nb::handle lane, nb::handle known, bool is_async, std::int64_t limit_ns,
                     bool is_boxed, std::string_view comm, nb::handle start,
                     const nb::tuple& arguments, bool is_foreseen) {
+    // Kept here as well: the group may be closed while torch has the op.
+    const std::shared_ptr<const LaneParts> kept = parts_of(lane);
+    const LaneParts& common = *kept;
     Launched launched;
-    if (!start_op(lane, known, is_async, limit_ns, comm, start, arguments, is_foreseen, launched))
+    if (!start_op(lane, common, known, is_async, limit_ns, comm, start, arguments, is_foreseen,
+                  launched))
       return nb::borrow(Py_NotImplemented);
-    const nb::object tapped = get(lane, tap_names().tapped);
-    const nb::object groups = get(tapped, tap_names().groups);
-    const nb::object work = is_boxed ? unbox(groups, launched.result) : launched.result;
+    const nb::object work = is_boxed ? unbox(common.groups, launched.result) : launched.result;
     if (work.is_none()) {  // torch has nothing to wait for: to the program it has ended
       nb::cast<TappedOp&>(launched.op).end(0, -1);
       return launched.result;
     }
-    if (PySet_Contains(get(groups, tap_names().work_classes).ptr(),
+    if (PySet_Contains(common.work_classes.ptr(),
                        reinterpret_cast<PyObject*>(Py_TYPE(work.ptr()))) != 1)
-      get(groups, tap_names().on_work_class)(work.type());
-    const nb::object owner = keep(lane, known, launched, work, is_boxed);
+      get(common.groups, tap_names().on_work_class)(work.type());
+    const nb::object owner = keep(lane, common, known, launched, work, is_boxed || is_async);
     const nb::object id = owned(PyLong_FromVoidPtr(work.ptr()));
-    if (PyDict_SetItem(get(groups, tap_names().lane_ops).ptr(), id.ptr(), owner.ptr()) != 0)
-      nb::raise_python_error();
-    if (is_async) follow(tapped, launched.op, owner, work);
+    if (PyDict_SetItem(common.lane_ops.ptr(), id.ptr(), owner.ptr()) != 0) nb::raise_python_error();
+    if (is_async) follow(common, launched.op, owner, work);
     return launched.result;
   }
 
@@ -268,7 +257,12 @@ class TappedOps {
     is_closed_ = true;
     met_.reset();
     parts_.reset();
+    common_.reset();
   }
+
+  // For the collector of cycles: the lane of these ops has them.
+  int visit(visitproc visit, void* arg) const { return common_ ? common_->visit(visit, arg) : 0; }
+  void forget_lane() { common_.reset(); }
 
  private:
   bool is_quiet() {
@@ -284,19 +278,24 @@ class TappedOps {
     nb::object result;
   };
 
+  // Of the one lane whose ops they are.
+  std::shared_ptr<const LaneParts> parts_of(nb::handle lane) {
+    if (!common_ || common_->of != lane.ptr()) common_ = std::make_shared<const LaneParts>(lane);
+    return common_;
+  }
+
   // In the order of the group's ops. False: nothing has begun.
-  bool start_op(nb::handle lane, nb::handle known, bool is_async, std::int64_t limit_ns,
-                std::string_view comm, nb::handle start, const nb::tuple& arguments,
-                bool is_foreseen, Launched& launched) {
+  bool start_op(nb::handle lane, const LaneParts& common, nb::handle known, bool is_async,
+                std::int64_t limit_ns, std::string_view comm, nb::handle start,
+                const nb::tuple& arguments, bool is_foreseen, Launched& launched) {
     const TapNames& n = tap_names();
-    const nb::object checked = get(lane, n.checked);
-    const nb::object recorded = get(lane, n.recorded);
-    const Locked in_order(get(lane, n.order));
-    const std::uint64_t seq = nb::cast<std::uint64_t>(get(recorded, n.count)) + 1;
+    const Locked in_order(common.order);
+    const std::uint64_t seq = nb::cast<std::uint64_t>(get(common.recorded, n.count)) + 1;
+    const bool is_checked = !common.checked.is_none();
     bool is_detail = false;
-    if (!checked.is_none()) {
-      if (limit_ns < 0) limit_ns = nb::cast<std::int64_t>(get(get(lane, n.control), n.timeout_ns));
-      is_detail = nb::cast<int>(get(checked, n.level)) == level_detail_of_check;
+    if (is_checked) {
+      if (limit_ns < 0) limit_ns = nb::cast<std::int64_t>(get(common.control, n.timeout_ns));
+      is_detail = nb::cast<int>(get(common.checked, n.level)) == level_detail_of_check;
     }
     const nb::object plan = get(known, n.plan);
     const bool waits_for_all = is_detail && !(is_foreseen && have_met());
@@ -309,16 +308,17 @@ class TappedOps {
     } catch (const Error&) {  // the group has been broken in this moment
     }
     if (!begun) return false;
-    set(recorded, n.count, owned(PyLong_FromUnsignedLongLong(seq)));
-    launched.seq =
-        checked.is_none() ? nb::object(nb::int_(seq)) : owned(PyIter_Next(get(lane, n.seqs).ptr()));
+    set(common.recorded, n.count, owned(PyLong_FromUnsignedLongLong(seq)));
+    launched.seq = is_checked ? owned(PyIter_Next(common.seqs.ptr())) : nb::object(nb::int_(seq));
     const OpPointer agreement = begun->agreement;
     launched.op = nb::cast(std::move(*begun));
     bool has_agreed = false;
     try {
       if (waits_for_all) {
         has_met_ = false;
-        get(lane, n.agree)(launched.op, known, limit_ns);
+        // Whoever comes last has compared already.
+        const bool is_last = agreement && agreement->done() && !agreement->error;
+        if (!is_last) get(lane, n.agree)(launched.op, known, limit_ns);
         has_met_ = true;
         met_ = agreement;
       }
@@ -351,27 +351,26 @@ class TappedOps {
   }
 
   // Its LaneOp, made without a frame of Python.
-  static nb::object keep(nb::handle lane, nb::handle known, const Launched& launched,
-                         nb::handle work, bool is_held) {
+  static nb::object keep(nb::handle lane, const LaneParts& common, nb::handle known,
+                         const Launched& launched, nb::handle work, bool is_held) {
     const TapNames& n = tap_names();
-    const nb::object type = get(lane, n.op_class);
     const nb::object owner =
-        owned(PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(type.ptr()), 0));
+        owned(PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(common.op_class.ptr()), 0));
     set(owner, n.lane, lane);
     set(owner, n.known, known);
     set(owner, n.op, launched.op);
     set(owner, n.seq, launched.seq);
     set(owner, n.work, owned(PyWeakref_NewRef(work.ptr(), nullptr)));
-    // Its caller gets it from C++, and must find it again.
+    // Its caller may get it from C++, and must find it again; or torch is to tell its end.
     set(owner, n.held, is_held ? work : nb::handle(Py_None));
     set(owner, n.wide, nb::none());
     return owner;
   }
 
   // Has torch tell its end, on any thread.
-  static void follow(nb::handle tapped, nb::handle op, nb::handle owner, nb::handle work) {
+  static void follow(const LaneParts& common, const nb::object& op, const nb::object& owner,
+                     nb::handle work) {
     const TapNames& n = tap_names();
-    set(owner, n.held, work);
     nb::object future;
     try {
       future = call(work, n.get_future);
@@ -379,10 +378,10 @@ class TappedOps {
       if (!error.matches(PyExc_RuntimeError)) throw;
       return;  // this kind of op has none
     }
-    const nb::object followed = get(tapped, n.followed);
-    if (PySet_Add(followed.ptr(), owner.ptr()) != 0) nb::raise_python_error();
-    get(future, n.add_done_callback)(
-        nb::cast(TappedEnd(nb::borrow(op), nb::borrow(owner), followed, get(owner, n.on_failure))));
+    if (PySet_Add(common.followed.ptr(), owner.ptr()) != 0) nb::raise_python_error();
+    const nb::object ended = nb::cast(TappedEnd(op, owner, common.followed));
+    PyObject* arguments[] = {future.ptr(), ended.ptr()};
+    owned(PyObject_VectorcallMethod(n.add_done_callback, arguments, 2, nullptr));
   }
 
   // Whether the agreement that was waited for last has ended well: that wait gives up after a moment.
@@ -428,6 +427,7 @@ class TappedOps {
   std::shared_ptr<const Control> page_;
   const Control* control_;  // of it, or of none
   bool is_closed_ = false;
+  std::shared_ptr<const LaneParts> common_;  // with the first op of the short way
   std::uint64_t seen_generation_ = 0;
 };
 

@@ -3,6 +3,25 @@
 
 namespace distdbg {
 
+namespace {
+
+// A lane has its ops, and these have what is the lane's.
+int visit_ops(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<TappedOps>(self)->visit(visit, arg) : 0;
+}
+
+int clear_ops(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<TappedOps>(self)->forget_lane();
+  return 0;
+}
+
+PyType_Slot slots_of_ops[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_ops)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_ops)},
+                              {0, nullptr}};
+
+}  // namespace
+
 void bind_tap(nb::module_& module) {
   nb::class_<TappedOp>(module, "TappedOp", "An op in flight in a backend that is not ours.")
       .def_prop_ro("number", [](const TappedOp& self) { return self.number; })
@@ -18,11 +37,12 @@ void bind_tap(nb::module_& module) {
       .def("ended", &TappedOp::end, nb::arg("status") = 0, nb::arg("source") = -1);
 
   nb::class_<TappedEnd>(module, "TappedEnd", "Told by torch that an op has ended.")
-      .def(nb::init<nb::object, nb::object, nb::object, nb::object>(), nb::arg("op"),
-           nb::arg("owner"), nb::arg("followed"), nb::arg("on_error"))
+      .def(nb::init<nb::object, nb::object, nb::object>(), nb::arg("op"), nb::arg("owner"),
+           nb::arg("followed"))
       .def("__call__", &TappedEnd::operator(), nb::arg("future"));
 
-  nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.")
+  nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.",
+                        nb::type_slots(slots_of_ops))
       .def(nb::init<std::shared_ptr<RecorderHandle>, std::uint64_t, GroupHandle*,
                     const ControlHandle*>(),
            nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none())

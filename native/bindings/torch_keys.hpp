@@ -18,9 +18,10 @@ class TorchKeys {
   }
 
   // Whether somebody else passes them by, or looks at ops himself: such an op takes the long way.
-  bool are_in_use() const {
-    return nb::cast<int>(modes_()) != 0 || nb::cast<bool>(is_excluded_(key_));
-  }
+  bool are_in_use() const { return are_traced() || nb::cast<bool>(is_excluded_(key_)); }
+
+  // Whether a mode looks at ops, as when torch traces.
+  bool are_traced() const { return nb::cast<int>(modes_()) != 0; }
 
   // For a block.
   class Excluded {

@@ -32,7 +32,7 @@ _is_none = partial(is_, None)
 class DdpBucket:
     """One of the buckets of a Model, in the order in which they are reduced."""
 
-    __slots__ = ("comm", "dtype", "is_first", "known", "lane", "next", "numel", "was_started")
+    __slots__ = ("comm", "is_first", "known", "next", "numel")
 
     def __init__(self, comm: str, numel: int, is_first: bool) -> None:
         #: What its op is called.
@@ -40,13 +40,9 @@ class DdpBucket:
         self.numel = numel
         #: Whether a pass begins with it.
         self.is_first = is_first
-        #: Whether a pass has started it when it was expected, so that ranks agreed on it here once.
-        self.was_started = False
         #: The one after it.
         self.next: DdpBucket | None = None
-        #: Of its ops, as whoever watches has filled it in: where they run, and what they have in common.
-        self.lane: Any = None
-        self.dtype: Any = None
+        #: Of its ops, as whoever watches has filled it in (tap/reducing.py).
         self.known: Any = None
 
 

@@ -328,3 +328,40 @@ def test_a_wait_in_torch_ends_when_its_sender_is_gone(
     watched: Callable[..., list[Any]],
 ) -> None:
     assert "rank 1" in watched(sender_dies, "info")[0]
+
+
+def reduce_ops_by_options() -> list[float]:
+    dist = begin()
+    kinds, kept = dist.ReduceOp, dist.AllreduceOptions()
+    group = dist.distributed_c10d._get_default_group()
+    found = []
+
+    def reduce(options: Any) -> None:
+        x = torch.full((2,), dist.get_rank() + 2.0)
+        group.allreduce([x], options).wait()
+        found.append(float(x[0]))
+
+    kept.reduceOp = kinds.MAX
+    for op in (kinds.SUM, kinds.PRODUCT):
+        dist.all_reduce(torch.ones(2), op=op)
+    reduce(kept)  # others were filled in since
+    reduce(kept)
+    kept.reduceOp = kinds.MIN
+    reduce(dist.AllreduceOptions())  # where nothing was set, it sums
+    reduce(kept)
+    with pytest.raises(TypeError):
+        kept.reduceOp = "sum"
+    assert kept.reduceOp == kinds.MIN
+    reduce(kept)
+    dist.destroy_process_group()
+    return found
+
+
+def test_the_reduce_op_in_the_record_is_that_of_the_options_at_hand(
+    watched: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    assert watched(reduce_ops_by_options) == [[3.0, 3.0, 5.0, 2.0, 2.0]] * 2
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        forms = [op.form for op in read_record(path).ops if op.form is not None]
+        names = ["SUM", "PRODUCT", "MAX", "MAX", "SUM", "MIN", "MIN"]
+        assert [form.op for form in forms if form.op] == names
