@@ -8,8 +8,8 @@ PIP := $(PY) -m pip --disable-pip-version-check install -qq
 STAMPS := $(VENV)/stamps$(subst /,.,$(CURDIR))
 # Directories are listed too: their times change when a file is added or removed.
 NATIVE := CMakeLists.txt $(shell find native -type d -o -name '*.[ch]pp')
-# Files of tests side by side: most wait for processes. One more than there are cores, since they wait.
-PYTEST := $(PY) -m pytest --numprocesses=$(shell expr $$(nproc) + 1) --durations=10
+# Files of tests side by side: most wait for processes. Two more than there are cores, since they wait.
+PYTEST := $(PY) -m pytest --numprocesses=$(shell expr $$(nproc) + 2) --durations=10
 CPP_FILES := $(shell find native -name '*.[ch]pp')
 PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs dashboards)
 export PIP_NO_INPUT := 1
