@@ -2,6 +2,8 @@
 // segment, or TCP over the loopback interface.
 #pragma once
 
+#include <barrier>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -47,6 +49,8 @@ inline void run_hosts(const Layout& layout, Net net, const std::function<void(Gr
   place.size = size;
   place.addresses.assign(size, {hub.address()});
   std::vector<std::thread> threads;
+  // Who is slow to leave join() must not find there what a quicker one has broken since.
+  std::barrier joined(static_cast<std::ptrdiff_t>(size));
   for (std::uint32_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
       const auto make = [&](Receiver& receiver, Purpose purpose) -> std::unique_ptr<Transport> {
@@ -65,6 +69,7 @@ inline void run_hosts(const Layout& layout, Net net, const std::function<void(Gr
       };
       Group group_here(segments[layout[r]].alias(), r, Patience{20, 20'000}, true, layout, make);
       group_here.join(in_seconds(20), {});
+      joined.arrive_and_wait();
       body(group_here);
     });
   }
