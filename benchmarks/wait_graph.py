@@ -1,6 +1,6 @@
 """`python -m benchmarks.wait_graph`: how long it takes to tell who can never go on.
 
-Nodes are ranks of one job, one wait each. Times are of `distdbg.diagnose.graph.find_knots` alone, in one
+Nodes are ranks of one job, one wait each. Times are of `distdbg.diagnose.graph.find_deadlocks` alone, in one
 process, on its own CPU time; the lists are made before.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from benchmarks.table import align
-from distdbg.diagnose.graph import UnresolvableWaits, WaitFor, find_knots
+from distdbg.diagnose.graph import UnresolvableWaits, WaitFor, find_deadlocks
 
 Waits = Mapping[int, Sequence[WaitFor]]
 COLLECTIVE = 4096
@@ -104,8 +104,8 @@ SHAPES: Sequence[Callable[[int], Waits]] = (
 def measure(waits: Waits) -> tuple[float, UnresolvableWaits[int]]:
     gc.collect()
     began = time.process_time()
-    knots = find_knots(waits)
-    return time.process_time() - began, knots
+    deadlocks = find_deadlocks(waits)
+    return time.process_time() - began, deadlocks
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,15 +115,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [["shape", "ranks", "seconds", "deadlocked", "cores", "in the first"]]
     for shape in SHAPES:
         waits = shape(args.ranks)
-        seconds, knots = measure(waits)
-        first = str(len(knots.cores[0])) if knots.cores else "-"
+        seconds, deadlocks = measure(waits)
+        first = str(len(deadlocks.cores[0])) if deadlocks.cores else "-"
         rows.append(
             [
                 shape.__name__.replace("_", " "),
                 f"{len(waits):,}",
                 f"{seconds:.2f}",
-                f"{len(knots.knotted):,}",
-                f"{len(knots.cores):,}",
+                f"{len(deadlocks.deadlocked):,}",
+                f"{len(deadlocks.cores):,}",
                 first,
             ]
         )

@@ -90,7 +90,7 @@ class Breakpoints:
             raise UsageError("'ranks' is a list of numbers")
         stopped = {row["rank"] for row in rows if row["state"] == RankState.DEBUGGED}
         wanted = stopped if ranks is None else set(ranks)
-        here = sorted(wanted & self._agent.roster.seats.keys())
+        here = sorted(wanted & self._agent.roster.watched_ranks.keys())
         elsewhere = sorted(wanted.difference(here))
         steering = self._agent.steering
         failed = []
@@ -112,7 +112,7 @@ class Breakpoints:
 
     def continue_ordered(self, ranks: Sequence[int]) -> None:
         """An order from another host: those of them that are here go on."""
-        here = [rank for rank in ranks if rank in self._agent.roster.seats]
+        here = [rank for rank in ranks if rank in self._agent.roster.watched_ranks]
         folder = self._agent.roster.folder
         self._agent.run_in_thread(lambda: continue_ranks(folder, here), lambda _: None)
 

@@ -80,15 +80,15 @@ class CloserLook:
 
     def tick(self, roster: Roster, now_ns: int) -> None:
         """Begin and forget looks."""
-        suspects = {seat.rank: seat for seat in find_suspects(roster, now_ns)}
+        suspects = {watched.rank: watched for watched in find_suspects(roster, now_ns)}
         for rank in list(self._cases):
-            seat = suspects.get(rank)
+            watched = suspects.get(rank)
             case = self._cases[rank]
-            if seat is None or (seat.pid, seat.moved_ns) != (case.pid, case.moved_ns):
+            if watched is None or (watched.pid, watched.moved_ns) != (case.pid, case.moved_ns):
                 del self._cases[rank]
-        for rank, seat in suspects.items():
+        for rank, watched in suspects.items():
             if rank not in self._cases:
-                self._cases[rank] = _Case(seat.pid, seat.moved_ns, now_ns)
+                self._cases[rank] = _Case(watched.pid, watched.moved_ns, now_ns)
         busy = sum(case.is_busy for case in self._cases.values())
         for rank, case in self._cases.items():
             if busy >= _MOST:
@@ -98,26 +98,30 @@ class CloserLook:
                 busy += 1
                 self._look(roster, suspects[rank], case)
 
-    def _look(self, roster: Roster, seat: WatchedRank, case: _Case) -> None:
-        started = seat.life.started if seat.life else 0
-        target = SampledProcess(seat.rank, seat.pid, started, roster.folder)
+    def _look(self, roster: Roster, watched: WatchedRank, case: _Case) -> None:
+        started = watched.life.started if watched.life else 0
+        target = SampledProcess(watched.rank, watched.pid, started, roster.folder)
         is_needed = is_anybody_waiting(roster)
         has_holder = case.first is not None and _has_gil_holder(case.first)
-        ranks = {seat.pid: seat.rank for seat in roster.seats.values()}
+        ranks = {watched.pid: watched.rank for watched in roster.watched_ranks.values()}
 
         def then(done: Future[Any]) -> None:
             case.is_busy = False
-            if self._cases.get(seat.rank) is case and done.exception() is None:
-                self._on_look(seat, case, done.result())
+            if self._cases.get(watched.rank) is case and done.exception() is None:
+                self._on_look(watched, case, done.result())
 
         self._run_in_thread(
             lambda: take_look(target, ranks, native=is_needed and has_holder, softly=not is_needed),
             then,
         )
 
-    def _on_look(self, seat: WatchedRank, case: _Case, look: Look | None) -> None:
+    def _on_look(self, watched: WatchedRank, case: _Case, look: Look | None) -> None:
         now_ns = time.monotonic_ns()
-        if seat.is_gone or seat.moved_ns != case.moved_ns or seat.state is RankState.DEBUGGED:
+        if (
+            watched.is_gone
+            or watched.moved_ns != case.moved_ns
+            or watched.state is RankState.DEBUGGED
+        ):
             return  # it was news when the look began
         if look is None:  # gone in between
             case.next_ns = now_ns + _AGAIN_NS
@@ -126,23 +130,23 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
-            if seat.state is RankState.STARTING:
-                seat.place_start(found.state, found.why, found.site, look.stacks)
+            if watched.state is RankState.STARTING:
+                watched.place_start(found.state, found.why, found.site, look.stacks)
                 case.first, case.next_ns = None, now_ns + case.pause_ns
                 case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
                 return
             case.held = case.held + 1 if found.state is RankState.HOLDS_GIL else 0
-            if is_by_chance(seat.state, found, case.held):
+            if is_by_chance(watched.state, found, case.held):
                 case.first, case.next_ns = look, now_ns + _HELD_NS
                 return
-            if is_doubtful(seat.state, found.state, case.doubted):
+            if is_doubtful(watched.state, found.state, case.doubted):
                 case.doubted, case.first, case.next_ns = found.state, None, now_ns + _AGAIN_NS
                 return
             case.doubted = None
-            is_new = seat.change(found.state, now_ns, found.why, found.site)
-            if is_new and seat.since_ns == now_ns:
-                seat.cpu_since_s = look.cpu_s
-            seat.is_busy, seat.stacks = found.is_busy, look.stacks
+            is_new = watched.change(found.state, now_ns, found.why, found.site)
+            if is_new and watched.since_ns == now_ns:
+                watched.cpu_since_s = look.cpu_s
+            watched.is_busy, watched.stacks = found.is_busy, look.stacks
             case.first = None
             case.next_ns = now_ns + case.pause_ns
             case.unsure += found.is_unsure
@@ -173,27 +177,27 @@ def find_suspects(roster: Roster, now_ns: int) -> list[WatchedRank]:
     And those that have not made their first group for so long that others may wait for them there.
     """
     unmoved = roster.unmoved(now_ns, UNMOVED_NS)
-    living = [seat for seat in roster.seats.values() if not seat.is_gone]
+    living = [watched for watched in roster.watched_ranks.values() if not watched.is_gone]
     starting = [
-        seat
-        for seat in roster.unmoved(now_ns, STARTS_NS)
-        if seat.state is RankState.STARTING and seat.life is not None
+        watched
+        for watched in roster.unmoved(now_ns, STARTS_NS)
+        if watched.state is RankState.STARTING and watched.life is not None
     ]
     if not is_anybody_waiting(roster) and len(unmoved) < len(living):
         return starting
     return starting + [
-        seat
-        for seat in unmoved
-        if seat.life is not None
-        and seat.record is not None
-        and seat.state not in (RankState.STOPPED, RankState.TRACED, RankState.DEBUGGED)
-        and not (seat.standing and seat.standing.is_waiting)
+        watched
+        for watched in unmoved
+        if watched.life is not None
+        and watched.record is not None
+        and watched.state not in (RankState.STOPPED, RankState.TRACED, RankState.DEBUGGED)
+        and not (watched.standing and watched.standing.is_waiting)
     ]
 
 
 def is_anybody_waiting(roster: Roster) -> bool:
     """Whether a rank of this host waits for others."""
-    return any(seat.state is RankState.WAITING for seat in roster.seats.values())
+    return any(watched.state is RankState.WAITING for watched in roster.watched_ranks.values())
 
 
 def take_look(

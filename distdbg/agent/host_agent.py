@@ -135,9 +135,9 @@ class HostAgent:
         self.roster.tick(now_ns)
         self._share_holds(now_ns)
         self._closer_look.tick(self.roster, now_ns)
-        if self.roster.seats and not self.roster.is_over():
+        if self.roster.watched_ranks and not self.roster.is_over():
             self.steering.tick(now_ns)
-            self.steering.write_clock(self.roster.seats, now_ns)
+            self.steering.write_clock(self.roster.watched_ranks, now_ns)
         if self.steering.has_tree and now_ns - self._reported_ns >= _REPORT_NS:
             self._reported_ns = now_ns
             self.steering.report(self.roster.rows(now_ns))
@@ -154,13 +154,13 @@ class HostAgent:
             self._is_leaving = True
 
     def _look_at_clock(self) -> tuple[bool, frozenset[int]]:
-        if not self.roster.seats:
+        if not self.roster.watched_ranks:
             return False, frozenset()
         ranks = self.steering.look()
         return self.steering.is_held, ranks
 
     def _share_holds(self, now_ns: int) -> None:
-        states = {seat.state for seat in self.roster.seats.values()}
+        states = {watched.state for watched in self.roster.watched_ranks.values()}
         self.steering.share_holds(RankState.DEBUGGED in states, now_ns)
 
     def leave(self) -> None:
@@ -203,7 +203,7 @@ class HostAgent:
     @property
     def is_job_over(self) -> bool:
         """Whether several ranks were here, and all have ended."""
-        return self._over_ns is not None and len(self.roster.seats) > 1
+        return self._over_ns is not None and len(self.roster.watched_ranks) > 1
 
     @property
     def has_launcher(self) -> bool:
@@ -352,14 +352,14 @@ class HostAgent:
         )
 
     def _should_leave(self, now_ns: int) -> bool:
-        if not self.roster.seats:
+        if not self.roster.watched_ranks:
             return now_ns - self.began_ns > _FIRST_S * 1e9
         if not self.roster.is_over():
             self._over_ns = None
             return False
         if self._over_ns is None:
             self._over_ns = now_ns
-        is_complete = self._expected <= set(self.roster.seats)
+        is_complete = self._expected <= set(self.roster.watched_ranks)
         linger_s = _LINGER_S if is_complete else _LINGER_FOR_MISSING_S
         return now_ns - self._over_ns > linger_s * 1e9
 

@@ -243,7 +243,9 @@ class Methods:
             write_stop_order(self._agent.folder, getpass.getuser())
             os.kill(launcher, signal.SIGTERM)
             return {"launcher": launcher}
-        lives = {r: s.life for r, s in self._agent.roster.seats.items() if s.life is not None}
+        lives = {
+            r: s.life for r, s in self._agent.roster.watched_ranks.items() if s.life is not None
+        }
         for life in lives.values():
             life.send(signal.SIGKILL if kill else signal.SIGTERM)
         return {"ranks": sorted(lives)}
@@ -283,9 +285,9 @@ class Methods:
             raise UsageError("stacks: 'limit_s' is from 0 to 60 seconds, 'native' true or false")
         roster = self._agent.roster
         targets = [
-            SampledProcess(rank, seat.pid, seat.life.started, roster.folder)
-            for rank, seat in sorted(roster.seats.items())
-            if seat.life is not None and (only is None or rank in only)
+            SampledProcess(rank, watched.pid, watched.life.started, roster.folder)
+            for rank, watched in sorted(roster.watched_ranks.items())
+            if watched.life is not None and (only is None or rank in only)
         ]
         deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
 
@@ -301,9 +303,9 @@ class Methods:
     # ------------------------------------------------------------------------------- parts
 
     def _rows(self) -> dict[int, Plain]:
-        seats = self._agent.roster.seats
+        watched_ranks = self._agent.roster.watched_ranks
         rows = {
-            row.rank: row.plain() | self._board.use_of(seats[row.rank])
+            row.rank: row.plain() | self._board.use_of(watched_ranks[row.rank])
             for row in self._agent.rows()
         }
         view = self._agent.steering.view()
@@ -312,10 +314,10 @@ class Methods:
         return dict(sorted(rows.items()))
 
     def _records(self) -> list[tuple[int, Any]]:
-        seats = self._agent.roster.seats
+        watched_ranks = self._agent.roster.watched_ranks
         found = []
-        for rank in sorted(seats):
-            record = seats[rank].record
+        for rank in sorted(watched_ranks):
+            record = watched_ranks[rank].record
             if record is not None:
                 try:
                     record.pulse()

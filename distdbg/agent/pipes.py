@@ -52,7 +52,7 @@ class ClientPipes:
         if type(rank) is not int:
             raise UsageError("debug: 'rank' is a number")
         roster = self._agent.roster
-        if rank not in roster.seats:
+        if rank not in roster.watched_ranks:
             raise UsageError(
                 f"rank {rank} is not on host {self._agent.host}",
                 hint="`via` with the same rank leads to the agent of its host",
@@ -78,7 +78,7 @@ class ClientPipes:
         try:
             key = None if self._is_here(target) else self._agent.steering.open_pipe(target)
         except NoWay as error:
-            here = format_ranks(self._agent.roster.seats)
+            here = format_ranks(self._agent.roster.watched_ranks)
             hint = f"the ranks of this host are {here}" if here else None
             raise UsageError(str(error), hint=hint) from None
         if key is None:
@@ -139,7 +139,7 @@ class ClientPipes:
             self._agent.steering.join_pipe(key, given.socket, given.unwritten, given.unread)
 
     def _is_here(self, target: PipeTarget) -> bool:
-        if target.rank is not None and target.rank in self._agent.roster.seats:
+        if target.rank is not None and target.rank in self._agent.roster.watched_ranks:
             return True
         return target.rank is None and target.host == self._agent.host
 

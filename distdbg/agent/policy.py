@@ -16,7 +16,7 @@ from typing import Final
 
 from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose.finding import Edge, Finding, FindingKind, Verdict
-from distdbg.diagnose.graph import find_knots
+from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Trait
 from distdbg.errors import ConfigError
@@ -49,7 +49,7 @@ def find_hopeless(session: Session, waits: dict[int, tuple[Edge, ...]]) -> froze
     gone = {rank for rank, log in session.ranks.items() if log.is_gone}
     # What somebody has left ends with an error.
     lasting = {rank: edges for rank, edges in waits.items() if not any(e.left for e in edges)}
-    return frozenset(find_knots(lasting, gone).blocked)
+    return frozenset(find_deadlocks(lasting, gone).blocked)
 
 
 def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]) -> str | None:

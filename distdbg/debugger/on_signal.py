@@ -37,7 +37,7 @@ class SignalStop:
             self._is_listening = False
             return
         if is_caught(_SIGNAL):
-            self._say("the program has a handler for it")
+            self._say("the program handles or ignores it")
             return
         signal.signal(_SIGNAL, self._handle)
         self._is_listening = True
@@ -52,7 +52,7 @@ class SignalStop:
 
 
 def is_caught(signum: int) -> bool:
-    """Whether anybody in this process, Python or not, has a handler for a signal."""
+    """Whether anybody in this process, Python or not, has a handler for a signal, or ignores it."""
     if signal.getsignal(signum) != signal.SIG_DFL:
         return True
     try:

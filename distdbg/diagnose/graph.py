@@ -1,18 +1,18 @@
 """Deadlocks in a graph of nodes that wait for all, or for any, of others. Pure.
 
-    knots = find_knots({0: [Wait((1,))], 1: [Wait((0, 2))], 2: [Wait((1,))], 3: [Wait((0,))]})
-    knots.cores      ((0, 1),)    the smallest sets whose members wait for each other alone
-    knots.victims    ((2, 3),)    by core: who can go on only when its members can
+    deadlocks = find_deadlocks({0: [WaitFor((1,))], 1: [WaitFor((0, 2))], 2: [WaitFor((1,))]})
+    deadlocks.cores      ((0, 1),)    the smallest sets whose members wait for each other alone
+    deadlocks.victims    ((2,),)      by core: who can go on only when its members can
 
 Nodes are ranks, or anything that can be a key; each has a list of waits, one per thread. A wait for all
 is over when all of its `on` can move, one for any when one of them can; a node moves when one of its
 waits is over. A node without waits can move, whatever it does now; a node that is `gone` never will.
 
     blocked    can never move, whatever the others do: what the least fixpoint of "can move" leaves
-    knotted    blocked, and by each other: the largest set of which each member has, in each of its waits,
+    deadlocked    blocked, and by each other: the largest set of which each member has, in each of its waits,
                somebody of the set to wait for (wait for all) or nobody alive but the set (wait for any).
                A wait for a rank that is gone is none: it ends with an error, or has a finding of its own
-    core       a part of the knotted for which the same holds, and for no part of it: take one of it
+    core       a part of the deadlocked for which the same holds, and for no part of it: take one of it
                away, and the rest can go on
 
 Nodes in one collective share the `on` of it: give them the same tuple and it is looked at once, so that a
@@ -29,7 +29,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 Node = TypeVar("Node", bound=Hashable)
 NodeIn = TypeVar("NodeIn", bound=Hashable, covariant=True)
 
-#: Edges looked at for smaller cores, in one knot.
+#: Edges looked at for smaller cores, in one deadlock.
 _MOST_STEPS: Final = 500_000
 
 
@@ -55,30 +55,30 @@ class UnresolvableWaits(Generic[Node]):
     """What can never go on. Nodes are in the order of `waits` where nothing else is said."""
 
     blocked: tuple[Node, ...]
-    knotted: tuple[Node, ...]
+    deadlocked: tuple[Node, ...]
     cores: tuple[tuple[Node, ...], ...]
-    """Where one is a circle: each waits for the next, the last for the first."""
-    circles: tuple[bool, ...]
-    """By core: whether it is a circle of waits for one or for all."""
+    """Where one is a cycle: each waits for the next, the last for the first."""
+    cycles: tuple[bool, ...]
+    """By core: whether it is a cycle of waits for one or for all."""
     victims: tuple[tuple[Node, ...], ...]
     """By core; who waits for several is with one of them."""
 
 
-def find_knots(
+def find_deadlocks(
     waits: Mapping[Node, Sequence[Waiting[Node]]], gone: Collection[Node] = ()
 ) -> UnresolvableWaits[Node]:
     """Find who can never go on, and the smallest sets that are the reason."""
     graph = _Graph(waits, gone)
     blocked = graph.closed(range(len(graph.nodes)), counts_gone=True)
-    knotted = graph.closed(blocked)
-    cores = sorted(_find_cores(graph, knotted), key=lambda core: min(core[0]))
-    followers = _victims(graph, knotted, [core for core, _ in cores])
+    deadlocked = graph.closed(blocked)
+    cores = sorted(_find_cores(graph, deadlocked), key=lambda core: min(core[0]))
+    followers = _victims(graph, deadlocked, [core for core, _ in cores])
     name = graph.nodes
     return UnresolvableWaits(
         blocked=tuple(name[i] for i in sorted(blocked)),
-        knotted=tuple(name[i] for i in sorted(knotted)),
+        deadlocked=tuple(name[i] for i in sorted(deadlocked)),
         cores=tuple(tuple(name[i] for i in core) for core, _ in cores),
-        circles=tuple(is_circle for _, is_circle in cores),
+        cycles=tuple(is_cycle for _, is_cycle in cores),
         victims=tuple(tuple(name[i] for i in mine) for mine in followers),
     )
 
@@ -175,10 +175,10 @@ def _read(wait: Waiting[Node], index: Mapping[Node, int], gone: frozenset[Node])
 # ------------------------------------------------------------------------------------ cores
 
 
-def _find_cores(graph: _Graph[Node], knotted: set[int]) -> list[tuple[list[int], bool]]:
+def _find_cores(graph: _Graph[Node], deadlocked: set[int]) -> list[tuple[list[int], bool]]:
     """One core of each part in which all wait for each other, however many hands between."""
     found = []
-    parts = [knotted]
+    parts = [deadlocked]
     looked_at = 0
     while parts:
         for part in _components(graph, parts.pop()):
@@ -194,7 +194,7 @@ def _find_cores(graph: _Graph[Node], knotted: set[int]) -> list[tuple[list[int],
 
 
 def _components(graph: _Graph[Node], nodes: set[int]) -> list[list[int]]:
-    """The strongly connected components that have a circle (Tarjan, without recursion)."""
+    """The strongly connected components that have a cycle (Tarjan, without recursion)."""
     count = len(graph.nodes)  # a need has the number count + its index
     order: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -245,7 +245,7 @@ def _ways(graph: _Graph[Node], at: int, count: int) -> list[int]:
 
 
 def _core(graph: _Graph[Node], part: set[int]) -> tuple[list[int], bool]:
-    """A smallest set inside of `part` that cannot move although all others can; whether a circle."""
+    """A smallest set inside of `part` that cannot move although all others can; whether a cycle."""
     if not _is_plain(graph, part) and _has_choice(graph, part):
         part = _shrink(graph, part)
     if _is_plain(graph, part):
@@ -301,59 +301,59 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
         for number in sorted(user)
     }
     best: list[int] = []
-    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MOST_STEPS  # one circle is all
+    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MOST_STEPS  # one cycle is all
     for start in ways:
         came_from = {start: start}
         turn = [start]
         depth = 1
-        circle: list[int] = []
-        while turn and not circle and (not best or depth < len(best)):
+        cycle: list[int] = []
+        while turn and not cycle and (not best or depth < len(best)):
             following = []
             for number in turn:
                 steps += len(ways[number])
                 if start in ways[number]:
-                    circle = [number]
-                    while circle[-1] != start:
-                        circle.append(came_from[circle[-1]])
-                    circle.reverse()
+                    cycle = [number]
+                    while cycle[-1] != start:
+                        cycle.append(came_from[cycle[-1]])
+                    cycle.reverse()
                     break
                 for way in ways[number]:
                     if way not in came_from:
                         came_from[way] = number
                         following.append(way)
             turn, depth = following, depth + 1
-        if circle and (not best or len(circle) < len(best)):
-            best = circle
+        if cycle and (not best or len(cycle) < len(best)):
+            best = cycle
         if steps > _MOST_STEPS or len(best) == 1:
             break
     best = _without_chords(best, ways)
     return _nodes_of(graph, best, part)
 
 
-def _without_chords(circle: list[int], ways: Mapping[int, Sequence[int]]) -> list[int]:
-    """As long as a wait of the circle also waits for an earlier one of it, that is a shorter circle."""
+def _without_chords(cycle: list[int], ways: Mapping[int, Sequence[int]]) -> list[int]:
+    """As long as a wait of the cycle also waits for an earlier one of it, that is a shorter cycle."""
     while True:
-        size = len(circle)
-        place = {number: at for at, number in enumerate(circle)}
+        size = len(cycle)
+        place = {number: at for at, number in enumerate(cycle)}
         shorter = min(
             (
                 ((at - place[way]) % size, place[way])
-                for at, number in enumerate(circle)
+                for at, number in enumerate(cycle)
                 for way in ways[number]
                 if way in place
             ),
         )
         length, begin = shorter[0] + 1, shorter[1]
         if length == size:
-            return circle
-        circle = [circle[(begin + i) % size] for i in range(length)]
+            return cycle
+        cycle = [cycle[(begin + i) % size] for i in range(length)]
 
 
-def _nodes_of(graph: _Graph[Node], circle: list[int], part: set[int]) -> list[int]:
+def _nodes_of(graph: _Graph[Node], cycle: list[int], part: set[int]) -> list[int]:
     """Of each wait the first node that has it and that the wait before is for."""
     found = []
-    for at, number in enumerate(circle):
-        before = graph.needs[circle[at - 1]]
+    for at, number in enumerate(cycle):
+        before = graph.needs[cycle[at - 1]]
         found.append(min(i for i in before.on if i in part and graph.of[i][0] == number))
     first = found.index(min(found))
     return found[first:] + found[:first]
@@ -363,12 +363,12 @@ def _nodes_of(graph: _Graph[Node], circle: list[int], part: set[int]) -> list[in
 
 
 def _victims(
-    graph: _Graph[Node], knotted: set[int], cores: Sequence[Sequence[int]]
+    graph: _Graph[Node], deadlocked: set[int], cores: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """By core, who of the knotted waits for it, also through others."""
+    """By core, who of the deadlocked waits for it, also through others."""
     users: dict[int, list[int]] = {}
     wanted: dict[int, list[int]] = {}
-    for i in knotted:
+    for i in deadlocked:
         for number in graph.of[i]:
             if number not in users:
                 for j in graph.needs[number].on:

@@ -28,18 +28,18 @@ class Findings:
     def look(self, roster: Roster) -> list[dict[str, Any]]:
         """Take in what is new; returns it."""
         new: list[dict[str, Any]] = []
-        for rank, seat in roster.seats.items():
-            if seat.record is None or seat.pulse is None:
+        for rank, watched in roster.watched_ranks.items():
+            if watched.record is None or watched.pulse is None:
                 continue
-            pid, seen = self._texts.get(rank, (seat.pid, 0))
-            if pid != seat.pid:
+            pid, seen = self._texts.get(rank, (watched.pid, 0))
+            if pid != watched.pid:
                 seen = 0
-            count = seat.pulse.text_count
+            count = watched.pulse.text_count
             if count <= seen:
                 continue
-            self._texts[rank] = seat.pid, count
+            self._texts[rank] = watched.pid, count
             try:
-                texts = seat.record.texts(seen)
+                texts = watched.record.texts(seen)
             except RecordError:
                 continue
             read = [{"rank": rank, "number": n, **read_words(words)} for n, words in texts]

@@ -76,7 +76,7 @@ class Roster:
         self.folder = folder
         self.host = host
         self.attempt = attempt
-        self.seats: dict[int, WatchedRank] = {}
+        self.watched_ranks: dict[int, WatchedRank] = {}
         self.ends: list[RankEnd] = []
         self._is_told = is_told
         self._watch, self._unwatch = watch, unwatch
@@ -88,17 +88,17 @@ class Roster:
         self._holding: frozenset[int] = frozenset()
         now_ns = time.monotonic_ns()
         for rank, pid in (pids or {}).items():
-            self._seat(rank, pid, 0, now_ns)
+            self._found_at(rank, pid, 0, now_ns)
 
     # ------------------------------------------------------------------------------- from moment to moment
 
     def on_clock(self, is_held: bool, ranks: frozenset[int], now_ns: int) -> None:
         """Whether the clock of the job stands, and which ranks of this host hold it."""
         self._holding = ranks
-        for seat in self.seats.values():
-            seat.is_resting = is_held
+        for watched in self.watched_ranks.values():
+            watched.is_resting = is_held
             if is_held:
-                seat.rested_ns = now_ns
+                watched.rested_ns = now_ns
 
     def tick(self, now_ns: int) -> set[int]:
         """Look at all ranks; returns those whose state has changed."""
@@ -108,13 +108,13 @@ class Roster:
             for rank in self._tail.scan():
                 self._meet(rank, now_ns)
                 changed.add(rank)
-            changed |= note_joins(self.folder, self.seats, now_ns)
+            changed |= note_joins(self.folder, self.watched_ranks, now_ns)
         if self._oom is not None and now_ns - self._oom_ns >= _OOM_NS:
             self._oom_ns = now_ns
             self._oom.refresh(now_ns)
-        for seat in self.seats.values():
-            if seat.end is None and self._look(seat, now_ns):
-                changed.add(seat.rank)
+        for watched in self.watched_ranks.values():
+            if watched.end is None and self._look(watched, now_ns):
+                changed.add(watched.rank)
         return changed
 
     def settle(self, now_ns: int) -> None:
@@ -122,21 +122,23 @@ class Roster:
         self._scanned_ns = now_ns
         for rank in self._tail.scan():
             self._meet(rank, now_ns)
-        for seat in self.seats.values():
-            if seat.end is None:
-                self._look(seat, now_ns)
+        for watched in self.watched_ranks.values():
+            if watched.end is None:
+                self._look(watched, now_ns)
 
     def unmoved(self, now_ns: int, least_ns: int) -> list[WatchedRank]:
         """The ranks that live and have not moved for so long."""
         return [
-            seat
-            for seat in self.seats.values()
-            if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
+            watched
+            for watched in self.watched_ranks.values()
+            if not watched.is_gone and now_ns - watched.moved_ns >= least_ns
         ]
 
     def is_over(self) -> bool:
         """Whether there were ranks and none of them is left."""
-        return bool(self.seats) and all(seat.is_gone for seat in self.seats.values())
+        return bool(self.watched_ranks) and all(
+            watched.is_gone for watched in self.watched_ranks.values()
+        )
 
     @property
     def world_size(self) -> int:
@@ -148,76 +150,76 @@ class Roster:
     def is_debuggable(self) -> bool | None:
         """Whether debuggers may come to ranks that run; None: no rank of this host runs."""
         running = [
-            seat for seat in self.seats.values()
-            if seat.record is not None
-            and not seat.is_gone
-            and seat.state not in (RankState.DEBUGGED, RankState.STARTING)
+            watched for watched in self.watched_ranks.values()
+            if watched.record is not None
+            and not watched.is_gone
+            and watched.state not in (RankState.DEBUGGED, RankState.STARTING)
         ]  # fmt: skip
         if not running:
             return None
-        return any((self.folder / f"debug-rank{seat.rank}.sock").exists() for seat in running)
+        return any((self.folder / f"debug-rank{watched.rank}.sock").exists() for watched in running)
 
     def rows(self, now_ns: int) -> list[RankStatus]:
         """One row per rank, by rank."""
-        for seat in self.seats.values():
-            self._refresh(seat, now_ns)
-        return [self.seats[rank].row(now_ns) for rank in sorted(self.seats)]
+        for watched in self.watched_ranks.values():
+            self._refresh(watched, now_ns)
+        return [self.watched_ranks[rank].row(now_ns) for rank in sorted(self.watched_ranks)]
 
     def freshen(self, now_ns: int) -> None:
         """Read again what processes use, of those of which it was read a while ago."""
-        for seat in self.seats.values():
-            if seat.end is None and now_ns - seat.stat_ns >= _FRESH_NS:
-                self._read_stat(seat, now_ns)
+        for watched in self.watched_ranks.values():
+            if watched.end is None and now_ns - watched.stat_ns >= _FRESH_NS:
+                self._read_stat(watched, now_ns)
 
     def row(self, rank: int, now_ns: int) -> RankStatus:
         """The row of one rank as it was last looked at."""
-        return self.seats[rank].row(now_ns)
+        return self.watched_ranks[rank].row(now_ns)
 
     # ------------------------------------------------------------------------------- ends
 
     def on_gone(self, life: Life, now_ns: int) -> WatchedRank | None:
         """A process that is watched has ended; None when it was none of these."""
-        seat = next((s for s in self.seats.values() if s.life is life), None)
+        watched = next((s for s in self.watched_ranks.values() if s.life is life), None)
         self._unwatch(life)
-        if seat is None:
+        if watched is None:
             life.close()
             return None
         outcome = life.outcome()
         life.close()
-        seat.life = None
-        if seat.end is None:
-            end = _describe(seat, outcome, now_ns)
+        watched.life = None
+        if watched.end is None:
+            end = _describe(watched, outcome, now_ns)
             if self._was_for_memory(end, now_ns):
                 end = replace(end, cause="oom")
-            self._end(seat, end, is_final=not self._is_told)
-        return seat
+            self._end(watched, end, is_final=not self._is_told)
+        return watched
 
     def on_told(self, end: RankEnd) -> WatchedRank | None:
         """The launcher says how a rank ended: it knows best."""
-        seat = self.seats.get(end.rank)
-        if seat is None or (seat.pid and seat.pid != end.pid):
+        watched = self.watched_ranks.get(end.rank)
+        if watched is None or (watched.pid and watched.pid != end.pid):
             return None
-        self._end(seat, end, is_final=False)
+        self._end(watched, end, is_final=False)
         self.ends = [known for known in self.ends if known.rank != end.rank] + [end]
-        return seat
+        return watched
 
     def close(self) -> None:
         """Let go of all processes and files."""
-        for seat in self.seats.values():
-            if seat.life is not None:
-                self._unwatch(seat.life)
-                seat.life.close()
-                seat.life = None
+        for watched in self.watched_ranks.values():
+            if watched.life is not None:
+                self._unwatch(watched.life)
+                watched.life.close()
+                watched.life = None
         self._tail.close()
 
     # ------------------------------------------------------------------------------- one rank
 
-    def _seat(self, rank: int, pid: int, started: int, now_ns: int) -> WatchedRank:
-        old = self.seats.get(rank)
+    def _found_at(self, rank: int, pid: int, started: int, now_ns: int) -> WatchedRank:
+        old = self.watched_ranks.get(rank)
         if old is not None and old.life is not None:
             self._unwatch(old.life)
             old.life.close()
-        seat = WatchedRank(
+        watched = WatchedRank(
             rank=rank,
             host=self.host,
             pid=pid,
@@ -225,185 +227,190 @@ class Roster:
             moved_ns=now_ns,
             since_ns=now_ns,
         )
-        self.seats[rank] = seat
+        self.watched_ranks[rank] = watched
         with suppress(OSError):  # gone already, or of another pid namespace
-            seat.life = Life(pid, started)
-            self._watch(seat.life)
+            watched.life = Life(pid, started)
+            self._watch(watched.life)
             if self._oom is not None:
                 self._oom.add(str(rank), pid)
-        return seat
+        return watched
 
     def _meet(self, rank: int, now_ns: int) -> None:
         """A record of this rank has come, gone, or been replaced by another."""
         record = self._tail.records.get(rank)
-        seat = self.seats.get(rank)
+        watched = self.watched_ranks.get(rank)
         if record is None:
-            if seat is not None:
-                seat.record = seat.pulse = seat.standing = None
+            if watched is not None:
+                watched.record = watched.pulse = watched.standing = None
             return
         header = record.header
-        if seat is None or seat.pid != header.pid:
+        if watched is None or watched.pid != header.pid:
             started = header.process_start if header.boot_id == self._boot_id else -1
-            seat = self._seat(rank, header.pid, started, now_ns)
-            if seat.life is None:
-                self._end(seat, _describe(seat, Outcome(), now_ns), is_final=False)
-        seat.record = record
-        seat.pulse = seat.standing = None
-        if seat.end is None:
-            seat.change(RankState.RUNNING, now_ns)
+            watched = self._found_at(rank, header.pid, started, now_ns)
+            if watched.life is None:
+                self._end(watched, _describe(watched, Outcome(), now_ns), is_final=False)
+        watched.record = record
+        watched.pulse = watched.standing = None
+        if watched.end is None:
+            watched.change(RankState.RUNNING, now_ns)
             return
         with suppress(RecordError):
-            seat.pulse = record.pulse()
-        self._say_end(seat, now_ns)
+            watched.pulse = record.pulse()
+        self._say_end(watched, now_ns)
 
-    def _look(self, seat: WatchedRank, now_ns: int) -> bool:
-        record = seat.record
+    def _look(self, watched: WatchedRank, now_ns: int) -> bool:
+        record = watched.record
         if record is None:
             return False
         try:
             pulse = record.pulse()
         except RecordError:
-            self._tail.drop(seat.rank)
-            seat.record = seat.pulse = seat.standing = None
+            self._tail.drop(watched.rank)
+            watched.record = watched.pulse = watched.standing = None
             return True
-        is_beat = pulse != seat.pulse and self._is_beat(seat, pulse)
-        if pulse != seat.pulse and not is_beat:
-            is_first = seat.pulse is None
-            seat.pulse = pulse
+        is_beat = pulse != watched.pulse and self._is_beat(watched, pulse)
+        if pulse != watched.pulse and not is_beat:
+            is_first = watched.pulse is None
+            watched.pulse = pulse
             if is_first:
-                seat.moved_ns = min(now_ns, pulse.heartbeat_ns)
+                watched.moved_ns = min(now_ns, pulse.heartbeat_ns)
             else:
-                seat.move(now_ns)
-            seat.standing = None
+                watched.move(now_ns)
+            watched.standing = None
             if pulse.exit_word:
-                return self._leave(seat, now_ns)
-            if now_ns - seat.stat_ns >= _STAT_MOVING_NS:
-                self._read_stat(seat, now_ns)
-            if seat.rank in self._holding:  # what is typed at a prompt may move it
-                return self._sit(seat, now_ns)
-            return seat.change(RankState.RUNNING, now_ns)
-        if seat.is_gone:
+                return self._leave(watched, now_ns)
+            if now_ns - watched.stat_ns >= _STAT_MOVING_NS:
+                self._read_stat(watched, now_ns)
+            if watched.rank in self._holding:  # what is typed at a prompt may move it
+                return self._sit(watched, now_ns)
+            return watched.change(RankState.RUNNING, now_ns)
+        if watched.is_gone:
             return False
-        if seat.rank in self._holding:
-            return self._sit(seat, now_ns)
-        if now_ns - seat.moved_ns < _UNMOVED_NS and not is_beat:
+        if watched.rank in self._holding:
+            return self._sit(watched, now_ns)
+        if now_ns - watched.moved_ns < _UNMOVED_NS and not is_beat:
             return False
-        return self._look_closer(seat, now_ns)
+        return self._look_closer(watched, now_ns)
 
-    def _sit(self, seat: WatchedRank, now_ns: int) -> bool:
+    def _sit(self, watched: WatchedRank, now_ns: int) -> bool:
         """It is at the prompt of a debugger: its record says why, or the page that it holds the clock."""
-        if seat.standing is None or (seat.standing.prompt is None and not seat.is_exact):
-            self._stand(seat, now_ns, exactly=True)
-        prompt = seat.standing.prompt if seat.standing is not None else None
+        if watched.standing is None or (watched.standing.prompt is None and not watched.is_exact):
+            self._stand(watched, now_ns, exactly=True)
+        prompt = watched.standing.prompt if watched.standing is not None else None
         if prompt is None:
-            return seat.change(RankState.DEBUGGED, now_ns)
+            return watched.change(RankState.DEBUGGED, now_ns)
         site = show_site(prompt.site) if prompt.site is not None else ""
-        is_new = seat.change(RankState.DEBUGGED, now_ns, prompt.name, site)
-        seat.since_ns = prompt.issued_ns
+        is_new = watched.change(RankState.DEBUGGED, now_ns, prompt.name, site)
+        watched.since_ns = prompt.issued_ns
         return is_new
 
-    def _is_beat(self, seat: WatchedRank, pulse: Pulse) -> bool:
+    def _is_beat(self, watched: WatchedRank, pulse: Pulse) -> bool:
         """Whether the rank was merely seen in native code, waiting for the op that it waited for before."""
-        if seat.pulse is None or seat.pulse._replace(heartbeat_ns=pulse.heartbeat_ns) != pulse:
+        if (
+            watched.pulse is None
+            or watched.pulse._replace(heartbeat_ns=pulse.heartbeat_ns) != pulse
+        ):
             return False
-        assert seat.record is not None
+        assert watched.record is not None
         try:
-            op = seat.record.glance()
+            op = watched.record.glance()
             is_in = op is not None and op.ended_ns is None and not op.is_async
-            if not is_in and not seat.record.work_waits():
+            if not is_in and not watched.record.work_waits():
                 return False
         except RecordError:
             return False
-        seat.pulse = pulse
+        watched.pulse = pulse
         return True
 
-    def _look_closer(self, seat: WatchedRank, now_ns: int) -> bool:
-        if seat.standing is not None and seat.standing.prompt is not None:
-            return self._sit(seat, now_ns)
-        if now_ns - seat.stat_ns >= _STAT_NS:
-            self._read_stat(seat, now_ns)
-        letter = seat.stat.state if seat.stat else "R"
+    def _look_closer(self, watched: WatchedRank, now_ns: int) -> bool:
+        if watched.standing is not None and watched.standing.prompt is not None:
+            return self._sit(watched, now_ns)
+        if now_ns - watched.stat_ns >= _STAT_NS:
+            self._read_stat(watched, now_ns)
+        letter = watched.stat.state if watched.stat else "R"
         if letter == "T":
-            if seat.state is RankState.STOPPED:
+            if watched.state is RankState.STOPPED:
                 return False
-            why = STOPPED_ITSELF if has_stopped_itself(seat.pid) else "by SIGSTOP or a like signal"
-            return seat.change(RankState.STOPPED, now_ns, why)
+            why = (
+                STOPPED_ITSELF if has_stopped_itself(watched.pid) else "by SIGSTOP or a like signal"
+            )
+            return watched.change(RankState.STOPPED, now_ns, why)
         if letter == "t":
-            tracer, name = find_tracer(seat.pid)
+            tracer, name = find_tracer(watched.pid)
             if name in ("py-spy", ""):  # which lets it go at once, or has done so
                 return False
-            site = seat.site if seat.state is RankState.TRACED else ""
-            return seat.change(RankState.TRACED, now_ns, f"by process {tracer} ({name})", site)
+            site = watched.site if watched.state is RankState.TRACED else ""
+            return watched.change(RankState.TRACED, now_ns, f"by process {tracer} ({name})", site)
         if letter == "D":
-            seat.blocked_ns = seat.blocked_ns or now_ns
-            if now_ns - seat.blocked_ns >= _BLOCKED_NS:
-                why = describe_block(read_main_thread(seat.pid))
-                return seat.change(RankState.BLOCKED_IO, now_ns, why)
+            watched.blocked_ns = watched.blocked_ns or now_ns
+            if now_ns - watched.blocked_ns >= _BLOCKED_NS:
+                why = describe_block(read_main_thread(watched.pid))
+                return watched.change(RankState.BLOCKED_IO, now_ns, why)
             return False
-        seat.blocked_ns = 0
-        if seat.state in _OVER_WHEN_IT_MOVES:
-            seat.moved_ns = now_ns  # it begins anew; what it does is looked at later
-            seat.stat_ns = 0
-            return seat.change(RankState.RUNNING, now_ns)
-        if seat.standing is None or not seat.is_exact:
-            self._stand(seat, now_ns)
-        if seat.standing is not None and seat.standing.prompt is not None:
-            return self._sit(seat, now_ns)
-        if seat.standing is not None and seat.standing.is_waiting:
-            return seat.change(RankState.WAITING, now_ns)
+        watched.blocked_ns = 0
+        if watched.state in _OVER_WHEN_IT_MOVES:
+            watched.moved_ns = now_ns  # it begins anew; what it does is looked at later
+            watched.stat_ns = 0
+            return watched.change(RankState.RUNNING, now_ns)
+        if watched.standing is None or not watched.is_exact:
+            self._stand(watched, now_ns)
+        if watched.standing is not None and watched.standing.prompt is not None:
+            return self._sit(watched, now_ns)
+        if watched.standing is not None and watched.standing.is_waiting:
+            return watched.change(RankState.WAITING, now_ns)
         return False
 
-    def _refresh(self, seat: WatchedRank, now_ns: int) -> None:
-        if seat.end is not None or seat.record is None:
+    def _refresh(self, watched: WatchedRank, now_ns: int) -> None:
+        if watched.end is not None or watched.record is None:
             return
-        if now_ns - seat.stat_ns >= _FRESH_NS:
-            self._read_stat(seat, now_ns)
-        if seat.standing is None and now_ns - seat.looked_ns >= _FRESH_NS:
-            self._stand(seat, now_ns)
+        if now_ns - watched.stat_ns >= _FRESH_NS:
+            self._read_stat(watched, now_ns)
+        if watched.standing is None and now_ns - watched.looked_ns >= _FRESH_NS:
+            self._stand(watched, now_ns)
 
-    def _stand(self, seat: WatchedRank, now_ns: int, *, exactly: bool = False) -> None:
-        seat.looked_ns = now_ns
-        if seat.record is None:
+    def _stand(self, watched: WatchedRank, now_ns: int, *, exactly: bool = False) -> None:
+        watched.looked_ns = now_ns
+        if watched.record is None:
             return
         try:
-            seat.is_exact = now_ns - seat.moved_ns >= _UNMOVED_NS
+            watched.is_exact = now_ns - watched.moved_ns >= _UNMOVED_NS
             if (
-                not seat.is_exact and not exactly
+                not watched.is_exact and not exactly
             ):  # the op it is in now is over when anybody reads of it
-                seat.standing = Standing(seat.record.glance(), False, seat.record.groups())
+                watched.standing = Standing(watched.record.glance(), False, watched.record.groups())
             else:
-                seat.standing = seat.record.standing()
+                watched.standing = watched.record.standing()
         except RecordError:
             return
-        seat.seqs = tuple(
+        watched.seqs = tuple(
             (group.desc or group.name, far.issued_seq)
-            for group, far in seat.standing.groups
+            for group, far in watched.standing.groups
             if far.closed_ns is None
         )
 
-    def _read_stat(self, seat: WatchedRank, now_ns: int) -> None:
-        seat.stat_ns = now_ns
-        if seat.life is None:
+    def _read_stat(self, watched: WatchedRank, now_ns: int) -> None:
+        watched.stat_ns = now_ns
+        if watched.life is None:
             return
-        stat = read_stat(seat.pid)
-        if stat is not None and stat.started == seat.life.started and stat.state not in "ZX":
-            seat.stat = stat
+        stat = read_stat(watched.pid)
+        if stat is not None and stat.started == watched.life.started and stat.state not in "ZX":
+            watched.stat = stat
 
     # ------------------------------------------------------------------------------- how it ends
 
-    def _leave(self, seat: WatchedRank, now_ns: int) -> bool:
-        assert seat.record is not None
+    def _leave(self, watched: WatchedRank, now_ns: int) -> bool:
+        assert watched.record is not None
         try:
-            how, words = seat.record.state_words()
+            how, words = watched.record.state_words()
         except RecordError:
             return False
         if how == "left":
-            seat.has_left = True
-            return seat.change(RankState.LEFT, now_ns)
+            watched.has_left = True
+            return watched.change(RankState.LEFT, now_ns)
         what, where, *_ = read_exit_text(words)
         if how == "raised":
-            return seat.change(RankState.RUNNING, now_ns, f"raised {what}", where)
-        return seat.change(RankState.RUNNING, now_ns, "its program returned")
+            return watched.change(RankState.RUNNING, now_ns, f"raised {what}", where)
+        return watched.change(RankState.RUNNING, now_ns, "its program returned")
 
     def _was_for_memory(self, end: RankEnd, now_ns: int) -> bool:
         if self._oom is None:
@@ -419,53 +426,53 @@ class Roster:
         )
         return bool(self._oom.find_victims([ended], now_ns))
 
-    def _end(self, seat: WatchedRank, end: RankEnd, *, is_final: bool) -> None:
-        seat.end = end
-        self._say_end(seat, end.ended_ns)
+    def _end(self, watched: WatchedRank, end: RankEnd, *, is_final: bool) -> None:
+        watched.end = end
+        self._say_end(watched, end.ended_ns)
         if is_final:
             self.ends.append(end)
             with suppress(OSError):  # the folder is gone, or full: it is known here all the same
                 write_end(self.folder, end)
 
-    def _say_end(self, seat: WatchedRank, now_ns: int) -> None:
-        end = seat.end
+    def _say_end(self, watched: WatchedRank, now_ns: int) -> None:
+        end = watched.end
         assert end is not None
         said = at_prompt = ""
         how: str | None = None
-        if seat.record is not None:
+        if watched.record is not None:
             with suppress(RecordError):
-                seat.pulse = seat.record.pulse()  # what it wrote last
-                how, words = seat.record.state_words()
+                watched.pulse = watched.record.pulse()  # what it wrote last
+                how, words = watched.record.state_words()
                 what, where, *_ = read_exit_text(words)
                 if how == "raised":
                     said = raised(what, where)
-                if seat.record.standing().prompt is not None:
+                if watched.record.standing().prompt is not None:
                     at_prompt = " at the prompt of its debugger"
         state, why = shown_end(end, said=said, has_left=how in ("left", "returned"))
         if state is RankState.DEAD:
             why += at_prompt
-        seat.change(state, now_ns, why, seat.site if why else "")
-        if seat.record is not None and seat.standing is None:
+        watched.change(state, now_ns, why, watched.site if why else "")
+        if watched.record is not None and watched.standing is None:
             with suppress(RecordError):
-                seat.standing = seat.record.standing()
+                watched.standing = watched.record.standing()
 
 
-def _describe(seat: WatchedRank, outcome: Outcome, now_ns: int) -> RankEnd:
+def _describe(watched: WatchedRank, outcome: Outcome, now_ns: int) -> RankEnd:
     cause: str
     if outcome.signal is not None:
         cause = "signal"
     else:
         cause = "exited" if outcome.exit_code is not None else "unknown"
     return RankEnd(
-        rank=seat.rank,
-        pid=seat.pid,
-        host=seat.host,
+        rank=watched.rank,
+        pid=watched.pid,
+        host=watched.host,
         ended_ns=now_ns,
         wall_ns=time.time_ns(),
         cause=cause,  # type: ignore[arg-type]  # one of the three
         exit_code=outcome.exit_code,
         signal=outcome.signal,
         core_dumped=outcome.core_dumped,
-        max_rss_nbytes=seat.stat.rss_nbytes if seat.stat else None,
+        max_rss_nbytes=watched.stat.rss_nbytes if watched.stat else None,
         by="agent",
     )

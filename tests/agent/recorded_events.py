@@ -135,8 +135,8 @@ def _tuples(value: Any, name: str) -> Any:
 
 
 def _records(words: Plain) -> RecordsRead:
-    signatures = ("standing", "prompts")
-    return RecordsRead(**words | {name: tuple(map(tuple, words[name])) for name in signatures})
+    triggers = ("standing", "prompts")
+    return RecordsRead(**words | {name: tuple(map(tuple, words[name])) for name in triggers})
 
 
 def _states(pairs: Sequence[tuple[int, str]]) -> dict[int, RankState]:

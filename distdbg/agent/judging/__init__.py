@@ -14,5 +14,5 @@ batches              adds to a verdict that a rank ran out of batches, where the
 error_times          times of the errors of ranks, and of their last op that went well
 judge, judged_verdict    diagnoses the accounts of the hosts
 pacing               when the job is diagnosed again
-signature            the ranks that are a reason to diagnose the job; a change triggers a new diagnosis
+diagnosis_triggers  the ranks that are a reason to diagnose the job; a change triggers a new diagnosis
 """

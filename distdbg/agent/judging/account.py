@@ -53,12 +53,14 @@ class AccountMaker:
         self.host = host
         self._known: dict[int, tuple[object, _Draft]] = {}
 
-    def make(self, seats: Iterable[WatchedRank], now_ns: int) -> Account:
+    def make(self, watched_ranks: Iterable[WatchedRank], now_ns: int) -> Account:
         """Of these ranks now."""
         tables = _Tables()
-        seats = list(seats)
-        rows = [self._row(seat, tables, now_ns) for seat in seats]
-        world = max((s.record.header.world_size for s in seats if s.record is not None), default=0)
+        watched_ranks = list(watched_ranks)
+        rows = [self._row(watched, tables, now_ns) for watched in watched_ranks]
+        world = max(
+            (s.record.header.world_size for s in watched_ranks if s.record is not None), default=0
+        )
         return {
             "now": now_ns,
             "host": self.host,
@@ -70,57 +72,57 @@ class AccountMaker:
     def forget(self) -> None:
         self._known.clear()
 
-    def _row(self, seat: WatchedRank, tables: _Tables, now_ns: int) -> Row:
+    def _row(self, watched: WatchedRank, tables: _Tables, now_ns: int) -> Row:
         row: Row = {
-            "rank": seat.rank,
-            "pid": seat.pid,
-            "state": str(patient_state(seat, now_ns)),
+            "rank": watched.rank,
+            "pid": watched.pid,
+            "state": str(patient_state(watched, now_ns)),
             # Who runs does something new with each op.
-            "since": max(seat.since_ns, seat.moved_ns if seat.state in _MOVING else 0),
-            "moved": seat.moved_ns,
+            "since": max(watched.since_ns, watched.moved_ns if watched.state in _MOVING else 0),
+            "moved": watched.moved_ns,
         }
-        if str(seat.state) != row["state"]:
-            row["seen"] = str(seat.state)  # it may be at work in that
-        if seat.longest_gap_ns:
-            row["gap"] = seat.longest_gap_ns
-        if seat.was is not None:
-            row["was"] = [str(seat.was.state), *seat.was[1:]]
-        if seat.why:
-            row["why"] = seat.why
-        if seat.site:
-            row["site"] = seat.site
-        row |= _of_joining(seat)
-        if seat.end is not None:
-            row["end"] = json.loads(seat.end.to_json())
-        if seat.pulse is not None:
-            row["last"] = seat.pulse.last_number
-        draft = self._draft(seat)
+        if str(watched.state) != row["state"]:
+            row["seen"] = str(watched.state)  # it may be at work in that
+        if watched.longest_gap_ns:
+            row["gap"] = watched.longest_gap_ns
+        if watched.was is not None:
+            row["was"] = [str(watched.was.state), *watched.was[1:]]
+        if watched.why:
+            row["why"] = watched.why
+        if watched.site:
+            row["site"] = watched.site
+        row |= _of_joining(watched)
+        if watched.end is not None:
+            row["end"] = json.loads(watched.end.to_json())
+        if watched.pulse is not None:
+            row["last"] = watched.pulse.last_number
+        draft = self._draft(watched)
         if draft is not None:
             draft.write(row, tables)
         return row
 
-    def _draft(self, seat: WatchedRank) -> _Draft | None:
-        if seat.record is None:
+    def _draft(self, watched: WatchedRank) -> _Draft | None:
+        if watched.record is None:
             return None
-        key = (id(seat.record), seat.pulse, seat.state, seat.pid)
-        known = self._known.get(seat.rank)
-        is_still = seat.state is RankState.WAITING or seat.is_gone
+        key = (id(watched.record), watched.pulse, watched.state, watched.pid)
+        known = self._known.get(watched.rank)
+        is_still = watched.state is RankState.WAITING or watched.is_gone
         if known is not None and known[0] == key and is_still:
             return known[1]
         try:
-            draft = _Draft(seat)
+            draft = _Draft(watched)
         except RecordError:
             return None
-        self._known[seat.rank] = key, draft
+        self._known[watched.rank] = key, draft
         return draft
 
 
-def _of_joining(seat: WatchedRank) -> Row:
+def _of_joining(watched: WatchedRank) -> Row:
     """Of a rank without a record: its call of init_process_group, or what it does instead."""
-    if seat.is_joining and seat.join is not None:
-        return {"join": json.loads(seat.join.to_json())}
-    if seat.state is RankState.STARTING and seat.starts_in is not None:
-        return {"starts": str(seat.starts_in)}
+    if watched.is_joining and watched.join is not None:
+        return {"join": json.loads(watched.join.to_json())}
+    if watched.state is RankState.STARTING and watched.starts_in is not None:
+        return {"starts": str(watched.starts_in)}
     return {}
 
 
@@ -152,14 +154,14 @@ class _Tables:
 class _Draft:
     """What a record says of its rank, before it is put into tables."""
 
-    def __init__(self, seat: WatchedRank) -> None:
-        record = seat.record
+    def __init__(self, watched: WatchedRank) -> None:
+        record = watched.record
         assert record is not None
-        standing = seat.standing
-        self.groups = standing.groups if standing and seat.is_exact else record.groups()
+        standing = watched.standing
+        self.groups = standing.groups if standing and watched.is_exact else record.groups()
         self.names = name_groups(group for group, _ in self.groups)
         # A rank that moves can go on: what it is in is of no use when it is read of.
-        is_still = seat.state is RankState.WAITING
+        is_still = watched.state is RankState.WAITING
         ops = list(standing.in_flight) if is_still and standing else []
         if not ops and standing is not None and standing.prompt is not None:
             ops = [standing.prompt]  # also of a rank that was killed there
@@ -173,10 +175,10 @@ class _Draft:
             key=lambda op: op.number,
         )
         self.past = record.past() if is_still else None
-        self.threads = _threads_of(seat.pid) if is_still else []
+        self.threads = _threads_of(watched.pid) if is_still else []
         self.level = record.state().level if is_still else 0
         self.exit, self.exit_words = (
-            record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
+            record.state_words() if watched.pulse and watched.pulse.exit_word else (None, "")
         )
 
     def write(self, row: Row, tables: _Tables) -> None:

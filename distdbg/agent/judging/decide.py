@@ -41,6 +41,7 @@ from distdbg.agent.judging.diagnosis_state import (
     Peer,
     PendingProof,
 )
+from distdbg.agent.judging.diagnosis_triggers import has_ended_well, is_of_interest
 from distdbg.agent.judging.instructions import (
     AbortJob,
     FinishJob,
@@ -58,7 +59,6 @@ from distdbg.agent.judging.instructions import (
     WriteVerdict,
 )
 from distdbg.agent.judging.pacing import fresh_ns, is_held_back, pause_ns
-from distdbg.agent.judging.signature import has_ended_well, is_of_interest
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -135,12 +135,12 @@ def _on_records(state: DiagnosisState, look: RecordsRead) -> Step:
 
 def _send_if_new(state: DiagnosisState) -> Step:
     """Tell the root where the ranks of this host stand, if that is news or it asks."""
-    probe, signature = state.probe, state.look.signature or state.look.prompts
-    if probe.number == state.answered and signature == state.told:
+    probe, triggers = state.probe, state.look.triggers or state.look.prompts
+    if probe.number == state.answered and triggers == state.told:
         return state, ()
     tell = SendAccount(at_ns=state.look.at_ns, probe=probe.number, has_found=state.look.latent > 0)
     is_asked = probe.number > state.answered
-    state = replace(state, answered=probe.number, told=signature)
+    state = replace(state, answered=probe.number, told=triggers)
     return state, (TakeStacks(ranks=probe.ranks), tell) if is_asked else (tell,)
 
 
@@ -152,13 +152,13 @@ def _go_on(state: DiagnosisState) -> Step:
         state = replace(state, reports=reports, postponed=None, seen=())
     then: tuple[Instruction, ...] = ()
     if not state.has_reason:
-        state, then = _forget(replace(state, seen=state.signature))
+        state, then = _forget(replace(state, seen=state.triggers))
     elif (
         state.phase is DiagnosisPhase.WATCHING
         and now_ns >= state.next_ns
-        and (state.signature != state.seen or _is_aged(state))
+        and (state.triggers != state.seen or _is_aged(state))
     ):
-        state = replace(state, phase=DiagnosisPhase.JUDGING, seen=state.signature, aged_ns=None)
+        state = replace(state, phase=DiagnosisPhase.JUDGING, seen=state.triggers, aged_ns=None)
         return state, (MakeAccount(at_ns=now_ns),)
     return state, (*then, *_speak(state, now_ns))
 
@@ -222,7 +222,7 @@ def _on_waits(state: DiagnosisState, event: WaitsRead) -> Step:
         state = _look_again(state)
         return (state, ()) if proof.probe is None else _go_on(state)
     if proof.probe is not None:
-        state = replace(state, seen=state.signature)
+        state = replace(state, seen=state.triggers)
     return _accept(replace(state, proof=None), proof.judged, event.at_ns)
 
 
@@ -331,8 +331,8 @@ def _on_finished(state: DiagnosisState, event: JobFinished) -> Step:
     state = replace(state, phase=DiagnosisPhase.OVER, look=event.last)
     if event.last.is_root and all(map(has_ended_well, event.states.values())):
         return _withdraw(state)
-    is_judged = state.signature == state.seen and not is_judging
-    if is_judged or not event.last.is_root or not any(state.signature):
+    is_judged = state.triggers == state.seen and not is_judging
+    if is_judged or not event.last.is_root or not any(state.triggers):
         return state, ()
     if state.ends and all(end.was_asked for end in state.ends if end.is_failure):
         return state, ()  # whoever ended the job knows of it; what ranks hung in before is written

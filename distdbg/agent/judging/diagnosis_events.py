@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distdbg.agent.judging.account import Account
-from distdbg.agent.judging.signature import Signature
+from distdbg.agent.judging.diagnosis_triggers import Triggers
 from distdbg.hosts.accounts import HostAccountState, Vouch
 from distdbg.record.rank_state import RankState
 
@@ -59,15 +59,15 @@ class RecordsRead:
     """Whether this host diagnoses for all."""
     has_pulse: bool = False
     """Whether any rank has written a record."""
-    standing: Signature = ()
-    """The ranks that are a reason to diagnose the job (`find_signature`)."""
-    prompts: Signature = ()
+    standing: Triggers = ()
+    """The ranks that are a reason to diagnose the job (`find_triggers`)."""
+    prompts: Triggers = ()
     """Where there are none: the ranks in debuggers, for the root (`find_prompts`)."""
     latent: int = 0
     """How many latent errors the ranks have found themselves."""
 
     @property
-    def signature(self) -> Signature:
+    def triggers(self) -> Triggers:
         """Where its ranks stand, and what they have found."""
         return (*self.standing, ("latent", self.latent)) if self.latent else self.standing
 

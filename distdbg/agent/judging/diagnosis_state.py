@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from distdbg.agent.judging.diagnosis_events import ClockHold, RecordsRead, SeenEnd
-from distdbg.agent.judging.signature import Signature
+from distdbg.agent.judging.diagnosis_triggers import Triggers
 from distdbg.hosts.accounts import HostAccountState, Vouch
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ class DiagnosisState:
     probe: Vouch = field(default_factory=Vouch)
     answered: int = 0
     """The number of the last probe that was answered."""
-    told: Signature = ()
+    told: Triggers = ()
 
     # What was judged.
-    seen: Signature = ()
+    seen: Triggers = ()
     """What the last verdict stands on; () makes the job be judged again."""
     judged: JudgedVerdict | None = None
     """The verdict that is true now."""
@@ -105,17 +105,17 @@ class DiagnosisState:
     """Whether there is a verdict.json."""
 
     @property
-    def signature(self) -> Signature:
+    def triggers(self) -> Triggers:
         """Where the ranks of all hosts stand."""
         return (
-            self.look.signature,
+            self.look.triggers,
             tuple((p.told.node, p.told.made_ns) for p in self.peers.values()),
         )
 
     @property
     def has_reason(self) -> bool:
         """Whether any rank is a reason to diagnose the job."""
-        return bool(self.look.signature) or any(peer.has_reason for peer in self.peers.values())
+        return bool(self.look.triggers) or any(peer.has_reason for peer in self.peers.values())
 
     @property
     def is_ended_by_launcher(self) -> bool:

@@ -41,16 +41,18 @@ class ErrorTimes:
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
 
-    def put(self, found: Sequence[_Told], seats: Mapping[int, WatchedRank]) -> list[_Told]:
+    def put(self, found: Sequence[_Told], watched_ranks: Mapping[int, WatchedRank]) -> list[_Told]:
         """The same with their times; without what is older than all that its record still has."""
         words: dict[int, set[_Words]] = {}
         for told in found:
             words.setdefault(told["rank"], set()).add(_words_of(told))
         for rank, theirs in words.items():
-            seat = seats.get(rank)
-            if seat is not None and seat.record is not None:
-                self._read(rank, seat.record, theirs)
-        return [dated for told in found if (dated := self._dated(told, seats.get(told["rank"])))]
+            watched = watched_ranks.get(rank)
+            if watched is not None and watched.record is not None:
+                self._read(rank, watched.record, theirs)
+        return [
+            dated for told in found if (dated := self._dated(told, watched_ranks.get(told["rank"])))
+        ]
 
     def _read(self, rank: int, record: TailedRecord, words: set[_Words]) -> None:
         known = self._known.get(rank)
@@ -68,28 +70,28 @@ class ErrorTimes:
             return
         known.text_count = count
 
-    def _dated(self, told: _Told, seat: WatchedRank | None) -> _Told | None:
+    def _dated(self, told: _Told, watched: WatchedRank | None) -> _Told | None:
         known = self._known.get(told["rank"])
         if "at_ns" in told:
             return told
-        if seat is None or known is None or known.record is not seat.record:
+        if watched is None or known is None or known.record is not watched.record:
             return told
         at_ns = known.at_ns.get(_words_of(told))
         if at_ns is not None:
             return {**told, "at_ns": at_ns}
-        is_old = seat.pulse is not None and seat.pulse.last_number > known.record.ring_count
+        is_old = watched.pulse is not None and watched.pulse.last_number > known.record.ring_count
         return None if is_old else told
 
 
-def last_good(found: Sequence[_Told], seats: Mapping[int, WatchedRank]) -> dict[int, int]:
+def last_good(found: Sequence[_Told], watched_ranks: Mapping[int, WatchedRank]) -> dict[int, int]:
     """When those of the ranks that have found something issued the last op that went well."""
     times = {}
     for rank in {told["rank"] for told in found}:
-        seat = seats.get(rank)
-        if seat is None or seat.record is None:
+        watched = watched_ranks.get(rank)
+        if watched is None or watched.record is None:
             continue
         try:
-            at_ns = seat.record.last_good_ns()
+            at_ns = watched.record.last_good_ns()
         except RecordError:
             continue
         if at_ns is not None:

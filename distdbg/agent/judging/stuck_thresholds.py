@@ -18,20 +18,20 @@ from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import CPU_S, limit_ns
 
 
-def patient_state(seat: WatchedRank, now_ns: int) -> RankState:
+def patient_state(watched: WatchedRank, now_ns: int) -> RankState:
     """Its state as far as a verdict may count on it: RUNNING while it may be at work."""
-    if not seat.state.is_stuck:
-        return seat.state
-    if seat.is_resting:
+    if not watched.state.is_stuck:
+        return watched.state
+    if watched.is_resting:
         return RankState.RUNNING
-    if lock_holder_in(seat.why) is not None:
-        return seat.state  # it may be a deadlock, which has no age
-    if seat.state is RankState.HOLDS_GIL and not seat.is_busy:
-        return seat.state
-    age_ns = now_ns - max(seat.since_ns, seat.rested_ns)
-    if age_ns < limit_ns(seat.state, seat.longest_gap_ns):
+    if lock_holder_in(watched.why) is not None:
+        return watched.state  # it may be a deadlock, which has no age
+    if watched.state is RankState.HOLDS_GIL and not watched.is_busy:
+        return watched.state
+    age_ns = now_ns - max(watched.since_ns, watched.rested_ns)
+    if age_ns < limit_ns(watched.state, watched.longest_gap_ns):
         return RankState.RUNNING
-    if seat.state in (RankState.HOLDS_GIL, RankState.BUSY) and seat.stat is not None:
-        used_s = seat.stat.cpu_s - seat.cpu_since_s
-        return seat.state if used_s >= CPU_S else RankState.RUNNING
-    return seat.state
+    if watched.state in (RankState.HOLDS_GIL, RankState.BUSY) and watched.stat is not None:
+        used_s = watched.stat.cpu_s - watched.cpu_since_s
+        return watched.state if used_s >= CPU_S else RankState.RUNNING
+    return watched.state

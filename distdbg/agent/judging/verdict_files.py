@@ -57,73 +57,73 @@ class ObservationWriter:
         self._written: dict[int, tuple[int, RankState, str]] = {}
         self._left = _MOST_BUSY
 
-    def look(self, folder: Path, seats: Iterable[WatchedRank]) -> None:
+    def look(self, folder: Path, watched_ranks: Iterable[WatchedRank]) -> None:
         """Write of those that got stuck, or are busy somewhere, or neither of it any more."""
-        for seat in seats:
-            now = _key(seat)
-            known = self._written.get(seat.rank)
-            if known is None or known[0] != seat.pid:
-                known = seat.pid, RankState.RUNNING, ""
-            if seat.is_gone or now == known:
+        for watched in watched_ranks:
+            now = _key(watched)
+            known = self._written.get(watched.rank)
+            if known is None or known[0] != watched.pid:
+                known = watched.pid, RankState.RUNNING, ""
+            if watched.is_gone or now == known:
                 continue
-            if seat.state.is_stuck or known[1].is_stuck or _is_placed_start(seat):
-                self.write(folder, seat)
+            if watched.state.is_stuck or known[1].is_stuck or _is_placed_start(watched):
+                self.write(folder, watched)
             elif self._left > 0 and (now[2] or known[2]):
                 self._left -= 1
-                self.write(folder, seat)
+                self.write(folder, watched)
 
-    def write(self, folder: Path, seat: WatchedRank, stacks: RankStacks | None = None) -> None:
+    def write(self, folder: Path, watched: WatchedRank, stacks: RankStacks | None = None) -> None:
         """Write where a rank is now."""
-        self._written[seat.rank] = _key(seat)
-        stacks = stacks or seat.stacks
+        self._written[watched.rank] = _key(watched)
+        stacks = stacks or watched.stacks
         main = stacks.main if stacks is not None else None
         frames = main.python[:_MOST_FRAMES] if main is not None else ()
         seen = Observation(
-            rank=seat.rank,
-            pid=seat.pid,
-            host=seat.host,
-            state=_state_of(seat),
+            rank=watched.rank,
+            pid=watched.pid,
+            host=watched.host,
+            state=_state_of(watched),
             # Who runs is at another place after each op.
-            since_ns=max(seat.since_ns, seat.moved_ns if is_busy(seat) else 0),
-            why=seat.why,
-            site=seat.site,
+            since_ns=max(watched.since_ns, watched.moved_ns if is_busy(watched) else 0),
+            why=watched.why,
+            site=watched.site,
             stack=tuple((frame.file, frame.line, frame.function) for frame in frames),
-            longest_gap_ns=seat.longest_gap_ns,
+            longest_gap_ns=watched.longest_gap_ns,
         )
         with suppress(OSError):
             write_sighting(folder, seen)
 
 
-def _key(seat: WatchedRank) -> tuple[int, RankState, str]:
+def _key(watched: WatchedRank) -> tuple[int, RankState, str]:
     """What a rank is in; another one is written down."""
-    if is_busy(seat):
-        return seat.pid, seat.state, seat.site
-    if _is_placed_start(seat):
-        return seat.pid, _state_of(seat), seat.site
-    is_named = seat.state.is_stuck and names_a_process(seat.why)
-    return seat.pid, seat.state, seat.why if is_named else ""
+    if is_busy(watched):
+        return watched.pid, watched.state, watched.site
+    if _is_placed_start(watched):
+        return watched.pid, _state_of(watched), watched.site
+    is_named = watched.state.is_stuck and names_a_process(watched.why)
+    return watched.pid, watched.state, watched.why if is_named else ""
 
 
-def _is_placed_start(seat: WatchedRank) -> bool:
+def _is_placed_start(watched: WatchedRank) -> bool:
     """Whether it has no record yet, and a close look has found where it is."""
-    return seat.state is RankState.STARTING and seat.starts_in is not None
+    return watched.state is RankState.STARTING and watched.starts_in is not None
 
 
-def _state_of(seat: WatchedRank) -> RankState:
-    return seat.starts_in or seat.state if _is_placed_start(seat) else seat.state
+def _state_of(watched: WatchedRank) -> RankState:
+    return watched.starts_in or watched.state if _is_placed_start(watched) else watched.state
 
 
-def is_busy(seat: WatchedRank) -> bool:
+def is_busy(watched: WatchedRank) -> bool:
     """Whether a close look has found where in its own code it is."""
-    return seat.state is RankState.RUNNING and bool(seat.site)
+    return watched.state is RankState.RUNNING and bool(watched.site)
 
 
-def targets_of(seats: Iterable[WatchedRank], folder: Path) -> list[SampledProcess]:
+def targets_of(watched_ranks: Iterable[WatchedRank], folder: Path) -> list[SampledProcess]:
     """The processes whose stacks are worth taking."""
     return [
-        SampledProcess(seat.rank, seat.pid, seat.life.started, folder)
-        for seat in seats
-        if seat.life is not None and seat.state is not RankState.BLOCKED_IO
+        SampledProcess(watched.rank, watched.pid, watched.life.started, folder)
+        for watched in watched_ranks
+        if watched.life is not None and watched.state is not RankState.BLOCKED_IO
     ][:_MOST_RANKS]
 
 

@@ -36,6 +36,7 @@ from distdbg.agent.judging.diagnosis_events import (
     WaitsRead,
 )
 from distdbg.agent.judging.diagnosis_state import DiagnosisPhase, DiagnosisState
+from distdbg.agent.judging.diagnosis_triggers import find_prompts, find_triggers
 from distdbg.agent.judging.error_times import ErrorTimes, last_good
 from distdbg.agent.judging.instructions import (
     AbortJob,
@@ -53,7 +54,6 @@ from distdbg.agent.judging.instructions import (
     WithdrawVerdict,
     WriteVerdict,
 )
-from distdbg.agent.judging.signature import find_prompts, find_signature
 from distdbg.agent.judging.verdict_files import (
     ObservationWriter,
     take_blamed,
@@ -151,16 +151,16 @@ class LiveDiagnosis:
 
     def tick(self, now_ns: int) -> None:
         """Look at the records, and at what has come since the last time."""
-        seats = self._roster.seats
-        if not seats or not self.state.phase.is_looking:
+        watched_ranks = self._roster.watched_ranks
+        if not watched_ranks or not self.state.phase.is_looking:
             return
-        self._sightings.look(self._roster.folder, seats.values())
+        self._sightings.look(self._roster.folder, watched_ranks.values())
         self._hear()
         self._put(self._read_records(now_ns))
 
     def finish(self, now_ns: int) -> None:
         """The job is over, or ended by somebody: leave the verdict of how it was, and say nothing."""
-        if not self._roster.seats or not self.state.phase.is_looking:
+        if not self._roster.watched_ranks or not self.state.phase.is_looking:
             self.drop()
             return
         self._roster.settle(now_ns)
@@ -199,7 +199,7 @@ class LiveDiagnosis:
             case Judge():
                 self._judge(instruction)
             case ReadWaits(at_ns=at_ns, ranks=ranks):
-                elsewhere = tuple(rank for rank in ranks if rank not in self._roster.seats)
+                elsewhere = tuple(rank for rank in ranks if rank not in self._roster.watched_ranks)
                 are_unmoved = self._still_wait(ranks)
                 self._put(WaitsRead(at_ns=at_ns, are_unmoved=are_unmoved, elsewhere=elsewhere))
             case SendProbe(ranks=blamed):
@@ -248,9 +248,9 @@ class LiveDiagnosis:
                 self._put(AccountReceived(told=told))
 
     def _read_records(self, now_ns: int) -> RecordsRead:
-        seats = self._roster.seats.values()
+        watched_ranks = self._roster.watched_ranks.values()
         is_root = self._steering.is_root
-        standing = find_signature(seats, now_ns)
+        standing = find_triggers(watched_ranks, now_ns)
         found = self._findings()
         if len(found) != self._known:
             self._known = len(found)
@@ -258,45 +258,47 @@ class LiveDiagnosis:
         return RecordsRead(
             at_ns=now_ns,
             is_root=is_root,
-            has_pulse=any(seat.pulse for seat in seats),
+            has_pulse=any(watched.pulse for watched in watched_ranks),
             standing=standing,
-            prompts=() if is_root or standing else find_prompts(seats),
+            prompts=() if is_root or standing else find_prompts(watched_ranks),
             latent=self._latent,
         )
 
     def _make_account(self, now_ns: int) -> AccountMade:
         began_ns = time.thread_time_ns()
-        account = self._maker.make(self._roster.seats.values(), now_ns)
-        found = self._dates.put(self._findings(), self._roster.seats)
+        account = self._maker.make(self._roster.watched_ranks.values(), now_ns)
+        found = self._dates.put(self._findings(), self._roster.watched_ranks)
         return AccountMade(
             at_ns=now_ns,
             wall_ns=time.time_ns(),
             account=account,
             found=found,
-            last_good=last_good(found, self._roster.seats),
+            last_good=last_good(found, self._roster.watched_ranks),
             cost_ns=time.thread_time_ns() - began_ns,
         )
 
     def _states(self) -> dict[int, RankState]:
         states = {row.rank: row.state for row in self._steering.rows_of_others()}
-        return states | {rank: seat.state for rank, seat in self._roster.seats.items()}
+        return states | {
+            rank: watched.state for rank, watched in self._roster.watched_ranks.items()
+        }
 
     def _still_wait(self, ranks: Collection[int]) -> bool:
         """Whether those of them that are here wait in the ops in which they were seen."""
         for rank in ranks:
-            seat = self._roster.seats.get(rank)
-            if seat is None:
+            watched = self._roster.watched_ranks.get(rank)
+            if watched is None:
                 continue
-            if seat.record is None or seat.standing is None or seat.pulse is None:
+            if watched.record is None or watched.standing is None or watched.pulse is None:
                 return False
             try:
-                pulse = seat.record.pulse()
-                numbers = seat.standing.waiting
-                if not numbers or not all(map(seat.record.is_in, numbers)):
+                pulse = watched.record.pulse()
+                numbers = watched.standing.waiting
+                if not numbers or not all(map(watched.record.is_in, numbers)):
                     return False
             except RecordError:
                 return False
-            if pulse._replace(heartbeat_ns=0) != seat.pulse._replace(heartbeat_ns=0):
+            if pulse._replace(heartbeat_ns=0) != watched.pulse._replace(heartbeat_ns=0):
                 return False
         return True
 
@@ -338,9 +340,11 @@ class LiveDiagnosis:
         self._put(VerdictMade(at_ns=time.monotonic_ns(), judged=judged, cost_ns=cost_ns))
 
     def _send_account(self, wanted: SendAccount) -> None:
-        account = self._maker.make(self._roster.seats.values(), wanted.at_ns)
+        account = self._maker.make(self._roster.watched_ranks.values(), wanted.at_ns)
         if wanted.has_found:
-            account["found"] = latent_of(self._dates.put(self._findings(), self._roster.seats))
+            account["found"] = latent_of(
+                self._dates.put(self._findings(), self._roster.watched_ranks)
+            )
         try:
             self._steering.put_account(account, wanted.probe)
         except ValueError:
@@ -348,9 +352,11 @@ class LiveDiagnosis:
                 self._steering.put_account(without_ops(account), wanted.probe)
 
     def _take_stacks(self, wanted: TakeStacks) -> None:
-        found = (self._roster.seats.get(rank) for rank in wanted.ranks)
-        seats = [seat for seat in found if seat is not None and not seat.is_gone]
-        targets = targets_of(seats, self._roster.folder)
+        found = (self._roster.watched_ranks.get(rank) for rank in wanted.ranks)
+        watched_ranks = [
+            watched for watched in found if watched is not None and not watched.is_gone
+        ]
+        targets = targets_of(watched_ranks, self._roster.folder)
         taken = StacksTaken(is_before_abort=wanted.is_before_abort)
         if not targets:
             self._put(taken)
@@ -359,14 +365,14 @@ class LiveDiagnosis:
         def on_taken(done: Future[Any]) -> None:
             if done.exception() is None:
                 for one in done.result():
-                    seat = self._roster.seats.get(one.rank)
-                    if seat is not None and seat.pid == one.pid:
-                        seat.place(one)
-                        self._sightings.write(self._roster.folder, seat, one)
+                    watched = self._roster.watched_ranks.get(one.rank)
+                    if watched is not None and watched.pid == one.pid:
+                        watched.place(one)
+                        self._sightings.write(self._roster.folder, watched, one)
             self._hear()
             self._put(taken)
 
-        waiting = {seat.rank for seat in seats if seat.state is RankState.WAITING}
+        waiting = {watched.rank for watched in watched_ranks if watched.state is RankState.WAITING}
         self._run_in_thread(lambda: take_blamed(targets, waiting), on_taken)
 
     def _abort(self, judged: JudgedVerdict) -> None:

@@ -121,9 +121,9 @@ class Metering:
         """The ranks are over, or others will be started: look at all of them once more."""
         roster, watch = self._agent.roster, self._agent.watch
         roster.settle(now_ns)
-        is_well = all(seat.state in _WELL for seat in roster.seats.values())
+        is_well = all(watched.state in _WELL for watched in roster.watched_ranks.values())
         self._findings.take(roster.attempt, None if is_well else watch.verdict)
-        if roster.seats:
+        if roster.watched_ranks:
             self._read(now_ns)
 
     def answer_totals(self, request: Request, client: ApiClient) -> None:
@@ -131,7 +131,7 @@ class Metering:
         from distdbg.client import protocol
 
         if (
-            not self._agent.roster.seats
+            not self._agent.roster.watched_ranks
         ):  # it begins; whoever asks knows what the one before it has told
             raise NotInTime("no rank is known on this host yet")
         self._read(time.monotonic_ns())
@@ -155,7 +155,7 @@ class Metering:
     def _read(self, now_ns: int) -> _Read:
         agent = self._agent
         began_ns = time.perf_counter_ns()
-        if agent.roster is not self._roster and agent.roster.seats:
+        if agent.roster is not self._roster and agent.roster.watched_ranks:
             # All of them from the first look on: else their sums would rise as records are found.
             self._roster = agent.roster
             agent.roster.settle(now_ns)
@@ -187,9 +187,11 @@ class Metering:
 
     def _read_job(self) -> JobFacts:
         agent = self._agent
-        worlds = (s.record.header.world_size for s in agent.roster.seats.values() if s.record)
+        worlds = (
+            s.record.header.world_size for s in agent.roster.watched_ranks.values() if s.record
+        )
         return JobFacts(
-            world_size=max(worlds, default=len(agent.roster.seats)),
+            world_size=max(worlds, default=len(agent.roster.watched_ranks)),
             restarts=agent.roster.attempt,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),

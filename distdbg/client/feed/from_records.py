@@ -93,10 +93,10 @@ class RecordsClient:
         }
 
     def _ranks(self, _: dict[str, Any]) -> dict[str, Any]:
-        seats = self.roster.seats
+        watched_ranks = self.roster.watched_ranks
         return {
             "ranks": [
-                row.plain() | self._board.use_of(seats[row.rank])
+                row.plain() | self._board.use_of(watched_ranks[row.rank])
                 for row in self.roster.rows(time.monotonic_ns())
             ]
         }
@@ -108,5 +108,7 @@ class RecordsClient:
         return {"ops": plain_ops(self._records(), time.monotonic_ns())}
 
     def _records(self) -> list[tuple[int, TailedRecord]]:
-        seats = sorted(self.roster.seats.items())
-        return [(rank, seat.record) for rank, seat in seats if seat.record is not None]
+        watched_ranks = sorted(self.roster.watched_ranks.items())
+        return [
+            (rank, watched.record) for rank, watched in watched_ranks if watched.record is not None
+        ]

@@ -26,7 +26,7 @@ from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.paired_apart import paired_apart
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
-from distdbg.diagnose.graph import find_knots
+from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import NO_TRAITS, Advice, FactKind, Trait
@@ -70,7 +70,7 @@ def find(
     # A recv from any rank of whom one has died ends with an error: its rank can move. So does an op
     # of a group that one of those waited for has destroyed.
     sure = {rank: edges for rank, edges in waits.items() if not _ends_with_an_error(gone, edges)}
-    knots = find_knots(sure, gone)
+    deadlocks = find_deadlocks(sure, gone)
     return [
         _Telling(
             session,
@@ -79,7 +79,9 @@ def find(
             [edge for rank in victims for edge in waits.get(rank, ())],
             is_circle,
         ).finding(core, victims)
-        for core, is_circle, victims in zip(knots.cores, knots.circles, knots.victims, strict=True)
+        for core, is_circle, victims in zip(
+            deadlocks.cores, deadlocks.cycles, deadlocks.victims, strict=True
+        )
     ]
 
 

@@ -123,10 +123,10 @@ class RunMeter:
             totals = self._hosts[one.host].totals
             self._sums.take(one.host, totals.histograms())
         worlds = [
-            seat.record.header.world_size
+            watched.record.header.world_size
             for host in self._hosts.values()
-            for seat in (host.roster.seats.values() if host.roster is not None else ())
-            if seat.record is not None
+            for watched in (host.roster.watched_ranks.values() if host.roster is not None else ())
+            if watched.record is not None
         ]
         job = JobFacts(
             world_size=max(worlds, default=sum(len(one.ranks) for one in facts)),

@@ -1,4 +1,4 @@
-"""One rank as facts: its seat says how it lives, its record what it has done. For whoever has the records."""
+"""One rank as facts: how it lives, as the agent sees it, and what it has done, by its record. For both."""
 
 from __future__ import annotations
 
@@ -54,61 +54,70 @@ class RankReader:
         roster.freshen(now_ns)
         more = suspicions or {}
         return tuple(
-            self._read(seat, now_ns, more.get(rank, 0))
-            for rank, seat in sorted(roster.seats.items())
+            self._read(watched, now_ns, more.get(rank, 0))
+            for rank, watched in sorted(roster.watched_ranks.items())
         )
 
     def is_due(self, roster: Roster) -> bool:
         """Whether a rank makes so many groups that counters of closed ones may be lost unread."""
-        for seat in roster.seats.values():
-            known = self._known.get(seat.rank)
-            seen = known.group_count if known and known.life == (seat.attempt, seat.pid) else 0
-            if seat.record is not None and seat.record.group_count() - seen >= _MOST_NEW_GROUPS:
+        for watched in roster.watched_ranks.values():
+            known = self._known.get(watched.rank)
+            seen = (
+                known.group_count if known and known.life == (watched.attempt, watched.pid) else 0
+            )
+            if (
+                watched.record is not None
+                and watched.record.group_count() - seen >= _MOST_NEW_GROUPS
+            ):
                 return True
         return False
 
-    def _read(self, seat: WatchedRank, now_ns: int, suspicions: int) -> RankSample:
-        life = (seat.attempt, seat.pid)
-        known = self._known.get(seat.rank)
+    def _read(self, watched: WatchedRank, now_ns: int, suspicions: int) -> RankSample:
+        life = (watched.attempt, watched.pid)
+        known = self._known.get(watched.rank)
         if known is None or known.life != life:
-            known = self._known[seat.rank] = _Known(life)
+            known = self._known[watched.rank] = _Known(life)
         counters: list[OpCount] | None = None
         seqs: dict[str, int] = {}
         lost: Mapping[str, int] = {}
         in_flight = 0
         lasting_ns = (0, 0)
-        if seat.record is not None:
+        if watched.record is not None:
             try:
-                known.group_count = seat.record.group_count()  # before those are read
-                self._look_for_words(seat.record, known)
-                seqs, in_flight = _progress(seat.record, known)
-                lost = _lost(seat.record)
-                counters = _counters(seat.record, known)
-                lasting_ns = _lasting(seat, seat.record, now_ns)
+                known.group_count = watched.record.group_count()  # before those are read
+                self._look_for_words(watched.record, known)
+                seqs, in_flight = _progress(watched.record, known)
+                lost = _lost(watched.record)
+                counters = _counters(watched.record, known)
+                lasting_ns = _lasting(watched, watched.record, now_ns)
             except RecordError:
                 counters = None  # it is found again, or it is gone
-        is_over = seat.state.is_over
+        is_over = watched.state.is_over
         # Whoever the launcher ends, because another one failed or it was told to, has not died of itself.
-        state = RankState.ENDED if seat.end is not None and seat.end.was_asked else seat.state
-        state = RankState.WAITING if seat.is_joining else state
-        if seat.is_gone:
+        state = (
+            RankState.ENDED if watched.end is not None and watched.end.was_asked else watched.state
+        )
+        state = RankState.WAITING if watched.is_joining else state
+        if watched.is_gone:
             in_flight = 0
-        elif seat.standing is not None and seat.is_exact:
-            in_flight = len(seat.standing.in_flight)  # it does not move: all is known of it
+        elif watched.standing is not None and watched.is_exact:
+            in_flight = len(watched.standing.in_flight)  # it does not move: all is known of it
         found = dict(known.found)
         if suspicions:
             found[SUSPICION] = found.get(SUSPICION, 0) + suspicions
         return RankSample(
-            rank=seat.rank,
+            rank=watched.rank,
             is_up=not is_over,
             is_dead=state in _DEAD,
             state=state,
             in_flight=in_flight,
             lasting_ns=lasting_ns,
-            since_progress_s=max(0, now_ns - seat.moved_ns) / 1e9,
+            since_progress_s=max(0, now_ns - watched.moved_ns) / 1e9,
             seqs=seqs,
-            cpu_s=seat.stat.cpu_s if seat.stat is not None else None,
-            rss_nbytes=seat.stat.rss_nbytes if seat.stat is not None and not is_over else None,
+            cpu_s=watched.stat.cpu_s if watched.stat is not None else None,
+            rss_nbytes=watched.stat.rss_nbytes
+            if watched.stat is not None and not is_over
+            else None,
             counters=counters,
             found=found,
             lost=lost,
@@ -148,19 +157,19 @@ def _progress(record: TailedRecord, known: _Known) -> tuple[dict[str, int], int]
     return seqs, in_flight
 
 
-def _lasting(seat: WatchedRank, record: TailedRecord, now_ns: int) -> tuple[int, int]:
+def _lasting(watched: WatchedRank, record: TailedRecord, now_ns: int) -> tuple[int, int]:
     """How long the ops in flight have waited for their last ranks, and have gone on since.
 
     Of a rank that moves it is not known which they are, and they are over in a moment. Of one that is gone
     they last until its end, or its last sign where nobody saw that. To be called after the counters were
     read: an op that has not ended now was in none of them.
     """
-    if seat.end is not None:
-        is_seen = seat.end.cause != "unknown"
-        now_ns = min(now_ns, seat.end.ended_ns if is_seen else record.pulse().heartbeat_ns)
+    if watched.end is not None:
+        is_seen = watched.end.cause != "unknown"
+        now_ns = min(now_ns, watched.end.ended_ns if is_seen else record.pulse().heartbeat_ns)
         ops = record.standing().in_flight
-    elif seat.standing is not None and seat.is_exact and not seat.is_gone:
-        ops = seat.standing.in_flight
+    elif watched.standing is not None and watched.is_exact and not watched.is_gone:
+        ops = watched.standing.in_flight
     else:
         return 0, 0
     late_ns = transfer_ns = 0

@@ -42,7 +42,7 @@ _log = logging.getLogger("distdbg.agent")
 
 
 @dataclass(slots=True)
-class _Seat:
+class _FollowedRank:
     follower: Follower
     inode: int
     texts: int = 0
@@ -74,7 +74,7 @@ class HostRecords:
     """Of each record, that one look takes in."""
     is_fast: bool = field(default=False, init=False)
     """Whether a rank would have more new events than its record holds, if the next look were late."""
-    _seats: dict[int, _Seat] = field(default_factory=dict)
+    _followed: dict[int, _FollowedRank] = field(default_factory=dict)
     _base_ns: int | None = None
 
     def __post_init__(self) -> None:
@@ -102,13 +102,13 @@ class HostRecords:
         self.shared.budget.tick(now_ns)
         self.shared.tail_budget.tick(now_ns)
         self.is_fast = False
-        for rank, seat in list(self._seats.items()):
+        for rank, watched in list(self._followed.items()):
             try:
                 if self.emit is not None:
-                    share = seat.follower.look(self.most_rows)
+                    share = watched.follower.look(self.most_rows)
                     self.is_fast = self.is_fast or share > _FAST
                 if self.tell is not None:
-                    self._tell_texts(rank, seat)
+                    self._tell_texts(rank, watched)
             except RecordError:
                 self._forget(rank)  # cut short; a scan finds it if it comes back
         self._look_back()
@@ -116,14 +116,14 @@ class HostRecords:
     def scan(self) -> None:
         """Look for records that came, went or were replaced."""
         self._tail.scan()
-        for rank in list(self._seats):
+        for rank in list(self._followed):
             record = self._tail.records.get(rank)
-            if record is not self._seats[rank].follower.record:
-                del self._seats[rank]
+            if record is not self._followed[rank].follower.record:
+                del self._followed[rank]
         for rank, record in self._tail.records.items():
-            if rank not in self._seats:
-                self._seats[rank] = _Seat(self._follow(record), record.inode)
-        self.shared.ranks = frozenset(self._seats)
+            if rank not in self._followed:
+                self._followed[rank] = _FollowedRank(self._follow(record), record.inode)
+        self.shared.ranks = frozenset(self._followed)
 
     def keep(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
         """Keep an op, whatever the head says of it; `is_wide`: other hosts are to be told."""
@@ -135,12 +135,12 @@ class HostRecords:
 
     def on_end(self, rank: int, wall_ns: int, how: str) -> None:
         """A rank is gone: what it was in never ends."""
-        seat = self._seats.get(rank)
-        if seat is None or self.emit is None:
+        watched = self._followed.get(rank)
+        if watched is None or self.emit is None:
             return
         try:
-            seat.follower.look()
-            seat.follower.flush(wall_ns, how)
+            watched.follower.look()
+            watched.follower.flush(wall_ns, how)
         except RecordError:
             self._forget(rank)
 
@@ -148,18 +148,20 @@ class HostRecords:
         """The last look."""
         self.scan()
         self.look(now_ns)
-        for rank in list(self._seats):
+        for rank in list(self._followed):
             self.on_end(rank, wall_ns, "")
         if self.emit is not None:
-            _tell_roots({rank: seat.follower for rank, seat in self._seats.items()}, wall_ns)
+            _tell_roots(
+                {rank: watched.follower for rank, watched in self._followed.items()}, wall_ns
+            )
 
     def close(self) -> None:
-        self._seats.clear()
+        self._followed.clear()
         self._tail.close()
 
     def first_rank(self) -> TracedRank | None:
         """The first rank of this host; None: there is none yet."""
-        return self._seats[min(self._seats)].follower.rank if self._seats else None
+        return self._followed[min(self._followed)].follower.rank if self._followed else None
 
     # ------------------------------------------------------------------------------- one record
 
@@ -175,38 +177,38 @@ class HostRecords:
 
         return Follower(record, rank, self.shared, emit_one, self.on_sampled)
 
-    def _tell_texts(self, rank: int, seat: _Seat) -> None:
-        record, tell = seat.follower.record, self.tell
+    def _tell_texts(self, rank: int, watched: _FollowedRank) -> None:
+        record, tell = watched.follower.record, self.tell
         count = record.pulse().text_count
-        if tell is None or count <= seat.texts:
+        if tell is None or count <= watched.texts:
             return
-        facts = seat.follower.rank
+        facts = watched.follower.rank
         groups = {group.desc or group.name: group.name for group, _ in record.groups()}
         wall_ns = record.pulse().heartbeat_ns + facts.base_ns
-        for _, words in record.texts(max(seat.texts, count - _MOST_TEXTS)):
+        for _, words in record.texts(max(watched.texts, count - _MOST_TEXTS)):
             if SOURCE_DROPPED in words:  # helps to judge messages, and is no finding
                 continue
             log = log_of_error(
                 words, rank=rank, run=self.run, start=self.start, groups=groups, wall_ns=wall_ns
             )
             # What ended the rank is said again, by its type, when it ends.
-            if log.body not in seat.told:
-                seat.told.append(log.body)
+            if log.body not in watched.told:
+                watched.told.append(log.body)
                 tell(facts, log)
-        seat.texts = count
+        watched.texts = count
 
     def _look_back(self) -> None:
         keys = self.shared.tail.take_new()
         if not keys or self.emit is None:
             return
-        for rank, seat in list(self._seats.items()):
+        for rank, watched in list(self._followed.items()):
             try:
-                seat.follower.look_back(keys)
+                watched.follower.look_back(keys)
             except RecordError:
                 self._forget(rank)
 
     def _forget(self, rank: int) -> None:
-        self._seats.pop(rank, None)
+        self._followed.pop(rank, None)
         self._tail.drop(rank)
 
 

@@ -75,10 +75,10 @@ class Board:
             self._log.close()
             self._log = None
 
-    def use_of(self, seat: WatchedRank) -> Plain:
+    def use_of(self, watched: WatchedRank) -> Plain:
         """What a row says beside its status: threads, and what it uses of GPUs where that is known."""
-        more: Plain = {"threads": seat.stat.threads if seat.stat is not None else 0}
-        use = self.gpus.use_of(seat.pid)
+        more: Plain = {"threads": watched.stat.threads if watched.stat is not None else 0}
+        use = self.gpus.use_of(watched.pid)
         if use is not None:
             more["gpu"], more["gpu_nbytes"] = use.share, use.nbytes
         return more
@@ -118,26 +118,26 @@ class Board:
         return {"clock": _plain_clock(clock), **told}
 
     def _history(self, arguments: Plain) -> Plain:
-        rank, seat = self._seat(arguments)
+        rank, watched = self._watched(arguments)
         most = number_of(arguments, "most", 50, 1, MOST_HISTORY)
         before = number_of(arguments, "before", _MOST_SEQ, 1, _MOST_SEQ)
-        if seat.record is None:
+        if watched.record is None:
             return {"clock": _plain_clock(HostClock()), "ops": []}
         clock = read_clock(self._records())
-        ops = tell_history(seat.record, rank, clock, most=most, before=before)
+        ops = tell_history(watched.record, rank, clock, most=most, before=before)
         return {"clock": _plain_clock(clock), "ops": ops}
 
     def _rank(self, arguments: Plain) -> Plain:
-        _, seat = self._seat(arguments)
+        _, watched = self._watched(arguments)
         clock = read_clock(self._records())
-        return {"clock": _plain_clock(clock), **tell_rank(seat, clock), **self.use_of(seat)}
+        return {"clock": _plain_clock(clock), **tell_rank(watched, clock), **self.use_of(watched)}
 
     def _kept(self, arguments: Plain) -> Plain:
         roster = self._agent.roster
         if self._log is None:
             self._log = KeptLog(self._agent.folder, roster.attempt)
         told = self._log.describe(
-            roster.seats,
+            roster.watched_ranks,
             now_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
             after=number_of(arguments, "after", 0, 0, _MOST_SEQ),
@@ -149,8 +149,8 @@ class Board:
     def _gpus(self, _: Plain) -> Plain:
         uses = {
             str(rank): [use.share, use.nbytes]
-            for rank, seat in sorted(self._agent.roster.seats.items())
-            if (use := self.gpus.use_of(seat.pid)) is not None
+            for rank, watched in sorted(self._agent.roster.watched_ranks.items())
+            if (use := self.gpus.use_of(watched.pid)) is not None
         }
         return {"has_gpus": self.gpus.has_any, "ranks": uses}
 
@@ -159,25 +159,25 @@ class Board:
     def _records(self) -> dict[int, TailedRecord]:
         """Those that can be read, by rank."""
         found = {}
-        for rank, seat in sorted(self._agent.roster.seats.items()):
-            if seat.record is None:
+        for rank, watched in sorted(self._agent.roster.watched_ranks.items()):
+            if watched.record is None:
                 continue
             try:
-                seat.record.pulse()
+                watched.record.pulse()
             except RecordError:
                 continue
-            found[rank] = seat.record
+            found[rank] = watched.record
         return found
 
-    def _seat(self, arguments: Plain) -> tuple[int, WatchedRank]:
+    def _watched(self, arguments: Plain) -> tuple[int, WatchedRank]:
         rank = number_of(arguments, "rank", None, 0, 2**31)
-        seat = self._agent.roster.seats.get(rank)
-        if seat is None:
+        watched = self._agent.roster.watched_ranks.get(rank)
+        if watched is None:
             raise UsageError(
                 f"rank {rank} is not on host {self._agent.host}",
                 hint="the agent of its own host knows it",
             )
-        return rank, seat
+        return rank, watched
 
 
 def _plain_clock(clock: HostClock) -> Plain:

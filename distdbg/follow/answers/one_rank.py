@@ -35,17 +35,17 @@ def tell_history(
     return found
 
 
-def tell_rank(seat: WatchedRank, clock: HostClock) -> dict[str, Any]:
+def tell_rank(watched: WatchedRank, clock: HostClock) -> dict[str, Any]:
     """All that is known of one rank beside its row. RecordError when its record was cut short."""
-    record = seat.record
+    record = watched.record
     if record is None:
-        return {"rank": seat.rank, "host": seat.host, "pid": seat.pid, "has_record": False}
+        return {"rank": watched.rank, "host": watched.host, "pid": watched.pid, "has_record": False}
     header, state = record.header, record.state()
-    stat = seat.stat
+    stat = watched.stat
     return {
-        "rank": seat.rank,
-        "host": seat.host,
-        "pid": seat.pid,
+        "rank": watched.rank,
+        "host": watched.host,
+        "pid": watched.pid,
         "has_record": True,
         "record": str(record.path),
         "argv": list(header.argv),
@@ -76,7 +76,7 @@ def tell_rank(seat: WatchedRank, clock: HostClock) -> dict[str, Any]:
             }
             for wait in state.work_waits
         ],
-        "in_flight": [plain_arrival(seat.rank, op, clock) for op in record.in_flight()],
+        "in_flight": [plain_arrival(watched.rank, op, clock) for op in record.in_flight()],
         "lost": {
             "strings": state.lost_strings,
             "sites": state.lost_sites,

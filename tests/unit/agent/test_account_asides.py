@@ -25,7 +25,7 @@ def tell(tmp_path: Path) -> Iterator[Tell]:
     """The account of ranks that wait: 0 in a monitored barrier, the others in a barrier."""
     records = []
 
-    def seat(rank: int, waits_in: str, had: int) -> WatchedRank:
+    def watched(rank: int, waits_in: str, had: int) -> WatchedRank:
         build = RecordBuilder(rank=rank, world_size=3, host="n14", pid=os.getpid())
         group = build.add_group("0", ranks="0-2", size=3, rank=rank)
         form = build.add_form(b'{"name":"monitored_barrier","kind":"monitored_barrier"}')
@@ -62,11 +62,11 @@ def tell(tmp_path: Path) -> Iterator[Tell]:
         )
 
     def make(*had: int) -> Account:
-        seats = [
-            seat(0, "monitored_barrier", 0),
-            *(seat(rank, "barrier", n) for rank, n in enumerate(had, 1)),
+        watched_ranks = [
+            watched(0, "monitored_barrier", 0),
+            *(watched(rank, "barrier", n) for rank, n in enumerate(had, 1)),
         ]
-        return AccountMaker("n14").make(seats, 1000)
+        return AccountMaker("n14").make(watched_ranks, 1000)
 
     yield make
     for record in records:

@@ -97,8 +97,8 @@ def look(roster: Roster, now_ns: int, *holding: int) -> RankStatus:
     return roster.row(0, now_ns)
 
 
-def seat(roster: Roster) -> WatchedRank:
-    return roster.seats[0]
+def watched(roster: Roster) -> WatchedRank:
+    return roster.watched_ranks[0]
 
 
 def test_a_rank_that_holds_the_clock_is_seen_at_once(rank: Rank, roster: Roster) -> None:
@@ -161,18 +161,18 @@ def test_one_that_is_stopped_at_its_prompt_is_still_in_the_debugger(
     look(roster, now_ns, 0)
     stat = read_stat(os.getpid())
     assert stat is not None
-    seat(roster).stat, seat(roster).stat_ns = replace(stat, state="T"), now_ns + 10 * SECOND
+    watched(roster).stat, watched(roster).stat_ns = replace(stat, state="T"), now_ns + 10 * SECOND
     assert look(roster, now_ns + 5 * SECOND, 0).state is RankState.DEBUGGED
 
 
 def test_everybody_rests_while_the_clock_stands(roster: Roster) -> None:
     now_ns = time.monotonic_ns()
     look(roster, now_ns)
-    assert not seat(roster).is_resting
+    assert not watched(roster).is_resting
     look(roster, now_ns + 5, 7)  # another rank of the host
-    assert (seat(roster).is_resting, seat(roster).rested_ns) == (True, now_ns + 5)
+    assert (watched(roster).is_resting, watched(roster).rested_ns) == (True, now_ns + 5)
     look(roster, now_ns + 9)
-    assert (seat(roster).is_resting, seat(roster).rested_ns) == (False, now_ns + 5)
+    assert (watched(roster).is_resting, watched(roster).rested_ns) == (False, now_ns + 5)
 
 
 def test_a_rank_that_is_killed_at_its_prompt_is_told_so_live(rank: Rank, roster: Roster) -> None:
@@ -189,11 +189,11 @@ def test_a_rank_that_is_killed_at_its_prompt_is_told_so_live(rank: Rank, roster:
         cause="signal",
         signal=9,
     )
-    assert roster.on_told(end) is seat(roster)
+    assert roster.on_told(end) is watched(roster)
     row = roster.row(0, now_ns + 6)
     assert row.state is RankState.DEAD
     assert row.why == "was killed by SIGKILL at the prompt of its debugger"
-    account = AccountMaker(HOST).make(roster.seats.values(), now_ns + 7)
+    account = AccountMaker(HOST).make(roster.watched_ranks.values(), now_ns + 7)
     facts = LiveFacts(run="run", now_ns=now_ns + 7, wall_ns=time.time_ns())
     judged = judge_accounts([ReceivedAccount(account, now_ns + 7)], facts)
     assert judged.verdict.root is not None
@@ -204,7 +204,7 @@ def test_a_rank_that_is_killed_at_its_prompt_is_told_so_live(rank: Rank, roster:
 def test_an_op_of_the_debugger_is_called_so(rank: Rank, roster: Roster) -> None:
     rank.stop(5)
     look(roster, time.monotonic_ns())
-    record = seat(roster).record
+    record = watched(roster).record
     assert record is not None
     [op] = record.in_flight()
     assert plain_op(0, op, 10)["op"] == "the debugger"

@@ -43,15 +43,15 @@ class Host:
         with self._path.open("r+b" if self._path.exists() else "wb") as file:
             file.write(data)
         self.roster.settle(10**18)
-        seat = self.roster.seats[0]
-        assert seat.record is not None
-        seat.pulse = seat.record.pulse()  # of a process that is gone it is read once
+        watched = self.roster.watched_ranks[0]
+        assert watched.record is not None
+        watched.pulse = watched.record.pulse()  # of a process that is gone it is read once
         self.findings.look(self.roster)
-        found = self.dates.put(self.findings.since(0), self.roster.seats)
+        found = self.dates.put(self.findings.since(0), self.roster.watched_ranks)
         return [(told["what"], told.get("at_ns")) for told in found]
 
     def last_good(self) -> dict[int, int]:
-        return last_good(self.findings.since(0), self.roster.seats)
+        return last_good(self.findings.since(0), self.roster.watched_ranks)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 
 from distdbg.agent.judging.account import AccountMaker
-from distdbg.agent.judging.signature import find_signature
+from distdbg.agent.judging.diagnosis_triggers import find_triggers
 from distdbg.agent.judging.stuck_thresholds import patient_state
 from distdbg.follow.processes import ProcessStat
 from distdbg.follow.watched_rank import WatchedRank
@@ -14,7 +14,7 @@ from distdbg.record.thresholds import FACTOR, limit_ns
 WORKS_NS, SLEEPS_NS = limit_ns(RankState.BUSY), limit_ns(RankState.ASLEEP)
 
 
-def seat(state: RankState, *, is_busy: bool = False) -> WatchedRank:
+def watched(state: RankState, *, is_busy: bool = False) -> WatchedRank:
     return WatchedRank(
         rank=0, host="n01", pid=os.getpid(), state=state, since_ns=5, is_busy=is_busy
     )
@@ -30,19 +30,19 @@ def stuck_after(one: WatchedRank) -> int | None:
 
 
 def test_who_may_be_at_work_is_not_stuck_at_once() -> None:
-    assert stuck_after(seat(RankState.STOPPED)) == 0
-    assert stuck_after(seat(RankState.TRACED)) == 0
-    assert stuck_after(seat(RankState.HOLDS_GIL)) == 0
-    assert stuck_after(seat(RankState.HOLDS_GIL, is_busy=True)) == WORKS_NS
-    assert stuck_after(seat(RankState.BUSY, is_busy=True)) == WORKS_NS
-    assert stuck_after(seat(RankState.BLOCKED_IO)) == WORKS_NS
-    assert stuck_after(seat(RankState.ASLEEP)) == SLEEPS_NS
-    assert stuck_after(seat(RankState.RUNNING)) is None
-    assert patient_state(seat(RankState.DEAD), 5) is RankState.DEAD
+    assert stuck_after(watched(RankState.STOPPED)) == 0
+    assert stuck_after(watched(RankState.TRACED)) == 0
+    assert stuck_after(watched(RankState.HOLDS_GIL)) == 0
+    assert stuck_after(watched(RankState.HOLDS_GIL, is_busy=True)) == WORKS_NS
+    assert stuck_after(watched(RankState.BUSY, is_busy=True)) == WORKS_NS
+    assert stuck_after(watched(RankState.BLOCKED_IO)) == WORKS_NS
+    assert stuck_after(watched(RankState.ASLEEP)) == SLEEPS_NS
+    assert stuck_after(watched(RankState.RUNNING)) is None
+    assert patient_state(watched(RankState.DEAD), 5) is RankState.DEAD
 
 
 def test_a_gap_that_the_run_has_survived_before_is_no_reason_to_worry() -> None:
-    one = seat(RankState.ASLEEP)
+    one = watched(RankState.ASLEEP)
     one.moved_ns = 7
     one.move(7 + SLEEPS_NS)
     assert one.longest_gap_ns == SLEEPS_NS
@@ -52,7 +52,7 @@ def test_a_gap_that_the_run_has_survived_before_is_no_reason_to_worry() -> None:
 
 
 def test_a_wait_for_others_and_a_pause_are_no_gaps_of_a_rank() -> None:
-    one = seat(RankState.WAITING)
+    one = watched(RankState.WAITING)
     one.moved_ns = 7
     one.move(7 + SLEEPS_NS)
     one.state, one.rested_ns = RankState.RUNNING, one.moved_ns + 5
@@ -61,7 +61,7 @@ def test_a_wait_for_others_and_a_pause_are_no_gaps_of_a_rank() -> None:
 
 
 def test_a_loop_that_looks_like_either_from_look_to_look_is_as_old_as_it_is() -> None:
-    one = seat(RankState.BUSY, is_busy=True)
+    one = watched(RankState.BUSY, is_busy=True)
     assert one.change(RankState.HOLDS_GIL, 5 + WORKS_NS // 2)
     assert one.since_ns == 5
     assert one.change(RankState.ASLEEP, 5 + WORKS_NS)
@@ -69,7 +69,7 @@ def test_a_loop_that_looks_like_either_from_look_to_look_is_as_old_as_it_is() ->
 
 
 def test_who_has_to_share_its_core_has_more_time() -> None:
-    one = seat(RankState.BUSY, is_busy=True)
+    one = watched(RankState.BUSY, is_busy=True)
     one.cpu_since_s = 7.0
     for cpu_s, state in ((11.0, RankState.RUNNING), (12.5, RankState.BUSY)):
         one.stat = ProcessStat(
@@ -79,54 +79,54 @@ def test_who_has_to_share_its_core_has_more_time() -> None:
 
 
 def test_an_account_says_of_a_rank_that_may_be_at_work_that_it_runs() -> None:
-    sleeper = seat(RankState.ASLEEP)
+    sleeper = watched(RankState.ASLEEP)
     maker = AccountMaker("n01")
     assert maker.make([sleeper], 6)["ranks"][0]["state"] == "running"
     assert maker.make([sleeper], 5 + SLEEPS_NS)["ranks"][0]["state"] == "asleep"
 
 
 def test_the_end_of_patience_is_a_reason_to_look_again() -> None:
-    sleeper = seat(RankState.ASLEEP)
-    assert find_signature([sleeper], 6) == ()
-    assert find_signature([sleeper], 5 + SLEEPS_NS) != ()
+    sleeper = watched(RankState.ASLEEP)
+    assert find_triggers([sleeper], 6) == ()
+    assert find_triggers([sleeper], 5 + SLEEPS_NS) != ()
 
 
 def test_the_record_of_a_rank_that_has_ended_is_a_reason_to_look_again() -> None:
     """Of a short life it is found after the end was told; only then is known that it left."""
-    waiting, ended = seat(RankState.WAITING), seat(RankState.ENDED)
+    waiting, ended = watched(RankState.WAITING), watched(RankState.ENDED)
     waiting.is_exact = True
-    before = find_signature([waiting, ended], 6)
+    before = find_triggers([waiting, ended], 6)
     ended.pulse = Pulse(**dict.fromkeys(Pulse._fields, 1))
-    assert find_signature([waiting, ended], 6) != before
+    assert find_triggers([waiting, ended], 6) != before
 
 
 def test_nobody_is_stuck_while_the_clock_of_the_job_stands() -> None:
     for state in (RankState.STOPPED, RankState.HOLDS_GIL, RankState.ASLEEP):
-        one = seat(state)
+        one = watched(state)
         one.is_resting, one.rested_ns = True, 5 + 10 * SLEEPS_NS
         assert patient_state(one, one.rested_ns) is RankState.RUNNING
-        assert not find_signature([one], one.rested_ns)
-    one = seat(RankState.DEAD)
+        assert not find_triggers([one], one.rested_ns)
+    one = watched(RankState.DEAD)
     one.is_resting = True
     assert patient_state(one, 6) is RankState.DEAD
 
 
 def test_all_have_their_time_again_when_the_clock_runs_on() -> None:
-    one = seat(RankState.ASLEEP)
+    one = watched(RankState.ASLEEP)
     one.rested_ns = 5 + 10 * SLEEPS_NS
     assert patient_state(one, one.rested_ns + SLEEPS_NS - 1) is RankState.RUNNING
     assert patient_state(one, one.rested_ns + SLEEPS_NS) is RankState.ASLEEP
-    stopped = seat(RankState.STOPPED)
+    stopped = watched(RankState.STOPPED)
     stopped.rested_ns = one.rested_ns
     assert patient_state(stopped, one.rested_ns + 1) is RankState.STOPPED
 
 
 def test_a_rank_in_the_debugger_is_no_reason_to_look() -> None:
-    assert find_signature([seat(RankState.DEBUGGED)], 5 + SLEEPS_NS) == ()
+    assert find_triggers([watched(RankState.DEBUGGED)], 5 + SLEEPS_NS) == ()
 
 
 def test_a_file_lock_that_a_rank_holds_is_looked_at_at_once() -> None:
-    one = seat(RankState.ASLEEP)
+    one = watched(RankState.ASLEEP)
     one.why = "waiting for a file lock that pid 7 (rsync) holds"
     assert patient_state(one, 6) is RankState.RUNNING
     one.why = "waiting for a file lock that rank 2 holds"

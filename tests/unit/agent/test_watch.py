@@ -34,11 +34,11 @@ class Stage:
         self.stacks: list[Job] = []
         self.said: list[str] = []
         self.aborted: list[str] = []
-        seat = WatchedRank(
+        watched = WatchedRank(
             rank=0, host="a", pid=1, moved_ns=5, state=RankState.WAITING, is_exact=True
         )
         self.roster = SimpleNamespace(
-            seats={0: seat}, ends=[], folder=folder, attempt=0, settle=lambda _: None
+            watched_ranks={0: watched}, ends=[], folder=folder, attempt=0, settle=lambda _: None
         )
         steering = SimpleNamespace(
             is_root=True,
@@ -140,7 +140,7 @@ def test_a_death_does_not_end_a_job_with_a_rank_at_a_prompt_until_that_goes_on(
 
 def test_a_prompt_that_opens_while_stacks_are_taken_stays(stage: Stage) -> None:
     stage.watch.state = replace(stage.watch.state, abort_on=frozenset(("dead",)))
-    stage.roster.seats[0].life = SimpleNamespace(started=1)
+    stage.roster.watched_ranks[0].life = SimpleNamespace(started=1)
     stage.watch.tick(time.monotonic_ns())
     stage.thoughts[0][1](outcome((dead(), 0)))
     stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
@@ -161,7 +161,7 @@ def test_a_rank_that_is_gone_ends_the_job_whoever_has_paused_it(stage: Stage) ->
 
 
 def test_latent_errors_are_judged_while_all_ranks_go_on_and_once(stage: Stage) -> None:
-    stage.roster.seats[0].state = RankState.RUNNING
+    stage.roster.watched_ranks[0].state = RankState.RUNNING
     stage.watch.tick(10**9)
     assert stage.thoughts == []
     stage.found.append({"type": "OpTimeout", "rank": 0})
@@ -207,7 +207,7 @@ def test_a_verdict_that_comes_when_the_ranks_were_started_anew_says_and_ends_not
 
 
 def test_stacks_that_come_when_the_ranks_were_started_anew_end_nothing(stage: Stage) -> None:
-    stage.roster.seats[0].life = SimpleNamespace(started=1)
+    stage.roster.watched_ranks[0].life = SimpleNamespace(started=1)
     stage.watch.tick(10**9)
     [(_, then)] = stage.thoughts
     then(outcome((proven(), 0)))
@@ -240,7 +240,7 @@ def test_words_that_say_how_long_something_lasts_are_made_anew_and_what_is_prove
 def test_the_last_verdict_is_news_to_those_who_ask_by_its_version(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.roster.seats[0].state = RankState.FAILED
+    stage.roster.watched_ranks[0].state = RankState.FAILED
     monkeypatch.setattr(judge, "judge_job", lambda *_, **__: proven())
     assert stage.watch.version == 0
     stage.watch.finish(10**9)

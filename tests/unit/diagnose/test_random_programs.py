@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from distdbg.diagnose.find.deadlock import find
-from distdbg.diagnose.graph import find_knots
+from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
 from tests.unit.diagnose.simulator import End, advance, bits_of, draw_program, ranks_of, run, stir
@@ -30,13 +30,13 @@ def judge(seed: int) -> str:
     assert set(waits) == set(ranks_of(end.blocked))
     if not end.blocked:
         return "done" if end.gone == (1 << end.size) - 1 else "computes"
-    knots = find_knots(waits, ranks_of(end.gone))
-    assert bits_of(knots.blocked) == end.largest_closed(errors_help=False)
+    deadlocks = find_deadlocks(waits, ranks_of(end.gone))
+    assert bits_of(deadlocks.blocked) == end.largest_closed(errors_help=False)
     found = find(session, matched, waits)
     deadlocked = end.closed_sets(end.blocked, errors_help=True)
     if not deadlocked:
         assert found == []
-        return "waits for who is gone" if knots.blocked else "waits for who computes"
+        return "waits for who is gone" if deadlocks.blocked else "waits for who computes"
     cores = [bits_of(each.deadlocked) for each in found]
     for core in cores:  # closed, and no part of it is
         assert [each for each in deadlocked if each & core == each] == [core]
@@ -52,7 +52,7 @@ def judge(seed: int) -> str:
     assert told == union
     if len(found) > 1:
         return "deadlocks"
-    return "cycle" if "cycle" in found[0].what else "knot"
+    return "cycle" if "cycle" in found[0].what else "deadlock"
 
 
 def assert_true_before_the_end(seed: int) -> bool:
@@ -130,5 +130,5 @@ def test_a_deadlock_is_one_for_ever_in_very_many_programs() -> None:
 @pytest.mark.parametrize("part", range(SLOW // PART))
 def test_engine_and_oracle_agree_on_very_many_programs(part: int) -> None:
     became = Counter(judge(QUICK + seed) for seed in range(part * PART, (part + 1) * PART))
-    assert became["knot"] > PART / 300, became
+    assert became["deadlock"] > PART / 300, became
     assert became["deadlocks"] > PART / 3000, became

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from distdbg.agent.judging.account import AccountMaker
+from distdbg.agent.judging.diagnosis_triggers import find_triggers
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
-from distdbg.agent.judging.signature import find_signature
 from distdbg.agent.policy import find_proof
 from distdbg.diagnose.traits import Trait
 from distdbg.follow.joining import note_joins
@@ -33,7 +33,7 @@ CALL = JoinCall(
 )
 
 
-def seats(folder: Path) -> dict[int, WatchedRank]:
+def watched_ranks(folder: Path) -> dict[int, WatchedRank]:
     """Ranks 0 and 2 have called it, rank 1 has not."""
     for rank in (0, 2):
         write_join_call(folder, replace(CALL, rank=rank, pid=10 + rank, as_rank=rank))
@@ -41,9 +41,9 @@ def seats(folder: Path) -> dict[int, WatchedRank]:
 
 
 def test_their_rows_say_for_whom_they_wait(tmp_path: Path) -> None:
-    known = seats(tmp_path)
+    known = watched_ranks(tmp_path)
     assert note_joins(tmp_path, known, 112 * S) == {0, 2}
-    rows = {rank: seat.row(112 * S) for rank, seat in known.items()}
+    rows = {rank: watched.row(112 * S) for rank, watched in known.items()}
     assert [rows[rank].state for rank in range(3)] == ["waiting", "starting", "waiting"]
     assert rows[0].op == "init_process_group"
     assert rows[0].site == "job.py:23 (connect)"
@@ -60,21 +60,21 @@ def test_their_rows_say_for_whom_they_wait(tmp_path: Path) -> None:
 
 
 def test_who_has_joined_or_is_another_process_does_not_wait(tmp_path: Path) -> None:
-    known = seats(tmp_path)
+    known = watched_ranks(tmp_path)
     write_join_call(tmp_path, replace(CALL, step="joined", step_ns=101 * S))
     known[2].pid = 99
     note_joins(tmp_path, known, 112 * S)
-    assert not any(seat.is_joining for seat in known.values())
-    assert find_signature(known.values(), 112 * S) == ()
+    assert not any(watched.is_joining for watched in known.values())
+    assert find_triggers(known.values(), 112 * S) == ()
 
 
 def test_the_root_judges_them_once_they_have_waited_for_longer_than_ranks_start_apart(
     tmp_path: Path,
 ) -> None:
-    known = seats(tmp_path)
+    known = watched_ranks(tmp_path)
     note_joins(tmp_path, known, 103 * S)
-    assert find_signature(known.values(), 103 * S) == ()
-    assert find_signature(known.values(), 106 * S)
+    assert find_triggers(known.values(), 103 * S) == ()
+    assert find_triggers(known.values(), 106 * S)
     known[1].place_start(RankState.ASLEEP, "", "job.py:7 (load)", None)
     account = AccountMaker("n1").make(known.values(), 130 * S)
     facts = LiveFacts(now_ns=130 * S, wall_ns=1130 * S)

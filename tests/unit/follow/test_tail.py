@@ -105,9 +105,9 @@ def test_the_line_of_a_rank_has_the_name_that_the_program_gives_its_op(
     builder.issue("all_reduce", stack=SITE, comm="backward of all_gather at train.py:31")
     put(tmp_path, builder)
     tail.scan()
-    seat = WatchedRank(rank=0, host="n14", pid=1, standing=tail.records[0].standing())
+    watched = WatchedRank(rank=0, host="n14", pid=1, standing=tail.records[0].standing())
     op = "all_reduce #1 on group 'dp' (backward of all_gather at train.py:31)"
-    assert seat.row(5).op == op
+    assert watched.row(5).op == op
 
 
 def test_an_async_op_that_a_thread_waits_for_is_where_the_rank_is(

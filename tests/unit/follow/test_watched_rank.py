@@ -14,9 +14,9 @@ SECOND = 10**9
 
 
 def test_a_process_that_never_writes_a_record_is_said_to_have_none() -> None:
-    seat = WatchedRank(rank=0, host="n01", pid=1, since_ns=0)
-    assert seat.row(2 * SECOND).why == ""
-    row = seat.row(11 * SECOND)
+    watched = WatchedRank(rank=0, host="n01", pid=1, since_ns=0)
+    assert watched.row(2 * SECOND).why == ""
+    row = watched.row(11 * SECOND)
     said = "it has not called distdbg's init_process_group"
     assert (row.state, row.why) == (RankState.STARTING, said)
 
@@ -42,16 +42,18 @@ def test_a_rank_stopped_in_its_own_code_is_not_at_the_line_of_its_last_op() -> N
 
 
 def test_a_stopped_rank_is_where_its_stack_says_as_the_analysis_says_it() -> None:
-    seat = stopped()
-    seat.place(stacks(("/usr/lib/python3.11/os.py", 9, "kill"), ("/home/me/stp.py", 11, "stopped")))
-    assert seat.row(2 * SECOND).site == "stp.py:11 (stopped)"
+    watched = stopped()
+    watched.place(
+        stacks(("/usr/lib/python3.11/os.py", 9, "kill"), ("/home/me/stp.py", 11, "stopped"))
+    )
+    assert watched.row(2 * SECOND).site == "stp.py:11 (stopped)"
 
 
 def test_a_rank_that_waits_stays_at_the_line_of_its_op() -> None:
-    seat = stopped()
-    seat.state = RankState.WAITING
-    seat.place(stacks(("/home/me/stp.py", 11, "stopped")))
-    assert seat.row(2 * SECOND).site == "train.py:17 (<module>)"
+    watched = stopped()
+    watched.state = RankState.WAITING
+    watched.place(stacks(("/home/me/stp.py", 11, "stopped")))
+    assert watched.row(2 * SECOND).site == "train.py:17 (<module>)"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology, make_plan
 from distdbg.runtime.plan.between.all_to_all import short_nbytes
 from distdbg.runtime.plan.between.choose import choose, names_for, plan_by_name
-from distdbg.runtime.plan.between.seat import LanePosition
+from distdbg.runtime.plan.between.lane_position import LanePosition
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.link import parse_link
 from distdbg.runtime.plan.names import NAMES

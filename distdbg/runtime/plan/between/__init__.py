@@ -1,6 +1,6 @@
 """Plans for groups over several hosts: messages between hosts, shared memory inside.
 
-    seat            one rank's place: its host, its lane, whom it exchanges messages with
+    lane_position       one rank's place: its host, its lane, whom it exchanges messages with
     host            what happens inside of a host: folding, handing out, collecting
     ring            one after the other around a ring
     halving         by halves and doubles, for any number of hosts

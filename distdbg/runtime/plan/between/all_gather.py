@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from distdbg.runtime.plan.between import ring
 from distdbg.runtime.plan.between.host import share, swap_blocks
-from distdbg.runtime.plan.between.seat import LanePosition, Part
+from distdbg.runtime.plan.between.lane_position import LanePosition, Part
 from distdbg.runtime.plan.build import Place, at_output, at_scratch
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -22,30 +22,32 @@ from distdbg.runtime.plan.steps import Plan
 def plan_all_gather(problem: Problem, topology: Topology, name: str) -> Plan:
     """The plan by the algorithm of that name."""
     algorithm, leaders = split_name(name)
-    seat = LanePosition(problem, topology, leaders=leaders)
+    position = LanePosition(problem, topology, leaders=leaders)
     blocks = problem.out_nbytes
-    swap_blocks(seat, blocks.__getitem__, max(blocks), lambda rank: at_output(0, rank))
+    swap_blocks(position, blocks.__getitem__, max(blocks), lambda rank: at_output(0, rank))
 
     def parts(host: int, lane: int) -> list[Part]:
-        return [(at_output(0, rank), blocks[rank]) for rank in seat.bundle(host, lane)]
+        return [(at_output(0, rank), blocks[rank]) for rank in position.bundle(host, lane)]
 
-    if seat.lane >= 0:
+    if position.lane >= 0:
         if algorithm == "ring":
-            ring.all_gather(seat, lambda host: parts(host, seat.lane))
+            ring.all_gather(position, lambda host: parts(host, position.lane))
         else:
-            _bruck(seat, [parts(seat.host + i, seat.lane) for i in range(seat.count)])
-    if not seat.is_alone:
-        others = [host for host in range(seat.count) if host != seat.host]
+            _bruck(
+                position, [parts(position.host + i, position.lane) for i in range(position.count)]
+            )
+    if not position.is_alone:
+        others = [host for host in range(position.count) if host != position.host]
         share(
-            seat,
-            [[part for host in others for part in parts(host, i)] for i in range(seat.lanes)],
+            position,
+            [[part for host in others for part in parts(host, i)] for i in range(position.lanes)],
         )
-    return seat.steps.plan(name)
+    return position.steps.plan(name)
 
 
-def _bruck(seat: LanePosition, bundles: list[list[Part]]) -> None:
+def _bruck(position: LanePosition, bundles: list[list[Part]]) -> None:
     """`bundles[i]` are the parts of the i-th host behind this one; bundle 0 is there."""
-    steps, count = seat.steps, seat.count
+    steps, count = position.steps, position.count
     begins = [0]
     for bundle in bundles:
         begins.append(begins[-1] + sum(nbytes for _, nbytes in bundle))
@@ -61,8 +63,10 @@ def _bruck(seat: LanePosition, bundles: list[list[Part]]) -> None:
     have = 1
     while have < count:
         more = min(have, count - have)
-        steps.send(seat.member(seat.host - have), packed(0), begins[more])
-        steps.recv(seat.member(seat.host + have), packed(have), begins[have + more] - begins[have])
+        steps.send(position.member(position.host - have), packed(0), begins[more])
+        steps.recv(
+            position.member(position.host + have), packed(have), begins[have + more] - begins[have]
+        )
         have += more
     for i in range(1, count):
         at = begins[i]

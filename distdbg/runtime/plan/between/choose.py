@@ -18,10 +18,10 @@ from distdbg.runtime.plan.between.broadcast import plan_broadcast
 from distdbg.runtime.plan.between.early import send_early
 from distdbg.runtime.plan.between.estimate import estimate_s
 from distdbg.runtime.plan.between.gather import plan_gather, plan_scatter
+from distdbg.runtime.plan.between.lane_position import LanePosition
 from distdbg.runtime.plan.between.mirror import plan_mirrored, published_nbytes
 from distdbg.runtime.plan.between.reduce import plan_reduce
 from distdbg.runtime.plan.between.reduce_scatter import plan_reduce_scatter
-from distdbg.runtime.plan.between.seat import LanePosition
 from distdbg.runtime.plan.names import NAMES
 from distdbg.runtime.plan.overrides import choose_override
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -115,8 +115,8 @@ def plan_by_name(problem: Problem, topology: Topology, name: str) -> Plan:
     if name == "slots":
         return plan_mirrored(problem, topology)
     if name == "bruck" and problem.kind is Kind.ALL_TO_ALL:
-        seat = LanePosition(problem, topology)
-        if not can_bruck(seat):
+        position = LanePosition(problem, topology)
+        if not can_bruck(position):
             raise ConfigError(
                 "all_to_all=bruck wants blocks of one size and as many ranks on every host; use pairwise"
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distdbg.runtime.plan.between.seat import LanePosition
+from distdbg.runtime.plan.between.lane_position import LanePosition
 from distdbg.runtime.plan.build import Place, at_scratch, shifted
 
 
@@ -46,18 +46,18 @@ class Pairs:
 
 
 def reduce_scatter(
-    seat: LanePosition, begin: Callable[[int], int], own: Place, work: Place, *, keeps: bool
+    position: LanePosition, begin: Callable[[int], int], own: Place, work: Place, *, keeps: bool
 ) -> None:
     """Chunk v of all hosts, folded, comes to lie in `work` of virtual host v; see `ring`."""
-    steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
+    steps, host, pairs = position.steps, position.host, Pairs(position.count)
     total = begin(pairs.power)
     if pairs.is_idle(host):
-        _send(seat, host - 1, own, work, 0, total, keeps=keeps)
+        _send(position, host - 1, own, work, 0, total, keeps=keeps)
         return
     is_own = True
     if pairs.stands_for_two(host):
-        for offset, nbytes in seat.pieces(total):
-            steps.recv(seat.member(host + 1), shifted(work, offset), nbytes)
+        for offset, nbytes in position.pieces(total):
+            steps.recv(position.member(host + 1), shifted(work, offset), nbytes)
             steps.fold_before(shifted(work, offset), shifted(own, offset), nbytes)
         is_own = False
     virtual = pairs.virtual(host)
@@ -69,76 +69,76 @@ def reduce_scatter(
         peer = pairs.real(virtual + (middle - low) * (1 if is_low else -1))
         keep, give = ((low, middle), (middle, high))[:: 1 if is_low else -1]
         _send(
-            seat, peer, own if is_own else work, work, begin(give[0]), begin(give[1]),
+            position, peer, own if is_own else work, work, begin(give[0]), begin(give[1]),
             keeps=keeps or not is_own,
         )  # fmt: skip
         at, length = begin(keep[0]), begin(keep[1]) - begin(keep[0])
         if not is_own and spare is None:
             spare = at_scratch(steps.scratch(length))
-        for offset, nbytes in seat.pieces(length):
+        for offset, nbytes in position.pieces(length):
             here = shifted(work, at + offset)
             if is_own:
                 mine = shifted(own, at + offset)
-                steps.recv(seat.member(peer), here, nbytes)
+                steps.recv(position.member(peer), here, nbytes)
                 (steps.fold_before if is_low else steps.fold_after)(here, mine, nbytes)
             else:
                 assert spare is not None
                 taken = shifted(spare, offset)
-                steps.recv(seat.member(peer), taken, nbytes)
+                steps.recv(position.member(peer), taken, nbytes)
                 (steps.fold_after if is_low else steps.fold_before)(here, taken, nbytes)
         is_own = False
         low, high = keep
 
 
 def _send(
-    seat: LanePosition, peer: int, src: Place, work: Place, begin: int, end: int, *, keeps: bool
+    position: LanePosition, peer: int, src: Place, work: Place, begin: int, end: int, *, keeps: bool
 ) -> None:
     """Send a range, from a copy in `work` when the plan writes to the source later."""
     if not keeps:
-        seat.steps.copy(shifted(src, begin), shifted(work, begin), end - begin)
+        position.steps.copy(shifted(src, begin), shifted(work, begin), end - begin)
         src = work
-    for offset, nbytes in seat.pieces(end - begin):
-        seat.steps.send(seat.member(peer), shifted(src, begin + offset), nbytes)
+    for offset, nbytes in position.pieces(end - begin):
+        position.steps.send(position.member(peer), shifted(src, begin + offset), nbytes)
 
 
-def all_gather(seat: LanePosition, begin: Callable[[int], int], out: Place) -> None:
+def all_gather(position: LanePosition, begin: Callable[[int], int], out: Place) -> None:
     """Chunk v, which virtual host v has at its place in `out`, comes to lie there on all hosts."""
-    steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
+    steps, host, pairs = position.steps, position.host, Pairs(position.count)
     total = begin(pairs.power)
     if pairs.is_idle(host):
-        for offset, nbytes in seat.pieces(total):
-            steps.recv(seat.member(host - 1), shifted(out, offset), nbytes)
+        for offset, nbytes in position.pieces(total):
+            steps.recv(position.member(host - 1), shifted(out, offset), nbytes)
         return
     virtual, width = pairs.virtual(host), 1
     while width < pairs.power:
         low = virtual & ~(width - 1)
         theirs = low ^ width
-        peer = seat.member(pairs.real(virtual ^ width))
-        for offset, nbytes in seat.pieces(begin(low + width) - begin(low)):
+        peer = position.member(pairs.real(virtual ^ width))
+        for offset, nbytes in position.pieces(begin(low + width) - begin(low)):
             steps.send(peer, shifted(out, begin(low) + offset), nbytes)
-        for offset, nbytes in seat.pieces(begin(theirs + width) - begin(theirs)):
+        for offset, nbytes in position.pieces(begin(theirs + width) - begin(theirs)):
             steps.recv(peer, shifted(out, begin(theirs) + offset), nbytes)
         width *= 2
     if pairs.stands_for_two(host):
-        for offset, nbytes in seat.pieces(total):
-            steps.send(seat.member(host + 1), shifted(out, offset), nbytes)
+        for offset, nbytes in position.pieces(total):
+            steps.send(position.member(host + 1), shifted(out, offset), nbytes)
 
 
-def all_reduce(seat: LanePosition, own: Place, out: Place, nbytes: int) -> None:
+def all_reduce(position: LanePosition, own: Place, out: Place, nbytes: int) -> None:
     """By doubling: hosts exchange and fold all bytes in every round."""
-    steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
-    pieces = seat.pieces(nbytes)
+    steps, host, pairs = position.steps, position.host, Pairs(position.count)
+    pieces = position.pieces(nbytes)
     mine = at_scratch(steps.scratch(nbytes))
 
     def send(to: int, src: Place) -> None:
         for offset, length in pieces:
-            steps.send(seat.member(to), shifted(src, offset), length)
+            steps.send(position.member(to), shifted(src, offset), length)
 
     def fold(source: int, *, is_lower: bool) -> Place:
         taken = at_scratch(steps.scratch(nbytes))
         for offset, length in pieces:
             here = shifted(taken, offset)
-            steps.recv(seat.member(source), here, length)
+            steps.recv(position.member(source), here, length)
             (steps.fold_after if is_lower else steps.fold_before)(
                 here, shifted(mine, offset), length
             )
@@ -148,7 +148,7 @@ def all_reduce(seat: LanePosition, own: Place, out: Place, nbytes: int) -> None:
     if pairs.is_idle(host):
         send(host - 1, mine)
         for offset, length in pieces:
-            steps.recv(seat.member(host - 1), shifted(out, offset), length)
+            steps.recv(position.member(host - 1), shifted(out, offset), length)
         return
     if pairs.stands_for_two(host):
         mine = fold(host + 1, is_lower=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from distdbg.runtime.plan.between.seat import LanePosition, Part
+from distdbg.runtime.plan.between.lane_position import LanePosition, Part
 from distdbg.runtime.plan.build import Place, at_input, at_output, at_slot, shifted
 from distdbg.runtime.plan.cut import Piece, cut_rounds, pack_rounds
 
@@ -30,25 +30,25 @@ def length_of(parts: Sequence[Part]) -> int:
     return sum(nbytes for _, nbytes in parts)
 
 
-def is_direct(seat: LanePosition, nbytes: int) -> bool:
+def is_direct(position: LanePosition, nbytes: int) -> bool:
     """Whether ranks read each other's arrays, rather than slots."""
-    return seat.topology.single_copy and nbytes > seat.topology.slots_nbytes
+    return position.topology.single_copy and nbytes > position.topology.slots_nbytes
 
 
-def fold_streams(seat: LanePosition, streams: Sequence[Sequence[Part]], dst: Place) -> None:
+def fold_streams(position: LanePosition, streams: Sequence[Sequence[Part]], dst: Place) -> None:
     """The first gate; then the rank of lane i has its stream of the host's inputs, folded, in dst."""
-    steps = seat.steps
+    steps = position.steps
     totals = [length_of(parts) for parts in streams]
-    if is_direct(seat, sum(totals)):
+    if is_direct(position, sum(totals)):
         steps.gate()
-        if seat.lane >= 0:
+        if position.lane >= 0:
             at = 0
-            for place, nbytes in streams[seat.lane]:
+            for place, nbytes in streams[position.lane]:
                 steps.fold_host(place, shifted(dst, at), nbytes)
                 at += nbytes
         steps.host_gate()
         return
-    rounds = pack_rounds(totals, seat.topology.slot_nbytes, seat.problem.itemsize)
+    rounds = pack_rounds(totals, position.topology.slot_nbytes, position.problem.itemsize)
 
     def fill(pieces: Sequence[Piece]) -> None:
         for piece in pieces:
@@ -60,7 +60,7 @@ def fold_streams(seat: LanePosition, streams: Sequence[Sequence[Part]], dst: Pla
     steps.gate()
     for k, pieces in enumerate(rounds):
         for piece in pieces:
-            if piece.block == seat.lane:
+            if piece.block == position.lane:
                 steps.fold_host(
                     at_slot(piece.slot_offset), shifted(dst, piece.offset), piece.nbytes
                 )
@@ -69,27 +69,27 @@ def fold_streams(seat: LanePosition, streams: Sequence[Sequence[Part]], dst: Pla
             steps.host_gate()
 
 
-def hand_out(seat: LanePosition, streams: Sequence[Sequence[Part]], giver: int) -> None:
+def hand_out(position: LanePosition, streams: Sequence[Sequence[Part]], giver: int) -> None:
     """The first gate; then the rank of lane i on the giver's host has its stream in its output.
 
     Streams lie in the giver's output; its own lane's is there already.
     """
-    steps = seat.steps
-    is_here = seat.topology.layout.host_of(giver) == seat.host
-    place = seat.topology.layout.place_of(giver)
+    steps = position.steps
+    is_here = position.topology.layout.host_of(giver) == position.host
+    place = position.topology.layout.place_of(giver)
     totals = [0 if lane == place else length_of(parts) for lane, parts in enumerate(streams)]
-    takes = is_here and seat.lane >= 0 and seat.rank != giver
-    if is_direct(seat, sum(totals)):
+    takes = is_here and position.lane >= 0 and position.rank != giver
+    if is_direct(position, sum(totals)):
         steps.gate()
         if takes:
-            for src, nbytes in streams[seat.lane]:
+            for src, nbytes in streams[position.lane]:
                 steps.pull(giver, src, src, nbytes)
         steps.host_gate()
         return
-    rounds = pack_rounds(totals, seat.topology.slot_nbytes, seat.problem.itemsize)
+    rounds = pack_rounds(totals, position.topology.slot_nbytes, position.problem.itemsize)
 
     def fill(pieces: Sequence[Piece]) -> None:
-        if seat.rank == giver:
+        if position.rank == giver:
             for piece in pieces:
                 for src, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
                     steps.copy(src, at_slot(piece.slot_offset + at), length)
@@ -99,7 +99,7 @@ def hand_out(seat: LanePosition, streams: Sequence[Sequence[Part]], giver: int) 
     steps.gate()
     for k, pieces in enumerate(rounds):
         for piece in pieces:
-            if takes and piece.block == seat.lane:
+            if takes and piece.block == position.lane:
                 for dst, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
                     steps.pull(giver, at_slot(piece.slot_offset + at), dst, length)
         if k + 1 < len(rounds):
@@ -107,66 +107,68 @@ def hand_out(seat: LanePosition, streams: Sequence[Sequence[Part]], giver: int) 
             steps.host_gate()
 
 
-def share(seat: LanePosition, streams: Sequence[Sequence[Part]], *, holder: int = -1) -> None:
+def share(position: LanePosition, streams: Sequence[Sequence[Part]], *, holder: int = -1) -> None:
     """What the rank of lane i has of its stream in its output goes to the whole host's outputs.
 
     `holder` is a rank that has all of it already.
     """
-    steps = seat.steps
-    if seat.is_alone:
+    steps = position.steps
+    if position.is_alone:
         return
-    takes_from = [] if seat.rank == holder else seat.others_here()
-    is_read = any(rank not in (seat.rank, holder) for rank in seat.mates)
+    takes_from = [] if position.rank == holder else position.others_here()
+    is_read = any(rank not in (position.rank, holder) for rank in position.mates)
     totals = [length_of(parts) for parts in streams]
-    if is_direct(seat, sum(totals)):
+    if is_direct(position, sum(totals)):
         steps.host_gate()
         for peer in takes_from:
-            lane = seat.topology.layout.place_of(peer)
-            if lane < seat.lanes:
+            lane = position.topology.layout.place_of(peer)
+            if lane < position.lanes:
                 for place, nbytes in streams[lane]:
                     steps.pull(peer, place, place, nbytes)
         steps.host_gate()
         return
-    rounds = cut_rounds(max(totals), seat.topology.slot_nbytes, seat.problem.itemsize)
+    rounds = cut_rounds(max(totals), position.topology.slot_nbytes, position.problem.itemsize)
     for offset, nbytes in rounds:
-        if seat.lane >= 0 and is_read:
-            for src, at, length in window(streams[seat.lane], offset, nbytes):
+        if position.lane >= 0 and is_read:
+            for src, at, length in window(streams[position.lane], offset, nbytes):
                 steps.copy(src, at_slot(at), length)
         steps.host_gate()
         for peer in takes_from:
-            lane = seat.topology.layout.place_of(peer)
-            if lane < seat.lanes:
+            lane = position.topology.layout.place_of(peer)
+            if lane < position.lanes:
                 for dst, at, length in window(streams[lane], offset, nbytes):
                     steps.pull(peer, at_slot(at), dst, length)
 
 
 def collect_streams(
-    seat: LanePosition, streams: Sequence[Sequence[Part]], taker: int, own: Place
+    position: LanePosition, streams: Sequence[Sequence[Part]], taker: int, own: Place
 ) -> None:
     """The taker puts the stream of every lane of its host, which each has at `own`, to its places."""
-    steps = seat.steps
-    is_here = seat.topology.layout.host_of(taker) == seat.host
-    if seat.rank == taker and seat.lane >= 0:
-        for dst, at, length in window(streams[seat.lane], 0, length_of(streams[seat.lane])):
+    steps = position.steps
+    is_here = position.topology.layout.host_of(taker) == position.host
+    if position.rank == taker and position.lane >= 0:
+        for dst, at, length in window(streams[position.lane], 0, length_of(streams[position.lane])):
             steps.copy(shifted(own, at), dst, length)
-    if seat.is_alone:
+    if position.is_alone:
         return
     totals = [length_of(parts) for parts in streams]
-    for offset, nbytes in cut_rounds(max(totals), seat.topology.slot_nbytes, seat.problem.itemsize):
-        if is_here and seat.lane >= 0 and seat.rank != taker:
-            length = min(totals[seat.lane] - offset, nbytes)
+    for offset, nbytes in cut_rounds(
+        max(totals), position.topology.slot_nbytes, position.problem.itemsize
+    ):
+        if is_here and position.lane >= 0 and position.rank != taker:
+            length = min(totals[position.lane] - offset, nbytes)
             steps.copy(shifted(own, offset), at_slot(), length)
         steps.host_gate()
-        if seat.rank == taker:
-            for peer in seat.others_here():
-                lane = seat.topology.layout.place_of(peer)
-                if lane < seat.lanes:
+        if position.rank == taker:
+            for peer in position.others_here():
+                lane = position.topology.layout.place_of(peer)
+                if lane < position.lanes:
                     for dst, at, length in window(streams[lane], offset, nbytes):
                         steps.pull(peer, at_slot(at), dst, length)
 
 
 def swap_blocks(
-    seat: LanePosition,
+    position: LanePosition,
     nbytes_of: Callable[[int], int],
     largest: int,
     takes: Callable[[int], Place | None],
@@ -177,27 +179,29 @@ def swap_blocks(
 
     `taker` is the only one that has, if there is only one.
     """
-    steps, own = seat.steps, nbytes_of(seat.rank)
+    steps, own = position.steps, nbytes_of(position.rank)
     # Nobody reads the slot of the only taker, nor slots on other hosts than its own.
-    fills = len(seat.mates) > 1 and (taker < 0 or (taker in seat.mates and taker != seat.rank))
-    if seat.is_alone or is_direct(seat, largest):
+    fills = len(position.mates) > 1 and (
+        taker < 0 or (taker in position.mates and taker != position.rank)
+    )
+    if position.is_alone or is_direct(position, largest):
         steps.gate()
-        _take_own(seat, takes(seat.rank), own)
-        if seat.is_alone:
+        _take_own(position, takes(position.rank), own)
+        if position.is_alone:
             return
-        for peer in seat.others_here():
+        for peer in position.others_here():
             dst = takes(peer)
             if dst is not None:
                 steps.pull(peer, at_input(), dst, nbytes_of(peer))
         steps.host_gate()
         return
-    rounds = cut_rounds(largest, seat.topology.slot_nbytes, seat.problem.itemsize)
+    rounds = cut_rounds(largest, position.topology.slot_nbytes, position.problem.itemsize)
     if rounds and fills:
         steps.copy(at_input(), at_slot(), min(own, rounds[0][1]))
     steps.gate()
-    _take_own(seat, takes(seat.rank), own)
+    _take_own(position, takes(position.rank), own)
     for k, (offset, length) in enumerate(rounds):
-        for peer in seat.others_here():
+        for peer in position.others_here():
             dst = takes(peer)
             if dst is not None:
                 steps.pull(
@@ -210,13 +214,13 @@ def swap_blocks(
             steps.host_gate()
 
 
-def _take_own(seat: LanePosition, dst: Place | None, nbytes: int) -> None:
+def _take_own(position: LanePosition, dst: Place | None, nbytes: int) -> None:
     if dst is not None:
-        seat.steps.copy(at_input(), dst, nbytes)
+        position.steps.copy(at_input(), dst, nbytes)
 
 
 def give_blocks(
-    seat: LanePosition,
+    position: LanePosition,
     nbytes_of: Callable[[int], int],
     giver_of: Callable[[int], int],
     given: Callable[[int], Place],
@@ -225,34 +229,34 @@ def give_blocks(
 
     `given` says where the giver has the block of a rank; blocks that a rank gives itself are copied.
     """
-    steps = seat.steps
-    mine = [rank for rank in seat.mates if giver_of(rank) == seat.rank]
-    if seat.rank in mine and given(seat.rank) != at_output():
-        steps.copy(given(seat.rank), at_output(), nbytes_of(seat.rank))
-    if seat.is_alone:
+    steps = position.steps
+    mine = [rank for rank in position.mates if giver_of(rank) == position.rank]
+    if position.rank in mine and given(position.rank) != at_output():
+        steps.copy(given(position.rank), at_output(), nbytes_of(position.rank))
+    if position.is_alone:
         return
     # Every host passes as many gates as the one with the largest block and the fullest slot needs.
-    layout = seat.topology.layout
-    crowd = max(-(-layout.largest // seat.lanes), 1)
+    layout = position.topology.layout
+    crowd = max(-(-layout.largest // position.lanes), 1)
     largest = max((nbytes_of(rank) for rank in range(layout.size)), default=0)
-    itemsize = seat.problem.itemsize
-    capacity = seat.topology.slot_nbytes // crowd // itemsize * itemsize
+    itemsize = position.problem.itemsize
+    capacity = position.topology.slot_nbytes // crowd // itemsize * itemsize
     queues = 1
     if capacity == 0:
         # Not an element of each fits: one after the other.
-        capacity, queues = seat.topology.slot_nbytes // itemsize * itemsize, crowd
-    giver = giver_of(seat.rank)
-    queue = [rank for rank in seat.mates if giver_of(rank) == giver]
+        capacity, queues = position.topology.slot_nbytes // itemsize * itemsize, crowd
+    giver = giver_of(position.rank)
+    queue = [rank for rank in position.mates if giver_of(rank) == giver]
     for turn in range(queues):
         for offset, length in cut_rounds(largest, capacity, itemsize):
             for i, rank in enumerate(mine):
-                if rank != seat.rank and i % queues == turn:
+                if rank != position.rank and i % queues == turn:
                     part = min(nbytes_of(rank) - offset, length)
                     at = 0 if queues > 1 else i * capacity
                     steps.copy(shifted(given(rank), offset), at_slot(at), part)
             steps.host_gate()
-            i = queue.index(seat.rank)
-            if giver != seat.rank and i % queues == turn:
-                part = min(nbytes_of(seat.rank) - offset, length)
+            i = queue.index(position.rank)
+            if giver != position.rank and i % queues == turn:
+                part = min(nbytes_of(position.rank) - offset, length)
                 at = 0 if queues > 1 else i * capacity
                 steps.pull(giver, at_slot(at), at_output(offset), part)

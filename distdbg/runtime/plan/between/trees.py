@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from distdbg.runtime.plan.between.seat import LanePosition
+from distdbg.runtime.plan.between.lane_position import LanePosition
 from distdbg.runtime.plan.between.tree_shapes import (
     TreeMember,
     binary_node,
@@ -35,37 +35,37 @@ class MemberTree:
     rank_of: Callable[[int], int]
 
 
-def trees_for_all(seat: LanePosition, nbytes: int) -> list[MemberTree]:
+def trees_for_all(position: LanePosition, nbytes: int) -> list[MemberTree]:
     """Two trees over all hosts, half of the bytes each."""
-    count = seat.count
+    count = position.count
     return [
         MemberTree(
             number=number,
-            node=binary_node(seat.host, count, second=bool(number)),
+            node=binary_node(position.host, count, second=bool(number)),
             depth=count.bit_length(),
             pieces=pieces,
-            rank_of=seat.member,
+            rank_of=position.member,
         )
-        for number, pieces in enumerate(_halves(seat, nbytes, 2))
+        for number, pieces in enumerate(_halves(position, nbytes, 2))
     ]
 
 
 def trees_of_root(
-    seat: LanePosition, nbytes: int, root_host: int, *, double: bool
+    position: LanePosition, nbytes: int, root_host: int, *, double: bool
 ) -> list[MemberTree]:
     """One binomial tree below the root's host, or two binary trees over the other hosts below it."""
-    count = seat.count
-    virtual = (seat.host - root_host) % count
+    count = position.count
+    virtual = (position.host - root_host) % count
 
     def rank_of(member: int) -> int:
-        return seat.member(member + root_host)
+        return position.member(member + root_host)
 
     if not double:
         node = binomial_node(virtual, count)
-        [pieces] = _halves(seat, nbytes, 1)
+        [pieces] = _halves(position, nbytes, 1)
         return [MemberTree(0, node, count.bit_length(), pieces, rank_of)]
     trees = []
-    for number, pieces in enumerate(_halves(seat, nbytes, 2)):
+    for number, pieces in enumerate(_halves(position, nbytes, 2)):
         top = binary_root(count - 1, second=bool(number)) + 1
         if virtual == 0:
             node = TreeMember(None, (), (top,), 0)
@@ -81,13 +81,13 @@ def trees_of_root(
     return trees
 
 
-def _halves(seat: LanePosition, nbytes: int, parts: int) -> list[list[tuple[int, int]]]:
-    most = seat.tree_piece(nbytes)
-    itemsize = seat.problem.itemsize
+def _halves(position: LanePosition, nbytes: int, parts: int) -> list[list[tuple[int, int]]]:
+    most = position.tree_piece(nbytes)
+    itemsize = position.problem.itemsize
     middle = nbytes // parts // itemsize * itemsize
     ranges = [(0, nbytes)] if parts == 1 else [(0, middle), (middle, nbytes - middle)]
     return [
-        [(begin + offset, length) for offset, length in seat.pieces(size, most)]
+        [(begin + offset, length) for offset, length in position.pieces(size, most)]
         for begin, size in ranges
     ]
 
@@ -97,7 +97,7 @@ Entry = tuple[tuple[int, int, int], Callable[[], None]]
 
 
 def reduce(
-    seat: LanePosition, trees: Sequence[MemberTree], own: Place, work: Place, out: Place | None
+    position: LanePosition, trees: Sequence[MemberTree], own: Place, work: Place, out: Place | None
 ) -> None:
     """The streams of all hosts, folded, come to lie in `work` of the root, or in `out` of all.
 
@@ -108,22 +108,22 @@ def reduce(
     entries: list[Entry] = []
     for tree in trees:
         for k, (offset, nbytes) in enumerate(tree.pieces):
-            fold = _fold_piece(seat, tree, own, work, spare, offset, nbytes)
+            fold = _fold_piece(position, tree, own, work, spare, offset, nbytes)
             entries.append(((tree.depth - tree.node.depth + k, tree.number, 0), fold))
     if any(tree.node.left or tree.node.right for tree in trees):
         most = max((n for tree in trees for _, n in tree.pieces), default=0)
-        spare.append(at_scratch(seat.steps.scratch(most)))
+        spare.append(at_scratch(position.steps.scratch(most)))
     if out is not None:
         for tree in trees:
-            entries += _pass_down(seat, tree, out, work)
+            entries += _pass_down(position, tree, out, work)
     _carry_out(entries)
 
 
-def broadcast(seat: LanePosition, trees: Sequence[MemberTree], out: Place) -> None:
+def broadcast(position: LanePosition, trees: Sequence[MemberTree], out: Place) -> None:
     """The stream of the root comes to lie in `out` of all hosts."""
     entries: list[Entry] = []
     for tree in trees:
-        entries += _pass_down(seat, tree, out, None)
+        entries += _pass_down(position, tree, out, None)
     _carry_out(entries)
 
 
@@ -133,7 +133,7 @@ def _carry_out(entries: list[Entry]) -> None:
 
 
 def _fold_piece(
-    seat: LanePosition,
+    position: LanePosition,
     tree: MemberTree,
     own: Place,
     work: Place,
@@ -144,7 +144,7 @@ def _fold_piece(
     """Take a piece from the children, fold it with one's own, and hand it to the parent."""
 
     def act() -> None:
-        steps, node = seat.steps, tree.node
+        steps, node = position.steps, tree.node
         mine, here = shifted(own, offset), shifted(work, offset)
         is_empty = True
         for child in node.left:
@@ -167,9 +167,11 @@ def _fold_piece(
     return act
 
 
-def _pass_down(seat: LanePosition, tree: MemberTree, out: Place, work: Place | None) -> list[Entry]:
+def _pass_down(
+    position: LanePosition, tree: MemberTree, out: Place, work: Place | None
+) -> list[Entry]:
     """Take the pieces from the parent, or the result from `work` at the root, and pass them on."""
-    steps, node = seat.steps, tree.node
+    steps, node = position.steps, tree.node
 
     def pass_on(offset: int, nbytes: int) -> Callable[[], None]:
         def act() -> None:
