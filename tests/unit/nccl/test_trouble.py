@@ -20,7 +20,7 @@ from distdbg.errors import (
     OpTimeout,
     UsageError,
 )
-from distdbg.runtime.backends.nccl import library
+from distdbg.runtime.backends.nccl import ending, library
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.failures import advice
 from distdbg.runtime.backends.nccl.watchdog import watchdog
@@ -69,6 +69,32 @@ def test_a_call_that_blocks_the_host_is_broken_off_at_the_limit(
 
     dist.run_threads(program, 2, timeout_s=LIMIT_S)
     assert machine.aborted == {0, 1}
+
+
+def test_arrays_are_kept_until_an_abort_that_takes_too_long_has_returned(
+    machine: Machine, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_released = threading.Event()
+
+    class Slow(StandInCommunicator):
+        def abort(self) -> None:
+            assert is_released.wait(LIMIT_S)
+            super().abort()
+
+    monkeypatch.setattr(ending, "_PATIENCE_NS", 1)
+    use(lambda size, unique_id, rank: Slow(machine, size, unique_id, rank))
+    machine.hangs = True
+    engine = make()
+    pending = engine.submit(sum_of([1]))
+    giver = threading.Thread(target=engine.abort, args=("somebody gave it up",))
+    giver.start()
+    pending.wait_on_host()  # whoever waits is told, though the abort goes on
+    assert engine.ending._held == [pending]
+    assert engine.ending in ending._late
+    is_released.set()
+    giver.join(LIMIT_S)
+    assert engine.ending._held == []
+    assert engine.ending not in ending._late
 
 
 def test_the_end_of_a_group_of_calls_that_blocks_is_broken_off(

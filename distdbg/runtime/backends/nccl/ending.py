@@ -16,6 +16,8 @@ from distdbg.errors import DistError
 
 #: An abort that has not returned by then is not waited for.
 _PATIENCE_NS: Final = 2_000_000_000
+#: Those whose abort has not returned, with the ops whose arrays the device may still write to.
+_late: set[CommunicatorEnding] = set()
 
 
 class CommunicatorEnding:
@@ -34,6 +36,8 @@ class CommunicatorEnding:
         self._is_abort_due = False
         self._has_aborted = False
         self._given_up_ns = 0
+        #: Ops that were told before the abort had returned.
+        self._held: list[object] = []
         #: Called before the communicator is aborted.
         self.on_give_up: Callable[[], object] = lambda: None
 
@@ -61,10 +65,20 @@ class CommunicatorEnding:
         if comm is not None:
             with suppress(Exception):  # why it is given up says more
                 comm.abort()
-        self._has_aborted = True
+        with self._lock:
+            self._has_aborted = True
+            self._held.clear()
+            _late.discard(self)
 
-    def is_quiet(self) -> bool:
-        """Whether the device has let go of the arrays of a group that was given up, as far as is known."""
+    def hold(self, op: object) -> None:
+        """Keep an op and its arrays until the abort has returned: the program is told now."""
+        with self._lock:
+            if not self._has_aborted:
+                self._held.append(op)
+                _late.add(self)
+
+    def is_over(self) -> bool:
+        """Whether ops of a group that was given up can be told: it was aborted, or that takes too long."""
         self.abort_if_due()
         is_late = time.monotonic_ns() - self._given_up_ns > _PATIENCE_NS
         return self._has_aborted or is_late

@@ -145,7 +145,8 @@ class NcclPending:
             return True
         if self._engine.given_up is not None:
             # Whoever is told may free the arrays: not before the device has let go of them.
-            if self._engine.ending.is_quiet():
+            if self._engine.ending.is_over():
+                self._engine.ending.hold(self)
                 self.end(self._found or self._broken_by(self._engine.given_up))
             return self._is_over
         try:
@@ -158,7 +159,8 @@ class NcclPending:
         except DistError as error:
             self._found = error
             self._engine.ending.give_up(error.what, error)
-            if self._engine.ending.is_quiet():
+            if self._engine.ending.is_over():
+                self._engine.ending.hold(self)
                 self.end(error)
         return self._is_over
 
