@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.ended import EndedChild, to_rank_end
+from distdbg.launch.ended import AskedToEnd, EndedChild, to_rank_end
 from distdbg.launch.warden import Warden, WardenLost
 
 PATIENCE_S = 120.0
@@ -89,9 +89,9 @@ def test_an_end_becomes_a_line_of_the_run_folder() -> None:
     assert end.how == "was killed for memory (SIGKILL by the kernel; it had used 5.0 MiB)"
     assert to_rank_end(ended, rank=2, host="n01", wall_ns=8).how == "was killed by SIGKILL"
     ended = EndedChild(status=0x8B, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
-    end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_asked=True)
+    end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, asked=AskedToEnd(at_ns=6, by=15))
     assert end.how == "was killed by SIGSEGV (core dumped)"
-    assert end.was_asked
+    assert (end.was_asked, end.asked_ns, end.asked_by) == (True, 6, 15)
     ended = EndedChild(status=3 << 8, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
     end = to_rank_end(ended, rank=2, host="n01", wall_ns=8)
     assert (end.cause, end.exit_code, end.signal) == ("exited", 3, None)

@@ -19,6 +19,8 @@ class NetworkLink:
 
     #: Latencies are rounded to powers of two, from this on; bandwidths to powers of two in Gb/s.
     LEAST_LATENCY_S: ClassVar[float] = 1e-6
+    #: On a busy host a long message may be measured to take no longer than a short one, or minutes.
+    GBIT_RANGE: ClassVar[tuple[float, float]] = (2.0**-10, 2.0**12)
 
     #: From the call that sends to the call that has received, for a message without bytes.
     latency_s: float = 25e-6
@@ -41,7 +43,7 @@ class NetworkLink:
     @property
     def words(self) -> str:
         """As DISTDBG_LINK has it."""
-        return f"{self.latency_s * 1e6:g}us,{8e-9 / self.byte_s:g}Gb"
+        return f"{self.latency_s * 1e6:.12g}us,{8e-9 / self.byte_s:.12g}Gb"
 
 
 def parse_link(text: str) -> NetworkLink:
@@ -65,8 +67,9 @@ def measured_link(short_s: float, long_s: float, long_nbytes: int) -> NetworkLin
     """
     link = NetworkLink()
     latency_s = _power_of_two(max(short_s - 2 * link.message_s, link.LEAST_LATENCY_S) * 1e6) / 1e6
+    least, most = link.GBIT_RANGE
     gbit = _power_of_two(long_nbytes * 8e-9 / max(long_s - short_s, 1e-9))
-    return replace(link, latency_s=latency_s, byte_s=8e-9 / gbit)
+    return replace(link, latency_s=latency_s, byte_s=8e-9 / min(max(gbit, least), most))
 
 
 def _power_of_two(value: float) -> float:

@@ -32,3 +32,12 @@ def test_impossible_times_give_a_link_all_the_same() -> None:
     link = measured_link(0.0, 0.0, 262144)
     assert link.latency_s == NetworkLink.LEAST_LATENCY_S
     assert link.byte_s > 0
+
+
+@pytest.mark.parametrize(
+    ("short_s", "long_s"), [(30e-6, 29e-6), (30e-6, 30e-6), (2.5, 2.6), (40.0, 90.0), (1e-7, 1e-3)]
+)
+def test_what_is_measured_on_a_busy_host_can_be_read_by_all(short_s: float, long_s: float) -> None:
+    link = measured_link(short_s, long_s, 256 << 10)
+    assert parse_link(link.words).words == link.words
+    assert link.GBIT_RANGE[0] <= 8e-9 / link.byte_s <= link.GBIT_RANGE[1]
