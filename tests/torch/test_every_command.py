@@ -71,7 +71,13 @@ def folder() -> Iterator[Path]:
 
 def distdbg(folder: Path, *words: str, typed: str = "") -> str:
     """What a command prints."""
-    done = subprocess.run(
+    done = run_command(folder, *words, typed=typed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_command(folder: Path, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "distdbg", *words],
         env={**os.environ, "TMPDIR": str(folder)},
         input=typed,
@@ -80,13 +86,11 @@ def distdbg(folder: Path, *words: str, typed: str = "") -> str:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def until_stopped(job: RunningJob) -> None:
     def is_stopped() -> bool:
-        return "in the debugger" in distdbg(job.folder, "ps")
+        return "in the debugger" in run_command(job.folder, "ps").stdout
 
     job.until(is_stopped, "a rank stopped", 60.0)
 
@@ -96,7 +100,9 @@ def test_a_job_of_torch_is_shown_stopped_measured_and_exported(folder: Path) -> 
     script.write_text(TRAINS)
     words = ["--nproc-per-node=2", str(script), str(stop)]
     with running(words, folder, has_agent=True) as job:
-        job.until(lambda: "broadcast" in distdbg(folder, "top", "--once", "--view", "ops"), "an op")
+        # There may be no job yet that the command finds.
+        top = "top", "--once", "--view", "ops"
+        job.until(lambda: "broadcast" in run_command(folder, *top).stdout, "an op")
         distdbg(folder, "break", "rank=1,kind=all_reduce")
         until_stopped(job)
         shown = json.loads(distdbg(folder, "ps", "--json"))["runs"][0]["ranks"][1]
