@@ -19,6 +19,7 @@ from typing import Final
 from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
+from distdbg.render.enclosing import Loop, path_to
 from distdbg.render.hints.case import (
     ENDS,
     LOOP,
@@ -51,7 +52,7 @@ def by_branch(case: Case) -> str:
     if not are_at_other_lines(mine, others):
         return ""
     for stack in others if case.root.ranks else ():
-        if found := first_match(stack, _SKIPS):
+        if found := _exit_before(case, stack, case.root.ranks):
             return f"see whether {case.who} skipped {place_of_stack(stack)} by the {found}"
         if found := first_match(stack, ENDS):
             return f"see whether {case.who} left the loop by the {found}: all ranks have to decide that alike"
@@ -191,7 +192,7 @@ def by_exit(case: Case) -> str:
     """A rank did not make a call: an exit skips it, an error was swallowed, or a condition did not hold."""
     for stack in filter(is_left_out, case.told):
         who = say_ranks(stack.ranks, 3)
-        if found := first_match(stack, _SKIPS):
+        if found := _exit_before(case, stack, stack.ranks):
             return f"see whether {who} skipped {place_of_stack(stack)} by the {found}"
         if found := _swallowed(stack):
             place = place_of_stack(stack)
@@ -203,6 +204,39 @@ def by_exit(case: Case) -> str:
             place = place_of_note(stack, UNDER)
             return f"see whether {who} skipped {place}, which stands under {found}"
     return ""
+
+
+def _exit_before(case: Case, stack: ToldStack, ranks: Sequence[int]) -> str:
+    """The innermost exit by which ranks may have skipped a call: none that they have passed since."""
+    mine = [one for one in case.told if set(one.ranks) & set(ranks) and not is_left_out(one)]
+    for one in stack.frames:
+        for note in one.notes:
+            found = _SKIPS.fullmatch(note)
+            if found and not any(_has_passed(case, here, one, found[2]) for here in mine):
+                return f"{found[1]} ({in_file(one, found[2])})"
+    return ""
+
+
+def _has_passed(case: Case, stack: ToldStack, skipped: ToldFrame, exit_line: str) -> bool:
+    """Whether ranks are behind an exit in its function, and no loop has brought them there before."""
+    line = int(exit_line.removeprefix("line "))
+    if any(LOOP.fullmatch(note) for one in stack.frames for note in one.notes):
+        return False
+    for one in stack.frames:
+        is_same = (one.frame.file, one.frame.function) == (
+            skipped.frame.file,
+            skipped.frame.function,
+        )
+        source = case.source.parsed(one.frame.file) if is_same else None
+        if source is None or one.frame.line <= line:
+            continue
+        is_in_it = any(
+            getattr(node, "lineno", 0) == line for node in path_to(source.tree, one.frame.line)
+        )
+        is_repeated = any(isinstance(node, Loop) for node in path_to(source.tree, line))
+        if not (is_in_it or is_repeated):
+            return True
+    return False
 
 
 def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:

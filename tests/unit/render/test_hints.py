@@ -414,3 +414,20 @@ def test_calls_in_both_branches_of_a_condition_of_the_rank_are_meant_for_each_ot
         else:
             build.op(rank, kind, at_s=1, site=site, inputs=[(4 - rank,)], dtype="float32")
     assert ("only rank" in hint(tmp_path, build)) is (kinds[0] == "barrier")
+
+
+@pytest.mark.parametrize(("line", "loop"), [(6, ""), (4, ""), (6, "while True:")])
+def test_an_exit_that_a_rank_has_passed_is_no_hint(tmp_path: Path, line: int, loop: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(
+        "def main():\n    if True:\n        if is_first:\n            return gather(x)\n"
+        "        if is_odd:\n            reduce(x)\n        else:\n            reduce(y)\n".replace(
+            "if True:", loop or "if True:"
+        )
+    )
+    build = SessionBuilder(3)
+    for rank in range(3):
+        site, size = (f"{path}:8 (main)", 4) if rank != 1 else (f"{path}:{line} (main)", 2)
+        build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
+    told = hint(tmp_path, build)
+    assert ("by the `return` under `if is_first`" in told) is (line == 4 or bool(loop)), told
