@@ -84,7 +84,7 @@ def past_cancel(source: ParsedSource, file: str, line: int) -> str:
     cancelled = [end for end in _calls(function, _is_cancel) if end > line]
     if not cancelled or any(_is_in_finally(source, end) for end in cancelled):
         return ""
-    exits = (node for node in _exits_between(function, line, cancelled[0]))
+    exits = _exits_between(function, line, cancelled[0])
     node = next((one for one in exits if not isinstance(one, ast.Continue)), None)
     if node is None:
         return ""

@@ -261,9 +261,8 @@ def _from_bytes(what: str, data: Bytes, sender: int) -> Any:
     reader = _Unpickler(io.BytesIO(data.tobytes()))
     try:
         return reader.load()
-    except (
-        Exception
-    ) as error:  # whatever the object's own methods raise; who catches that still does
+    except Exception as error:  # whatever the object's own methods raise
+        # It stays what it is, for programs that catch it.
         last = f" ({reader.last})" if reader.last else ""
         error.add_note(f"{what}: the object of rank {sender} cannot be unpickled{last}")
         if isinstance(error, TypeError) and "__init__()" in str(error):
