@@ -88,10 +88,13 @@ class Breakpoints:
             not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks)
         ):
             raise UsageError("'ranks' is a list of numbers")
+        folder = self._agent.roster.folder
         stopped = {row["rank"] for row in rows if row["state"] == RankState.DEBUGGED}
         wanted = stopped if ranks is None else set(ranks)
-        here = sorted(wanted & self._agent.roster.watched_ranks.keys())
-        elsewhere = sorted(wanted.difference(here))
+        here = wanted & self._agent.roster.watched_ranks.keys()
+        elsewhere = sorted(wanted - here)
+        if ranks is None:
+            here |= ranks_with_sockets(folder)
         steering = self._agent.steering
         failed = []
         if elsewhere and steering.has_tree:
@@ -99,16 +102,19 @@ class Breakpoints:
         elif elsewhere:
             failed = [{"rank": rank, "why": "no such rank on this host"} for rank in elsewhere]
             elsewhere = []
-        folder = self._agent.roster.folder
 
         def then(done: Future[Any]) -> None:
             outcomes: list[LetGo] = done.result()
             told = [one.rank for one in outcomes if not one.why_not]
-            untold = [{"rank": o.rank, "why": o.why_not} for o in outcomes if o.why_not]
+            untold = [
+                {"rank": one.rank, "why": one.why_not}
+                for one in outcomes
+                if one.why_not and (one.is_stopped or one.rank in wanted)
+            ]
             answer = {"ranks": sorted([*told, *elsewhere]), "failed": failed + untold}
             client.send(protocol.answer(request.id, answer))
 
-        self._agent.run_in_thread(lambda: continue_ranks(folder, here), then)
+        self._agent.run_in_thread(lambda: continue_ranks(folder, sorted(here)), then)
 
     def continue_ordered(self, ranks: Sequence[int]) -> None:
         """An order from another host: those of them that are here go on."""
@@ -164,38 +170,46 @@ class LetGo:
 
     rank: int
     why_not: str = ""
+    is_stopped: bool = True
+    """As far as is known: also of a rank that does not answer."""
+
+
+def ranks_with_sockets(folder: Path) -> set[int]:
+    """The ranks of this host whose debugger can be reached: they know whether they are stopped."""
+    names = (path.stem.removeprefix("debug-rank") for path in folder.glob("debug-rank*.sock"))
+    return {int(name) for name in names if name.isdecimal()}
 
 
 def continue_ranks(folder: Path, ranks: Iterable[int]) -> list[LetGo]:
     """Tell these ranks of this host to go on from their prompts. Blocks up to 2 s for each."""
-    return [LetGo(rank, _let_one_go(folder, rank)) for rank in ranks]
+    return [_let_one_go(folder, rank) for rank in ranks]
 
 
-def _let_one_go(folder: Path, rank: int) -> str:
+def _let_one_go(folder: Path, rank: int) -> LetGo:
     try:
         sock = sockets.connect(folder / f"debug-rank{rank}.sock", _ANSWER_S)
     except OSError:
-        return f"rank {rank} is not in a debugger"
+        return LetGo(rank, f"rank {rank} is not in a debugger", is_stopped=False)
     deadline = time.monotonic() + _ANSWER_S
     try:
         with sock, sock.makefile("rb") as lines:
             sock.settimeout(_ANSWER_S)
             hello = _read(lines.readline(_MOST_LINE_NBYTES))
             if hello.get("state") != "stopped":
-                return f"rank {rank} is not stopped"
+                return LetGo(rank, f"rank {rank} is not stopped", is_stopped=False)
             sock.sendall(b'{"continue": true}\n')
             while time.monotonic() < deadline:
                 line = lines.readline(_MOST_LINE_NBYTES)
                 said = _read(line)
                 if said.get("refused"):
-                    return str(said.get("ended", ""))
+                    return LetGo(rank, str(said.get("ended", "")))
                 if not line or said.get("running") or "ended" in said:
-                    return ""
+                    return LetGo(rank)
                 if "error" in said:
-                    return str(said["error"])
+                    return LetGo(rank, str(said["error"]))
     except (OSError, DistError) as error:
-        return f"rank {rank} does not answer: {error}"
-    return f"rank {rank} did not confirm that it continues"
+        return LetGo(rank, f"rank {rank} does not answer: {error}")
+    return LetGo(rank, f"rank {rank} did not confirm that it continues")
 
 
 def _read(line: bytes) -> Plain:

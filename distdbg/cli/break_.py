@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.breakpoint_orders import continue_ranks, without_rule
+from distdbg.agent.breakpoint_orders import continue_ranks, ranks_with_sockets, without_rule
 from distdbg.cli.table import print_table
 from distdbg.client.agent_client import AgentError
 from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
@@ -164,9 +164,13 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
         rules = _write(live, left)
     elif chosen.go_on:
         ranks = _ranks_of(chosen.go_on)
-        told = continue_ranks(
-            live.folder, [row["rank"] for row in stopped] if ranks is None else ranks
-        )
+        wanted = {row["rank"] for row in stopped} if ranks is None else set(ranks)
+        reached = ranks_with_sockets(live.folder) if ranks is None else set()
+        told = [
+            one
+            for one in continue_ranks(live.folder, sorted(wanted | reached))
+            if one.is_stopped or one.rank in wanted
+        ]
         done = {
             "continued": [one.rank for one in told if not one.why_not],
             "failed": [{"rank": o.rank, "why": o.why_not} for o in told if o.why_not],

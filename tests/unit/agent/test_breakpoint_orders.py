@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distdbg.agent.breakpoint_orders import IDS_PER_HOST, Breakpoints, continue_ranks, without_rule
+from distdbg.client.protocol import Request
 from distdbg.control import sockets
 from distdbg.control.breakpoints import parse_rules
 from distdbg.errors import UsageError
@@ -165,3 +167,50 @@ def test_ranks_at_prompts_go_on_and_others_say_why_not(
         prompt.join()
     assert json.loads(prompts[0].heard) == {"continue": True}
     assert prompts[1].heard == b""
+
+
+class Roster:
+    """Of an agent that has looked at no rank yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.watched_ranks: dict[int, Any] = {}
+
+
+class JustStarted(Agent):
+    """An agent whose rows are older than what ranks do."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(Steering())
+        self.roster = Roster(folder)
+
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        done: Future[Any] = Future()
+        done.set_result(do())
+        then(done)
+
+
+class Asker:
+    """Who has asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+
+    def send(self, line: bytes) -> None:
+        self.answers.append(line)
+
+
+def test_all_go_on_that_are_stopped_also_before_the_agent_has_seen_it(
+    tmp_path: Path, prompts: list[Prompt]
+) -> None:
+    prompts.append(Prompt(tmp_path, 0, HELLO, {"running": True}))
+    prompts.append(Prompt(tmp_path, 1, {**HELLO, "state": "running"}))
+    asked = Asker()
+    row = {"rank": 0, "state": "running"}
+    request = Request(1, "continue")
+    Breakpoints(JustStarted(tmp_path)).continue_requested(request, asked, [row])  # type: ignore[arg-type]  # all it asks
+    [answer] = asked.answers
+    assert json.loads(answer)["ok"] == {"ranks": [0], "failed": []}
+    for prompt in prompts:
+        prompt.join()
+    assert json.loads(prompts[0].heard) == {"continue": True}
