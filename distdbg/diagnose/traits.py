@@ -57,6 +57,7 @@ class FactKind(StrEnum):
 
     WAIT = "wait"  # a rank waits in an op
     REASON = "reason"  # why a rank is asleep, blocked ...
+    UNMATCHED = "unmatched message"  # a send and a recv that may be meant for each other
     NO_GRADIENT = "no gradient"  # parameters that a rank did not use
 
 

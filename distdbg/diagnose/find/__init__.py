@@ -49,6 +49,7 @@ parted            wording of where the calls of a rank with fewer ops diverge fr
                   (`divergence`)
 phrases           phrases that several finders share
 say_calls         calls of one op by several ranks in the words of a mismatch
+sent_by_another   a send and a recv that wait for a rank that sleeps, and name other ranks than each other's
 sides             the ranks of one op by what they called
 skipped_before    A rank that skipped a call earlier, or made one more, and whose next ones fitted by
                   chance
