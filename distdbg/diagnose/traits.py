@@ -30,6 +30,7 @@ class Trait(StrEnum):
     OTHER_ARRAY = "other array"  # another array came to the same line
     DTYPES = "dtypes"
     SIZES = "sizes"  # arrays, or roots, that one call was given
+    MESSAGE = "message"  # the two sides of one
     TWO_THREADS = "two threads"  # of one rank, on one group: which comes first is chance
     GROUPS = "groups"  # not all ranks made the same groups
     ONE_MORE_CALL = "one more call"

@@ -21,7 +21,7 @@ from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.rank_activity import HostActivity, what_ranks_do
-from distdbg.launch.report import JobOutcome, cause_of, exit_code, report
+from distdbg.launch.report import ERRORS_OF_KINDS, JobOutcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import LossRole, RootCause, find_root_cause
 from distdbg.launch.running import Running
@@ -143,7 +143,7 @@ class FinalReport:
     ) -> Diagnosis | None:
         """Only where processes alone do not show the cause, and all records are on this host."""
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
-        is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
+        is_mismatch = found is not None and found.first[0].error_type in ERRORS_OF_KINDS.values()
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (
             found is not None and found.part in (LossRole.LEAVER, LossRole.SUSPECT)

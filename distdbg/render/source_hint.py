@@ -23,6 +23,7 @@ from distdbg.render.hints import (
     patterns,
     peers,
     randomness,
+    rank_values,
     retries,
     skipped_ends,
     tags,
@@ -42,6 +43,8 @@ _WAITED_FOR: Final = (
     FindingKind.STALL,
     FindingKind.STOPPED,
 )
+#: Where one call was given other arrays, or roots.
+_OF_VALUES: Final = (Trait.SIZES, Trait.DTYPES, Trait.OTHER_ARRAY, Trait.MESSAGE)
 #: Of ranks that have come to no call that others did not make: they are late, or not there.
 _ELSEWHERE: Final = (Trait.ASLEEP, Trait.BUSY, Trait.JOINING, Trait.NEVER_JOINED)
 _APART: Final = (
@@ -74,6 +77,13 @@ def _is_plain_mismatch(root: Finding) -> bool:
     """One of which the records know no place to look at."""
     is_known = root.has(Trait.NO_MARKS) or root.has(Trait.ONE_MORE_CALL)
     return _is_mismatch(root) and not is_known
+
+
+def _is_of_values(root: Finding) -> bool:
+    """Whether ranks have given other values, or arrays of another form, to one call."""
+    if root.kind is FindingKind.DIVERGED:
+        return True
+    return _is_mismatch(root) and any(map(root.has, _OF_VALUES))
 
 
 def _is_asleep(root: Finding) -> bool:
@@ -137,6 +147,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
     HintRule(_of(Trait.GROUPS), branches.by_branch),
     HintRule(_of(Trait.OTHER_ARRAY), branches.by_skipped_round),
+    HintRule(_of(Trait.OTHER_ARRAY), values.by_values),
     HintRule(_is_mismatch, values.by_keys),
     HintRule(_of(Trait.DTYPES), values.by_empty),
     HintRule(_of(Trait.DTYPES), dtypes.by_default_dtype),
@@ -151,6 +162,8 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), values.by_values),
     HintRule(_of(Trait.OTHER_LINES), branches.by_branch),
     HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), branches.by_branch),
+    HintRule(_of(Trait.MESSAGE), values.by_values),
+    HintRule(_is_of_values, rank_values.by_rank_value),
 )  # fmt: skip
 
 
