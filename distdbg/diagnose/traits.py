@@ -23,6 +23,7 @@ class Trait(StrEnum):
     NEVER_JOINED = "never joined"  # the others gave up there
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
     OWN_ERROR = "own error"  # an exception of the program, of which only its line is known
+    CRASHED = "crashed"  # native code, by SIGSEGV
     OF_TIMER = "of timer"  # the signal of a timer that the program has set
     SENDER_UNKNOWN = "sender unknown"  # SIGKILL from somewhere
     # how calls differ
@@ -36,6 +37,7 @@ class Trait(StrEnum):
     ONE_MORE_CALL = "one more call"
     ENDED_WITHOUT = "ended without"  # ranks left before a call that the others made
     NO_MARKS = "no marks"  # marks or spans would show where the calls first differed
+    SOME_ALONE = "some alone"  # made a group that all ranks have to make
     ONE_SIDE_FIRST = "one side first"  # one of them has to send while the other receives
     TAG_CHANGED = "tag changed"
     # what DDP says of a model

@@ -13,7 +13,9 @@ from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import OF_ADVICE, Advice, Trait
 from distdbg.render.hints import (
+    array_origin,
     branches,
+    clocks,
     data_origin,
     dtypes,
     files,
@@ -125,6 +127,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_is_apart, unsynced.by_no_sync),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),
+    HintRule(_is_apart, clocks.by_own_clock),
     HintRule(_is_mismatch, retries.by_retry),  # it may look like any of the others
     HintRule(_is_mismatch, retries.by_attempt, retell=retries.called_again),
     HintRule(_of(Trait.NO_MARKS), patterns.by_steps),
@@ -133,6 +136,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
         lambda root: _is_mismatch(root) and root.has(Trait.ONE_MORE_CALL), patterns.by_one_more
     ),
     HintRule(lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
+    HintRule(_of(Trait.SOME_ALONE), branches.by_some_alone),
     HintRule(_is_deadlock, peers.by_loop_over_peers),
     HintRule(_is_asleep, files.by_file_made_later, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, left_behind.by_lock_file, (Trait.HOLDS_ALWAYS,)),
@@ -142,6 +146,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_is_asleep, skipped_ends.by_unfinished_item, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_busy, patterns.by_endless_loop, (Trait.ENDLESS_LOOP,)),
     HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.SIGNAL_PLACE,)),
+    HintRule(_of(Trait.CRASHED), waits.by_recursion_limit, (Trait.SIGNAL_PLACE,)),
     HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.SIGNAL_PLACE,)),
     HintRule(_is_mismatch, values.by_hash),
     HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
@@ -163,7 +168,9 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.OTHER_LINES), branches.by_branch),
     HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), branches.by_branch),
     HintRule(_of(Trait.MESSAGE), values.by_values),
-    HintRule(_is_of_values, rank_values.by_rank_value),
+    HintRule(_is_of_values, rank_values.by_rank_choice),
+    HintRule(_of(Trait.SIZES), array_origin.by_function),
+    HintRule(_is_of_values, rank_values.by_rank_number),
 )  # fmt: skip
 
 

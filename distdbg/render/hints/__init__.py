@@ -2,6 +2,8 @@
 
 branches    a condition that some ranks took and others did not, an exit that skips a call, a retry
 case        what each hint is asked about: the finding, the stacks with their source
+array_origin the line of a function that makes the array whose size differs
+clocks      a condition or a loop that each rank decides by its own clock
 data_origin which function of the program made the data that a line has failed with
 dtypes      an array whose dtype nobody has given
 files       a file that ranks wait for, which another one makes behind its op

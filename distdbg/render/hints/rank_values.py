@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.wording import short_site
@@ -25,11 +25,12 @@ from distdbg.render.enclosing import (
     line_text,
     lines_of_attribute,
     node_line,
+    own_nodes,
     parameter_of,
     path_to,
 )
-from distdbg.render.generators import StackLine, lines_of_stack
-from distdbg.render.hints.case import RANK, Case
+from distdbg.render.generators import StackLine, defined, lines_of_stack
+from distdbg.render.hints.case import RANK, Case, program_files
 
 #: Assignments, and calls, between the call and the line that is told.
 _MOST_HOPS: Final = 6
@@ -40,20 +41,33 @@ _NOT_GIVEN: Final = ("group", "async_op")
 _Given = tuple[Sequence[StackLine], ast.AST]
 
 
-def by_rank_value(case: Case) -> str:
-    """The nearest line that chooses by the rank; else the nearest that counts with it."""
+def by_rank_choice(case: Case) -> str:
+    """The nearest line that chooses by the rank."""
+    return _nearest(case, _chosen)
+
+
+def by_rank_number(case: Case) -> str:
+    """The nearest line that counts with the rank, or takes what a table has for it."""
+    return _nearest(case, _counted)
+
+
+def _nearest(case: Case, tell: Callable[[StackLine, ast.AST], str]) -> str:
     told = next((one for one in case.told if one.frames), None)
     stack = [] if told is None else lines_of_stack(case.source, told)
     if told is None or not stack:
         return ""
     place = short_site(str(told.frames[0].frame)).partition(" (")[0]
-    for tell in (_chosen, _counted):
-        given: list[_Given] = [(stack, one) for one in _arguments(stack[0], "")]
-        passed: set[tuple[str, int, str]] = set()
-        for _ in range(_MOST_HOPS):
-            if found := next(filter(None, (tell(at[0], expr) for at, expr in given)), ""):
-                return f"{place} is given what depends on the rank, by {found}"
-            given = [far for at, expr in given for far in _origins(at, expr, passed)]
+    files = program_files(case)
+    given: list[_Given] = [(stack, one) for one in _arguments(stack[0], "")]
+    passed: set[tuple[str, int, str]] = set()
+    for _ in range(_MOST_HOPS):
+        if found := next(filter(None, (tell(at[0], expr) for at, expr in given)), ""):
+            return f"{place} is given what depends on the rank, by {found}"
+        given = [
+            far
+            for at, expr in given
+            for far in (*_origins(at, expr, passed), *_returned(at, expr, files))
+        ]
     return ""
 
 
@@ -88,7 +102,7 @@ def _origins(
                 yield _made_in(place, line, stack), path_to(place.source.tree, line)[-1]
             continue
         scope = function or place.source.tree
-        lines = sorted({line for line in bound_at(scope, name) if line <= place.line})
+        lines = sorted({line for line in _set_at(scope, name) if line <= place.line})
         for line in lines:
             yield stack, path_to(place.source.tree, line)[-1]
         parameter = None if lines or function is None else parameter_of(function, name)
@@ -98,6 +112,31 @@ def _origins(
                 called = _class_around(path)
             for value in _argument_of(stack[1], called, parameter):
                 yield stack[1:], value
+
+
+def _set_at(scope: ast.AST, name: str) -> Iterator[int]:
+    """The lines that give it a value, or call a method of its: shapes.reverse()."""
+    yield from bound_at(scope, name)
+    for node in own_nodes(scope):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=known)))) if (
+                known == name
+            ):
+                yield node.lineno
+
+
+def _returned(
+    stack: Sequence[StackLine], expr: ast.AST, files: Mapping[str, ParsedSource]
+) -> Iterator[_Given]:
+    """What functions of the program return that an expression calls."""
+    for call in (node for node in _own(expr) if isinstance(node, ast.Call)):
+        if (known := defined(called_name(call), files)) is None:
+            continue
+        file, function = known
+        for node in own_nodes(function):
+            if isinstance(node, ast.Return) and node.value is not None:
+                caller = stack[0]._replace(line=call.lineno)
+                yield [StackLine(file, node.lineno, files[file]), caller, *stack[1:]], node
 
 
 def _made_in(place: StackLine, line: int, stack: Sequence[StackLine]) -> Sequence[StackLine]:

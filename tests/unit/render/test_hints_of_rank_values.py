@@ -10,7 +10,7 @@ import pytest
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.hints.case import Case
-from distdbg.render.hints.rank_values import by_rank_value
+from distdbg.render.hints.rank_values import by_rank_choice, by_rank_number
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
@@ -30,9 +30,23 @@ def hint(folder: Path, text: str) -> str:
     root = Finding(kind=FindingKind.MISMATCH, severity=Severity.ERROR, what="x", ranks=(1,))
     source = SourceLines(str(folder), time.time_ns() + 10**15)
     one = Case(session=SessionBuilder(2).session, root=root, told=[told], source=source)
-    return by_rank_value(one)
+    return by_rank_choice(one) or by_rank_number(one)
 
 
+RETURNED = """\
+def tokens_of(rank):
+    return np.ones(4 if rank == 0 else 3)
+def main():
+    tokens = tokens_of(dist.get_rank())
+    dist.all_gather(blocks, tokens)
+"""
+MUTATED = """\
+def main(rank):
+    shapes = [(4, 2), (2,)]
+    if rank == 1:
+        shapes.reverse()
+    works = [dist.all_gather(blocks, np.ones(shape)) for shape in shapes]
+"""
 CHOSEN = """\
 def main(rank):
     rows = [1, 4] if rank == 0 else [1, 3]
@@ -95,6 +109,10 @@ def main(rank):
         (CONFIG, "job.py:5 is given what depends on the rank, by `model = Model(CONFIGS[dist.get_rank()])` "
                  "(line 7 of job.py)"),
         (COUNTED, "job.py:3 is given what depends on the rank, by `width = 8 + rank` (line 2 of job.py)"),
+        (RETURNED, "job.py:5 is given what depends on the rank, by `return np.ones(4 if rank == 0 else 3)` "
+                   "(line 2 of job.py)"),
+        (MUTATED, "job.py:5 is given what depends on the rank, by `shapes.reverse()` (line 4 of job.py), "
+                  "under `if rank == 1` (line 3)"),
         (CHOSEN, "job.py:4 is given what depends on the rank, by `rows = [1, 4] if rank == 0 else [1, 3]` "
                  "(line 2 of job.py)"),
         (BRANCH, "job.py:6 is given what depends on the rank, by `width = 3` (line 3 of job.py), under "
