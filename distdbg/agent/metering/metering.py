@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg import __version__
-from distdbg.agent.host import Host
+from distdbg.agent.context import AgentContext
 from distdbg.agent.metering.job import JobSums, plain_histograms
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.finding_counts import FindingCounts
@@ -52,7 +52,7 @@ _HOSTS_NS: Final = 1_000_000_000
 _GROUPS_NS: Final = 200_000_000
 
 
-class AgentWithMetrics(Host, Protocol):
+class AgentWithMetrics(AgentContext, Protocol):
     """An agent that has metrics, made at first use, and may export them."""
 
     exporting: AgentOutlets | None
@@ -76,7 +76,7 @@ class Metering:
     It is read when somebody asks, and of ranks that make group after group more often.
     """
 
-    def __init__(self, agent: Host) -> None:
+    def __init__(self, agent: AgentContext) -> None:
         self._agent = agent
         self._reader = RankReader()
         self._findings = FindingCounts()

@@ -75,9 +75,14 @@ def values(dtype: Dtype, count: int, random: np.random.Generator) -> Any:
 
 def expected(dtype: Dtype, op: RedOpType, sources: list[Any]) -> Any:
     if op is RedOpType.PREMUL_SUM:
-        op, sources = RedOpType.SUM, [x.copy() for x in sources]
-        for x, factor in zip(sources, FACTORS, strict=True):
-            _native.scale(int(dtype), View(x, True), View(x, False), factor)
+        # The factor is rounded to the data type first; of complex numbers each part is scaled.
+        parts = [x.real.dtype if dtype.is_complex else x.dtype for x in sources]
+        with np.errstate(all="ignore"):
+            scaled = [
+                x.view(part) * np.array(factor).astype(part)
+                for x, part, factor in zip(sources, parts, FACTORS, strict=True)
+            ]
+        op, sources = RedOpType.SUM, [x.view(dtype.to_numpy()) for x in scaled]
     result = np.zeros_like(sources[0])
     _native.fold(int(op), int(dtype), View(result, True), [View(x, False) for x in sources])
     return result
