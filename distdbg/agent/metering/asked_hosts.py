@@ -1,4 +1,4 @@
-"""Which other hosts are asked for their numbers and when, and whether all have told theirs. Pure.
+"""Decides which other hosts are asked for their numbers, and when; knows whether all have told. Pure.
 
     state = step(state, event)          state.next_asked: who is to be asked next, and when
 
