@@ -1,4 +1,4 @@
-"""The session as it was at an earlier moment. Pure.
+"""Makes the session as it was at an earlier moment. Pure.
 
     then = session_at(session, at_ns)       at_ns: on the session's clock
     diagnose(then)                          the verdict of that moment

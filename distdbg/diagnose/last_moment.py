@@ -1,4 +1,4 @@
-"""The session as it was right before its first op failed. Pure.
+"""Makes the session as it was right before its first op failed. Pure.
 
     moment = last_moment(session)         the session itself where nothing has failed or was ended
     moment.cut                            how the first op failed

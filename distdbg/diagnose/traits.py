@@ -13,7 +13,7 @@ from typing import Final, Self
 
 
 class Trait(StrEnum):
-    """Of a finding, or of its advice."""
+    """What is known of a finding, or of its advice, beside its words."""
 
     # what ranks of the cause do
     ASLEEP = "asleep"

@@ -47,7 +47,7 @@ def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
     """
     yield from (fact.text for fact in diagnosis.facts if fact.kind == FactKind.UNMATCHED)
     for fact in diagnosis.facts:
-        is_about_them = fact.kind == FactKind.REASON and set(fact.ranks) <= set(diagnosis.ranks)
+        is_about_them = fact.kind == FactKind.REASON and set(fact.all_ranks) <= set(diagnosis.ranks)
         if is_about_them and fact.detail not in told:
             yield fact.text
 

@@ -1,4 +1,4 @@
-"""Which call of each rank an error is about that says it of all. Pure.
+"""Finds which call of each rank an error is about that speaks of all ranks. Pure.
 
 Collectives have the number of their group. A mismatch of ops that are counted by themselves (new_group) may
 be noticed in a later one: each rank's call of the number that was told is meant.

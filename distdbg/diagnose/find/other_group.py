@@ -1,4 +1,4 @@
-"""Whether a call that differs was meant for another group, on which others wait for just that call."""
+"""Tells whether a call that differs was meant for another group, on which others wait for just that call."""
 
 from __future__ import annotations
 

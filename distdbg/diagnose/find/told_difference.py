@@ -1,4 +1,4 @@
-"""What a mismatch is about that ranks have told themselves, by the calls that it compares. Pure.
+"""Tells what a mismatch is about that ranks have reported themselves, by the calls that it compares. Pure.
 
 other ops, or arrays of other sizes from different lines     OTHER_LINES
 the two sides of a message                                   OTHER_LINES, MESSAGE

@@ -304,7 +304,7 @@ class ControlGroup:
                 table.rows(),
                 group=self._name,
                 seq=seq,
-                names=self._names,
+                global_ranks=self._names,
                 this_rank=self._names[self._rank],
             )
             self._tell_more(differs)
@@ -484,7 +484,7 @@ class ControlGroup:
             group=self._group,
             name=self._name,
             rank=self._rank,
-            names=self._names,
+            global_ranks=self._names,
             waited_s=(time.monotonic_ns() - started_ns) / 1e9,
             goes_on=goes_on,
             where=self._where,
