@@ -36,17 +36,18 @@ def _led(finding: Finding, latent: Sequence[Finding]) -> Finding:
         and one.at_ns is not None
         and (finding.at_ns is None or one.at_ns <= finding.at_ns)
     ]
-    if not before:
+    first = min(before, key=lambda one: one.at_ns or 0, default=None)
+    sites = [] if first is None else list(dict.fromkeys(o.site for o in first.evidence if o.site))
+    if first is None or not sites:
         return finding
-    first = min(before, key=lambda one: one.at_ns or 0)
-    sites = list(dict.fromkeys(fact.site for fact in first.evidence if fact.site))
-    where = " and ".join(site.partition(" (")[0] for site in sites[:2])
-    advice = f"look at {where} first: {first.what}; what that line gave may be wrong"
+    short = [site.partition(" (")[0] for site in sites]
+    where = f"{short[1]} first, which drops its Work" if len(short) > 1 else f"{short[0]} first"
+    advice = f"look at {where}: {first.what}; what that op gave may be wrong"
     return replace(
         finding,
         evidence=(
             *finding.evidence,
-            Evidence(text=f"before it, {first.what}", site=sites[0] if sites else ""),
+            Evidence(text=f"before it, {first.what}", site=sites[0]),
         ),
         advice=Advice(advice, Trait.OWN_ERROR, Trait.ERROR_PLACE),
     )

@@ -36,7 +36,7 @@ def test_what_was_told_before_is_where_to_look_first() -> None:
     found, left = tell_latent_before([FAILED, LEAKED])
     assert left is LEAKED
     assert found.advice == (
-        f"look at a.py:12 and a.py:34 first: {LEAKED.what}; what that line gave may be wrong"
+        f"look at a.py:34 first, which drops its Work: {LEAKED.what}; what that op gave may be wrong"
     )
     assert found.has(Trait.ERROR_PLACE)
     assert found.has(Trait.OWN_ERROR)

@@ -151,8 +151,8 @@ def test_the_line_that_sets_the_number_of_the_round_anew(tmp_path: Path) -> None
     sites = {0: "9 (main)", 1: "4 (main)"}
     steps = {0: "30", 1: "26"}
     assert by_round(case(tmp_path, BACK, sites, step=steps)) == (
-        "see where step starts: in `while step < STEPS` (line 3 of job.py) it is 26 on rank 1 and 30 on rank "
-        "0; `step, state = newest()` (line 6) sets it anew"
+        "step is 26 on rank 1 and 30 on rank 0 in `while step < STEPS` (line 3 of job.py), as `step, state = "
+        "newest()` (line 6) sets it anew"
     )
     plain = BACK.replace("step, state = newest()", "state = newest()")
     assert by_round(case(tmp_path, plain, sites, step=steps)).endswith("30 on rank 0")
