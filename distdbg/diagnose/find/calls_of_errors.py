@@ -21,7 +21,7 @@ def calls_of_errors(
 ) -> dict[int, OpRef]:
     """By rank, of the errors of one mismatch; the first of them happened first."""
     found = {error.rank: error.op for error in reversed(errors) if error.op is not None}
-    # Of ops that are counted by themselves a rank may have gone on to the next one before it heard of this one.
+    # Of ops that are counted by themselves a rank may hear in its next one of this one.
     first = min(errors, key=lambda error: error.seq or sys.maxsize)
     return found | _calls(session, matched, errors[0]) | _calls_aside(session, first)
 
