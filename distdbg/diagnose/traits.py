@@ -33,6 +33,7 @@ class Trait(StrEnum):
     SIZES = "sizes"  # arrays, or roots, that one call was given
     MESSAGE = "message"  # the two sides of one
     TWO_THREADS = "two threads"  # of one rank, on one group: which comes first is chance
+    GROUP_CHOICE = "group choice"  # one line took another group on some ranks
     GROUPS = "groups"  # not all ranks made the same groups
     ONE_MORE_CALL = "one more call"
     ENDED_WITHOUT = "ended without"  # ranks left before a call that the others made

@@ -150,6 +150,8 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.SIGNAL_PLACE,)),
     HintRule(_is_mismatch, values.by_hash),
     HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
+    HintRule(_of(Trait.GROUP_CHOICE), rank_values.by_group_choice),
+    HintRule(_of(Trait.GROUPS), rank_values.by_rank_choice),
     HintRule(_of(Trait.GROUPS), branches.by_branch),
     HintRule(_of(Trait.OTHER_ARRAY), branches.by_skipped_round),
     HintRule(_of(Trait.OTHER_ARRAY), values.by_values),

@@ -2,10 +2,10 @@
 
 It chooses by the rank, or stands under a condition that asks for it:
 
-job.py:13 is given what depends on the rank, by `rows = [1, 4] if rank == 0 else [1, 3]` (line 11 of job.py)
+the arguments at job.py:13 depend on the rank: `rows = [1, 4] if rank == 0 else [1, 3]` (line 11 of job.py)
 
-job.py:16 is given what depends on the rank, by `given, taken = [1, 3], [1, 2]` (line 11 of job.py), under
-`if dist.get_rank() == 0` (line 10)
+the group at job.py:16 depends on the rank: `order = [a, b]` (line 11 of job.py), under `if rank == 0` (line
+10)
 """
 
 from __future__ import annotations
@@ -51,18 +51,26 @@ def by_rank_number(case: Case) -> str:
     return _nearest(case, _counted)
 
 
-def _nearest(case: Case, tell: Callable[[StackLine, ast.AST], str]) -> str:
+def by_group_choice(case: Case) -> str:
+    """The nearest line by which the rank chooses the group of a call, or the order of groups."""
+    return _nearest(case, _chosen, is_of_group=True)
+
+
+def _nearest(
+    case: Case, tell: Callable[[StackLine, ast.AST], str], *, is_of_group: bool = False
+) -> str:
     told = next((one for one in case.told if one.frames), None)
     stack = [] if told is None else lines_of_stack(case.source, told)
     if told is None or not stack:
         return ""
     place = short_site(str(told.frames[0].frame)).partition(" (")[0]
     files = program_files(case)
-    given: list[_Given] = [(stack, one) for one in _arguments(stack[0], "")]
+    what, verb = ("the group", "depends") if is_of_group else ("the arguments", "depend")
+    given: list[_Given] = [(stack, one) for one in _arguments(stack[0], is_of_group=is_of_group)]
     passed: set[tuple[str, int, str]] = set()
     for _ in range(_MOST_HOPS):
         if found := next(filter(None, (tell(at[0], expr) for at, expr in given)), ""):
-            return f"{place} is given what depends on the rank, by {found}"
+            return f"{what} at {place} {verb} on the rank: {found}"
         given = [
             far
             for at, expr in given
@@ -71,17 +79,20 @@ def _nearest(case: Case, tell: Callable[[StackLine, ast.AST], str]) -> str:
     return ""
 
 
-def _arguments(place: StackLine, function: str) -> list[ast.AST]:
-    """Of the calls of a function at a line, or, without a name, of all calls there."""
+def _arguments(place: StackLine, *, is_of_group: bool) -> list[ast.AST]:
+    """Of the calls at a line: the group alone, or what is given but that."""
     statement = path_to(place.source.tree, place.line)[-1]
     return [
         value
         for call in ast.walk(statement)
         if isinstance(call, ast.Call) and call.lineno <= place.line <= node_line(call)
-        if called_name(call) == function or not function
         for value in (
-            *call.args,
-            *(word.value for word in call.keywords if word.arg not in _NOT_GIVEN),
+            *(() if is_of_group else call.args),
+            *(
+                word.value
+                for word in call.keywords
+                if (word.arg == "group" if is_of_group else word.arg not in _NOT_GIVEN)
+            ),
         )
     ]
 

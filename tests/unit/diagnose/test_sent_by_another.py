@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.find import stuck
-from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.finding import Evidence, Finding
 from distdbg.diagnose.traits import FactKind
-from distdbg.launch.diagnosis import Diagnosis, KindOfFact
+from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.late_ranks import facts_of_late
 from distdbg.record.rank_state import RankState
 from tests.support.session_builder import SessionBuilder
@@ -70,8 +70,10 @@ def test_a_collective_is_no_message() -> None:
 
 @pytest.mark.parametrize("kind", [FactKind.UNMATCHED, FactKind.WAIT])
 def test_the_report_says_it_before_why_the_rank_sleeps(kind: FactKind) -> None:
-    reason = KindOfFact(FactKind.REASON, "rank 1: in time.sleep", (1,), "in time.sleep")
-    facts = (reason, KindOfFact(kind, PAIR, (0, 2)))
+    reason = Evidence(
+        kind=FactKind.REASON, text="rank 1: in time.sleep", rank=1, detail="in time.sleep"
+    )
+    facts = (reason, Evidence(kind=kind, text=PAIR, ranks=(0, 2)))
     said = [*facts_of_late(Diagnosis(kind="stuck rank", what="", ranks=(1,), facts=facts), "")]
     first = [PAIR] if kind is FactKind.UNMATCHED else []
     assert said == [*first, "rank 1: in time.sleep"]

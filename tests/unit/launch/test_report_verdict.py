@@ -127,7 +127,7 @@ def test_values_that_differ_are_told_by_what_the_records_show_and_each_line_once
         kind="diverged replicas",
         what=said.replace(" and of 2,8,6 on rank 1", " ..."),
         ranks=(1,),
-        advice="a.py:8 is given what depends on the rank, by `x = 1 if rank else 2` (line 7 of a.py)",
+        advice="the arguments at a.py:8 depend on the rank: `x = 1 if rank else 2` (line 7 of a.py)",
     )
     differs = [
         LostRankEvidence(end=ended(rank, exit_code=1), error=error(f"DivergedError: {said}"))

@@ -10,14 +10,14 @@ import pytest
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.hints.case import Case
-from distdbg.render.hints.rank_values import by_rank_choice, by_rank_number
+from distdbg.render.hints.rank_values import by_group_choice, by_rank_choice, by_rank_number
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
 
 
-def hint(folder: Path, text: str) -> str:
-    """Of a rank at `all_gather`, called from where ` share(` is."""
+def case(folder: Path, text: str) -> Case:
+    """A rank at `all_gather`, called from where ` share(` is."""
     path = folder / "job.py"
     path.write_text(text)
     lines = text.splitlines()
@@ -29,7 +29,11 @@ def hint(folder: Path, text: str) -> str:
     told = ToldStack(ranks=(1,), what="in all_gather", is_cause=True, frames=frames)
     root = Finding(kind=FindingKind.MISMATCH, severity=Severity.ERROR, what="x", ranks=(1,))
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    one = Case(session=SessionBuilder(2).session, root=root, told=[told], source=source)
+    return Case(session=SessionBuilder(2).session, root=root, told=[told], source=source)
+
+
+def hint(folder: Path, text: str) -> str:
+    one = case(folder, text)
     return by_rank_choice(one) or by_rank_number(one)
 
 
@@ -104,22 +108,22 @@ def main(rank):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (ARGUMENT, "job.py:2 is given what depends on the rank, by `share(3 if rank == 2 else 4)` (line 4 of "
+        (ARGUMENT, "the arguments at job.py:2 depend on the rank: `share(3 if rank == 2 else 4)` (line 4 of "
                    "job.py)"),
-        (CONFIG, "job.py:5 is given what depends on the rank, by `model = Model(CONFIGS[dist.get_rank()])` "
+        (CONFIG, "the arguments at job.py:5 depend on the rank: `model = Model(CONFIGS[dist.get_rank()])` "
                  "(line 7 of job.py)"),
-        (COUNTED, "job.py:3 is given what depends on the rank, by `width = 8 + rank` (line 2 of job.py)"),
-        (RETURNED, "job.py:5 is given what depends on the rank, by `return np.ones(4 if rank == 0 else 3)` "
+        (COUNTED, "the arguments at job.py:3 depend on the rank: `width = 8 + rank` (line 2 of job.py)"),
+        (RETURNED, "the arguments at job.py:5 depend on the rank: `return np.ones(4 if rank == 0 else 3)` "
                    "(line 2 of job.py)"),
-        (MUTATED, "job.py:5 is given what depends on the rank, by `shapes.reverse()` (line 4 of job.py), "
+        (MUTATED, "the arguments at job.py:5 depend on the rank: `shapes.reverse()` (line 4 of job.py), "
                   "under `if rank == 1` (line 3)"),
-        (CHOSEN, "job.py:4 is given what depends on the rank, by `rows = [1, 4] if rank == 0 else [1, 3]` "
+        (CHOSEN, "the arguments at job.py:4 depend on the rank: `rows = [1, 4] if rank == 0 else [1, 3]` "
                  "(line 2 of job.py)"),
-        (BRANCH, "job.py:6 is given what depends on the rank, by `width = 3` (line 3 of job.py), under "
+        (BRANCH, "the arguments at job.py:6 depend on the rank: `width = 3` (line 3 of job.py), under "
                  "`if dist.get_rank() == 0` (line 2)"),
-        (CALLED, "job.py:3 is given what depends on the rank, by `count = 4 if is_main else 8` (line 5 of "
+        (CALLED, "the arguments at job.py:3 depend on the rank: `count = 4 if is_main else 8` (line 5 of "
                  "job.py)"),
-        (OBJECT, "job.py:6 is given what depends on the rank, by `self.width = 4` (line 4 of job.py), under "
+        (OBJECT, "the arguments at job.py:6 depend on the rank: `self.width = 4` (line 4 of job.py), under "
                  "`if rank` (line 3)"),
     ],
 )  # fmt: skip
@@ -144,3 +148,20 @@ def test_the_nearest_line_that_the_rank_decides(tmp_path: Path, text: str, expec
 )  # fmt: skip
 def test_nothing_is_told_where_the_rank_decides_nothing(tmp_path: Path, text: str) -> None:
     assert hint(tmp_path, text) == ""
+
+
+ORDER = """\
+def main(rank):
+    order = [first, second] if rank == 0 else [second, first]
+    for group in order:
+        dist.all_gather(blocks, mine, group=group)
+"""
+
+
+def test_the_line_that_chooses_the_group_of_a_call_by_the_rank(tmp_path: Path) -> None:
+    assert by_group_choice(case(tmp_path, ORDER)) == (
+        "the group at job.py:4 depends on the rank: `order = [first, second] if rank == 0 else [second, "
+        "first]` (line 2 of job.py)"
+    )
+    of_arrays = ORDER.replace("blocks, mine, group=group", "1 if rank else 2, group=first")
+    assert by_group_choice(case(tmp_path, of_arrays)) == ""
