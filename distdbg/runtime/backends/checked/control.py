@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -220,18 +221,24 @@ class ControlGroup:
         try:
             plan = self._plans.get(key)
         except TypeError:  # a dtype or shape of somebody's that cannot be hashed
-            return self._make_plan(call)
+            return self._make_plan(call, [_GATE])
         if plan is None:
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = self._make_plan(call)
+            plan = self._plans[key] = self._make_plan(call, [_GATE])
         return plan
 
-    def _make_plan(self, call: Call) -> Plan:
+    def _make_plan(
+        self,
+        call: Call,
+        steps: Sequence[compiling.StepTuple],
+        in_cuts: Sequence[tuple[int, int, int]] = (),
+        out_cuts: Sequence[tuple[int, int, int]] = (),
+    ) -> Plan:
         return Plan(
-            [_GATE],
-            [],
-            [],
+            steps,
+            in_cuts,
+            out_cuts,
             0,
             int(Dtype.uint8),
             fingerprint(self._facts(call)[0]),
@@ -263,19 +270,8 @@ class ControlGroup:
         plan = compiling.plan_for(
             gather, Dtype.uint8, in_cuts, out_cuts, self.rank, self._size, self._topology
         )
-        return Plan(
-            [compiling.step_tuple(step) for step in plan.steps],
-            in_cuts,
-            out_cuts,
-            0,
-            int(Dtype.uint8),
-            fingerprint(self._facts(call)[0]),
-            self._size,
-            self._topology.slot_nbytes,
-            self._words(call),
-            Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
-            call.part is not None and call.part.place > 0,
-        )
+        steps = [compiling.step_tuple(step) for step in plan.steps]
+        return self._make_plan(call, steps, in_cuts, out_cuts)
 
     def _compare(self, table: DescriptionTable, seq: int) -> None:
         if not table.fits():
