@@ -219,8 +219,8 @@ def say_who(evidence: Iterable[LostRankEvidence]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def say_count(count: int, which: str = "") -> str:
-    return f"{count} {which}rank{'' if count == 1 else 's'}"
+def say_count(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 def were(count: int) -> str:
