@@ -242,8 +242,10 @@ def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     if diagnosis is None:
         return None
     is_all = diagnosis.kind == DEADLOCK or is_of_joining(diagnosis)
+    # Ranks that name each other: one has left a group of theirs, and went on.
+    is_mutual = found.part is LossRole.VICTIM and (is_all or diagnosis.kind == MISSING_RANK)
     is_shown = found.part is LossRole.LEAVER or (found.part is LossRole.SUSPECT and is_all)
-    return diagnosis if is_shown else None
+    return diagnosis if is_shown or is_mutual else None
 
 
 def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
