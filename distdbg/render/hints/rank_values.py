@@ -45,7 +45,7 @@ def by_rank_number(case: Case) -> str:
 
 def by_group_choice(case: Case) -> str:
     """The nearest line by which the rank chooses the group of a call, or the order of groups."""
-    return _nearest(case, _chosen, is_of_group=True)
+    return _nearest(case, _chosen, is_of_group=True) or _nearest(case, _counted, is_of_group=True)
 
 
 def _nearest(

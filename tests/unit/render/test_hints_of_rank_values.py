@@ -163,5 +163,9 @@ def test_the_line_that_chooses_the_group_of_a_call_by_the_rank(tmp_path: Path) -
         "the group at job.py:4 depends on the rank: `order = [first, second] if rank == 0 else [second, "
         "first]` (line 2 of job.py)"
     )
-    of_arrays = ORDER.replace("blocks, mine, group=group", "1 if rank else 2, group=first")
+    table = ORDER.replace("[first, second] if rank == 0 else [second, first]", "groups[rank]")
+    assert "`order = groups[rank]` (line 2 of job.py)" in by_group_choice(case(tmp_path, table))
+    of_arrays = ORDER.replace("blocks, mine, group=group", "1 if rank else 2, group=first").replace(
+        "if rank == 0", "if wide"
+    )
     assert by_group_choice(case(tmp_path, of_arrays)) == ""
