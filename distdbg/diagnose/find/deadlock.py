@@ -24,6 +24,7 @@ from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.not_sent_there import not_sent_there
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.paired_apart import paired_apart
+from distdbg.diagnose.find.unanswered import unanswered_messages
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.graph import find_deadlocks
@@ -125,6 +126,7 @@ class _Telling:
         self._misses = (
             self._misses
             or mixed_groups(session, edges, behind)
+            or unanswered_messages(session, edges)
             or one_more_message(session, edges)
             or one_answer_more(session, edges)
             or not_sent_there(session, edges)
@@ -250,9 +252,10 @@ class _Telling:
         if asides and asides[0].op is not None:
             kind = self._session.kind_of(asides[0].op)
             all_of_them = _NOT_MEMBERS if kind == "new_group" else ""
-            return (
+            return Advice(
                 f"all ranks of the group have to call {kind}{all_of_them}: {say_ranks(asides[0].on, 3)} "
-                f"did not call it"
+                f"did not call it",
+                *((Trait.SOME_ALONE,) if all_of_them else ()),
             )
         if any(edge.is_any for edge in messages):
             return _ANY

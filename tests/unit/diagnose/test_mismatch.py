@@ -41,7 +41,9 @@ def test_what_the_check_said_is_one_finding_for_all_ranks() -> None:
     assert "rank 3 called all_reduce #3 on group 'world' at train.py:91 (step)" in texts(finding)
 
 
-def test_of_groups_that_differ_each_rank_has_its_own_line_of_that_number() -> None:
+@pytest.mark.parametrize("has_gone_on", [False, True])
+def test_of_groups_that_differ_each_rank_has_its_own_line_of_that_number(has_gone_on: bool) -> None:
+    """A rank that `has_gone_on` hears of it in its next call, whose number its error has."""
     build = SessionBuilder(3)
     what = "new_group #1 differs between ranks: group 0-1 on ranks 0-1, group 0,2 on rank 2"
     for rank in range(3):
@@ -49,12 +51,15 @@ def test_of_groups_that_differ_each_rank_has_its_own_line_of_that_number() -> No
         for number, line in enumerate(lines, 1):
             is_last = line == 19 and rank != 1
             build.op(
-                rank, "new_group", seq=number, at_s=number, ended_s=number + 0.1,
+                rank, "new_group", seq=number, at_s=number,
+                ended_s=3.0 if has_gone_on and rank == 2 else number + 0.1,
                 status=Status.MISMATCH if is_last else Status.OK, site=f"/job/heat.py:{line} (setup)",
-                error=error(what, ranks=[2], seq=1, group="world") if is_last else "",
+                error=error(what, ranks=[2], seq=number if has_gone_on else 1, group="world")
+                if is_last else "",
             )  # fmt: skip
         if rank != 1:
-            build.found(rank, "MismatchError", what, at_s=3, ranks=(2,), seq=1, group="world")
+            seq = len(lines) if has_gone_on else 1
+            build.found(rank, "MismatchError", what, at_s=3, ranks=(2,), seq=seq, group="world")
     finding = find_one(build)
     assert (finding.ranks, finding.victims) == ((2,), (0, 1))
     assert "rank 2 called new_group #1 on group 'world' at heat.py:19 (setup)" in texts(finding)
