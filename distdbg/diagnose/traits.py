@@ -24,6 +24,7 @@ class Trait(StrEnum):
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
     OWN_ERROR = "own error"  # an exception of the program, of which only its line is known
     CRASHED = "crashed"  # native code, by SIGSEGV
+    OF_PIPE = "of pipe"  # SIGPIPE, which Python ignores
     OF_TIMER = "of timer"  # the signal of a timer that the program has set
     SENDER_UNKNOWN = "sender unknown"  # SIGKILL from somewhere
     # how calls differ

@@ -38,7 +38,7 @@ DDP_ERRORS: Final = (
     "DDP expects same model across all ranks",
 )
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
-_DEADLINE_S: Final = 5.0
+_DEADLINE_S: Final = 15.0
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4

@@ -154,7 +154,7 @@ class FinalReport:
         # The source says where a timer is set, and where the program sends signals itself.
         end = found.first[0].end if found is not None else None
         is_signal = end is not None and (
-            end.signal in TIMERS or end.signal == signal.SIGSEGV or end.is_sender_unknown
+            end.signal in (*TIMERS, signal.SIGSEGV, signal.SIGPIPE) or end.is_sender_unknown
         )
         # ... which line makes the name of a file that another rank has taken, or data that do not fit.
         is_file = found is not None and found.first[0].error_type in _OF_SOURCE

@@ -280,6 +280,16 @@ def raised_limits_in(source: ParsedSource) -> list[int]:
     return sorted(found)
 
 
+def pipe_defaults_in(source: ParsedSource) -> list[int]:
+    """The lines that let SIGPIPE end the process: signal.signal(SIGPIPE, SIG_DFL)."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and called_name(node) == "signal" and len(node.args) == 2
+        if [ast.unparse(one).rpartition(".")[2] for one in node.args] == ["SIGPIPE", "SIG_DFL"]
+    )
+
+
 def handlers_in(source: ParsedSource) -> set[str]:
     """The functions that handle signals: `self.on_alarm` of signal.signal(SIGALRM, self.on_alarm)."""
     return {

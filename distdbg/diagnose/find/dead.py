@@ -262,6 +262,8 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
         text = f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
         return Advice(text, *((Trait.CRASHED,) if end.signal == signal.SIGSEGV else ()))
     if end is not None and end.hint and (end.cause == "oom" or not one.reason):
+        if end.signal == signal.SIGPIPE:
+            return Advice(end.hint, Trait.OF_PIPE)
         return Advice(end.hint, *((Trait.SENDER_UNKNOWN,) if end.is_sender_unknown else ()))
     if one.hint:
         return one.hint

@@ -22,6 +22,7 @@ from distdbg.render.enclosing import (
     imported_beside,
     kills_in,
     line_text,
+    pipe_defaults_in,
     raised_limits_in,
     timers_in,
 )
@@ -71,6 +72,17 @@ def by_kill(case: Case) -> str:
     return (
         f"signals are sent at {_say_places(found)}: see whether that hits {case.who} itself; a child "
         "shares its process group without start_new_session=True"
+    )
+
+
+def by_default_of_pipes(case: Case) -> str:
+    """SIGPIPE ended the rank: where its program lets it."""
+    found = _calls_in_files(case, pipe_defaults_in)
+    if not 0 < len(found) <= _MOST_TIMERS:
+        return ""
+    return (
+        f"it wrote to a pipe or a socket whose reader had ended; {_say_places(found)} lets SIGPIPE end the "
+        "process, where Python raises BrokenPipeError"
     )
 
 

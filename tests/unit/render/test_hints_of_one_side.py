@@ -12,8 +12,10 @@ from distdbg.render.hints.array_origin import by_function
 from distdbg.render.hints.branches import by_rounds, by_some_alone
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.clocks import by_own_clock
+from distdbg.render.hints.set_orders import by_set_order
+from distdbg.render.hints.taken_files import by_removal
 from distdbg.render.hints.values import by_round
-from distdbg.render.hints.waits import by_own_lock, by_recursion_limit
+from distdbg.render.hints.waits import by_default_of_pipes, by_own_lock, by_recursion_limit
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import tell_stacks
 from tests.support.session_builder import SessionBuilder
@@ -218,3 +220,74 @@ def test_a_limit_of_recursion_that_is_higher_than_the_stack(
         "those of pickle, copy and json as well: see how deep the data at job.py:4 go"
     )
     assert told == (expected if is_told else "")
+
+
+LAYERS = """\
+class Thaw:
+    def __init__(self, layers):
+        self.layers = set(layers)
+    def trainable(self, epoch):
+        return self.layers - self.frozen(epoch)
+def average(gradients, names):
+    for name in names:
+        all_reduce(gradients[name])
+def main():
+    names = thaw.trainable(3)
+    average(gradients, names)
+"""
+OVER_A_SET = {0: "8 (average) < 11 (main)", 1: "8 (average) < 11 (main)"}
+
+
+def test_a_loop_over_a_set_with_the_line_that_makes_it(tmp_path: Path) -> None:
+    end = "texts in a set have another order in each process: sort it"
+    assert by_set_order(case(tmp_path, LAYERS, OVER_A_SET)) == (
+        "`for name in names` (line 7 of job.py) goes over a set, made by `self.layers = set(layers)` (line 3 "
+        f"of job.py): {end}"
+    )
+    direct = LAYERS.replace("in names:", "in {'a', 'b'}:")
+    assert by_set_order(case(tmp_path, direct, OVER_A_SET)) == (
+        f"`for name in {{'a', 'b'}}` (line 7 of job.py) goes over a set: {end}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("in names:", "in sorted(names):"),
+        ("thaw.trainable(3)", "sorted(thaw.trainable(3))"),
+        ("set(layers)", "layers"),
+        ("    for name in names:\n    ", "    name = names\n    #"),
+    ],
+)
+def test_what_is_sorted_or_no_set_has_one_order(tmp_path: Path, old: str, new: str) -> None:
+    assert by_set_order(case(tmp_path, LAYERS.replace(old, new), OVER_A_SET)) == ""
+
+
+def test_who_lets_a_broken_pipe_end_the_process(tmp_path: Path) -> None:
+    text = "import signal\nsignal.signal(signal.SIGPIPE, signal.SIG_DFL)\ndef add(x):\n    pipe.write(x)\n"
+    sites = {0: "4 (add)", 1: "4 (add)"}
+    assert by_default_of_pipes(case(tmp_path, text, sites)) == (
+        "it wrote to a pipe or a socket whose reader had ended; job.py:2 lets SIGPIPE end the process, where "
+        "Python raises BrokenPipeError"
+    )
+    ignored = text.replace("SIG_DFL", "SIG_IGN")
+    assert by_default_of_pipes(case(tmp_path, ignored, sites)) == ""
+
+
+@pytest.mark.parametrize(
+    ("removal", "is_told"),
+    [("path.unlink()", True), ("os.remove(path)", True), ("names.remove(path)", False)],
+)
+def test_the_line_that_may_have_removed_a_file_that_is_read(
+    tmp_path: Path, removal: str, is_told: bool
+) -> None:
+    text = f"def trim(path):\n    {removal}\ndef read(path):\n    return np.load(path)\n"
+    found = case(tmp_path, text, {0: "5 (main)", 1: "4 (read)"})
+    found.session.ranks[1].exit_what = "FileNotFoundError: gone"
+    told = (
+        f"see whether `{removal}` (line 2 of job.py) has removed it, on any rank, or whether who writes it "
+        "had not done so yet"
+    )
+    assert by_removal(found) == (told if is_told else "")
+    found.session.ranks[1].exit_what = "ValueError: no"
+    assert by_removal(found) == ""
