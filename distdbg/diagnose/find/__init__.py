@@ -32,6 +32,7 @@ not_exchanged     A rank in a message with a rank that has exchanged none with i
 not_joined        ranks that never reached the making of the first group, while the others waited there
                   for them
 not_mutual        ranks that exchange messages in a cycle
+not_member        ranks that called an op on a group that they are not in, which does nothing
 not_reduced       steps of a DDP model whose gradients were not reduced, since its .module was called
 not_relayed       A rank that hands messages on, one for each that it receives, and once did not
 not_sent_there    messages of a cycle of recvs that were never sent

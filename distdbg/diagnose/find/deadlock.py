@@ -19,6 +19,7 @@ from distdbg.diagnose.find.astray import (
 from distdbg.diagnose.find.cycle_text import ring_of, uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_exchanged import not_exchanged
+from distdbg.diagnose.find.not_member import calls_of_no_member
 from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.not_sent_there import not_sent_there
@@ -124,7 +125,8 @@ class _Telling:
             unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[WrongPeerFact] = [*apart, *taken, *unmatched, *unsent, *relayed]
         self._misses = (
-            self._misses
+            calls_of_no_member(session, [*edges, *behind])
+            or self._misses
             or mixed_groups(session, edges, behind)
             or unanswered_messages(session, edges)
             or one_more_message(session, edges)
