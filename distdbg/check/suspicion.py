@@ -29,8 +29,6 @@ class SuspectedError:
     text: str
     group: str
     seq: int
-    other_seq: int
-    """The op that this one may have been swapped with; 0 when it is about layouts."""
     ranks: list[int]
     """The odd ones, or all where no side has a majority."""
     sites: dict[int, str]
@@ -60,12 +58,10 @@ def explain_suspicion(facts: Facts, *, group: str, global_ranks: Sequence[int]) 
         lines = [f"{say_ranks(at)}: {how}" for how, at in sides.items()]
         first = f"op #{seq} on group '{group}' has arrays of different memory layouts"
         end = "the shapes are equal, so the op was carried out element by element, by index"
-        other_seq = 0
     return SuspectedError(
         text="\n  ".join([first, *few(lines), end]),
         group=group,
         seq=seq,
-        other_seq=other_seq,
         ranks=ranks,
         sites=sites,
     )

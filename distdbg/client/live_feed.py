@@ -25,7 +25,6 @@ from typing import Any, Final, TypeVar
 from distdbg.client.feed.asking import JobPoller
 from distdbg.client.feed.connections import JobRoute
 from distdbg.client.feed.details import op_detail, rank_detail, stacks_of
-from distdbg.client.feed.diagnosed import diagnosed
 from distdbg.client.feed.feed_state import (
     FeedEvent,
     FeedFailed,
@@ -36,7 +35,7 @@ from distdbg.client.feed.feed_state import (
     RoundMade,
     step,
 )
-from distdbg.client.feed.final import final_rows, final_verdict
+from distdbg.client.feed.final import diagnosed, final_rows, final_verdict
 from distdbg.client.feed.links import FeedConnections, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.folders import user_folder

@@ -102,7 +102,7 @@ class ClockSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReceived:
-    """The root asks."""
+    """The root asks whether ranks of this host still wait."""
 
     probe: Vouch
 

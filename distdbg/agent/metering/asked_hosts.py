@@ -64,7 +64,7 @@ class SumsWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedHost:
-    """One of them."""
+    """One other host, as the root asks it."""
 
     met_s: float
     due_s: float

@@ -7,11 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never
 
-from distdbg.client.feed.first_frame import FirstFrame
 from distdbg.diagnose.finding import Verdict
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
@@ -19,6 +18,8 @@ from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
 #: How long is waited before somebody who does not answer is asked again, at first and at the most.
 _FIRST_PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 4.0
+#: How long ranks that are missing are awaited after the first answer.
+WAIT_S: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,24 @@ class ReadEnd:
 
 
 FeedEvent = Joined | RoundMade | NobodyAnswered | FeedFailed | JobEnded
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFrame:
+    """Whether the first frame may be drawn; then always.
+
+    That is once all ranks of the host were read, or after a short while: a job of which half of the ranks
+    are known looks as if those that are known were late. The head says '3 of 4 ranks' then.
+    """
+
+    since_s: float | None = None
+    is_shown: bool = False
+
+    def after(self, rows: Collection[RankRow], world: int, now_s: float) -> FirstFrame:
+        """With these ranks of a job of `world`, as far as that is known."""
+        since_s = now_s if self.since_s is None else self.since_s
+        is_late = now_s - since_s >= WAIT_S
+        return FirstFrame(since_s, self.is_shown or is_late or is_whole(rows, world))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,3 +189,9 @@ def _on_end(state: FeedState, event: JobEnded) -> FeedState:
         stopped=(),
         **changes,
     )
+
+
+def is_whole(rows: Collection[RankRow], world: int) -> bool:
+    """Whether all ranks were read: none is missing, and all have a record, or none has one yet."""
+    starting = sum(row.state is RankState.STARTING for row in rows)
+    return bool(rows) and len(rows) >= world and starting in (0, len(rows))

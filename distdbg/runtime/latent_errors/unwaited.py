@@ -212,7 +212,7 @@ def _span(array: Any) -> tuple[int, int] | None:
 
 
 class UnwaitedOps:
-    """Those of one rank."""
+    """The ops of one rank for which nobody has waited yet."""
 
     def __init__(self, latent: LatentErrors) -> None:
         self.latent = latent

@@ -1,6 +1,6 @@
 """When the first frame is drawn."""
 
-from distdbg.client.feed.first_frame import WAIT_S, FirstFrame, is_whole
+from distdbg.client.feed.feed_state import WAIT_S, FirstFrame, is_whole
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import RankRow
 

@@ -56,7 +56,7 @@ class Bench:
     def run(self) -> None:
         """What the thread would do now."""
         while True:
-            signal, due_ns = self.sender.next_due(self.now_ns)
+            signal, due_ns = self.sender.next_due()
             if signal is None or due_ns > self.now_ns:
                 return
             self.sender.send_one(signal)
