@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from distdbg import _native
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import RedOpType
-from distdbg.runtime.backends.mpi.memory import MpiBuffer
+from distdbg.runtime.arrays.buffers import as_output
+from distdbg.runtime.backends.mpi.memory import MpiBuffer, MpiRequests, as_array, room_for
 from distdbg.runtime.backends.mpi.reductions import name_of
 from distdbg.runtime.backends.nap import LONGEST_S, PollBackoff
 
@@ -64,3 +69,17 @@ def test_a_nap_grows_to_its_longest() -> None:
     for _ in range(80):
         nap()
     assert nap._next_s == LONGEST_S
+
+
+def test_blocks_are_spread_before_arrays_with_gaps_are_brought_back() -> None:
+    mpi = SimpleNamespace(
+        buffer=SimpleNamespace(fromaddress=lambda at, size: (ctypes.c_char * size).from_address(at))
+    )
+    whole = np.zeros(8, np.uint8)
+    buffers = [as_output(whole[:4:2]), as_output(whole[4::2])]
+    started = MpiRequests([], finish=[each.finish for each in buffers if each.finish is not None])
+    room = room_for(mpi, [MpiBuffer.of(each) for each in buffers], started)
+    as_array(mpi, room)[:] = [1, 2, 3, 4]
+    for finish in started.finish:
+        finish()
+    assert whole.tolist() == [1, 0, 2, 0, 3, 0, 4, 0]
