@@ -127,6 +127,8 @@ def test_a_program_that_started_mpi_itself_for_one_thread(tmp_path: Path) -> Non
         assert found["is threaded"] is False
         assert found["failures"] == {}
         assert found["differs"].startswith("MismatchError: all_reduce #")
+        over = "DistBackendError: backend 'mpi': MPI of this process was finalized before"
+        assert [told.startswith(over) for told in found["after its end"]] == [True, True]
 
 
 def start_alone(arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -93,6 +93,7 @@ class MpiEngine:
 
     def check(self, call: Call) -> None:
         """Raise what is wrong with the call on this rank alone; asked before others are involved."""
+        starting.check_running(self.mpi_group.library.MPI)
         check_arrays(call, also_on_gpu=True)
         messages.check_tag(call, self.mpi_group.library.tag_limit)
 
@@ -120,8 +121,8 @@ class MpiEngine:
         library.any_sources = tuple(
             [each for each in library.any_sources if each is not self.mpi_group.any_source]
         )
-        if self.given_up is None:
-            with suppress(self.mpi_group.library.MPI.Exception):  # nothing comes after it here
+        if self.given_up is None and not library.MPI.Is_finalized():
+            with suppress(library.MPI.Exception):  # nothing comes after it here
                 self.mpi_group.comm.Free()
 
     def give_up(self, reason: str) -> None:
@@ -179,8 +180,7 @@ def make_engine(group: ProcessGroup, store: Store) -> MpiEngine:
             f"{group.size()} of {world.size()}",
             hint="init_process_group('mpi'), or first make a group of all ranks with backend 'mpi'",
         )
-    if mpi_library is None:
-        mpi_library = starting.start(group.timeout_s, group.world.control, group.size())
+    mpi_library = starting.start(group.timeout_s, group.world.control, group.size())
     comm: Any = make_communicator(mpi_library, group, store)
     is_alone = group.size() == 1 or bool(read_setting("DISTDBG_UNWRAPPED"))
     any_source = None
