@@ -140,10 +140,7 @@ class MpiEngine:
             return None
         self.check(call)
         wait_for_device([*call.inputs, *call.outputs])
-        library = self.mpi_group.library
-        if library.reads_gpus and library.has_large_counts and goes_direct(call):
-            return None
-        return StagedCall(call)
+        return None if goes_direct(call, self.mpi_group.library) else StagedCall(call)
 
     def _start(self, call: Call) -> MpiPending:
         if self._is_closed:
