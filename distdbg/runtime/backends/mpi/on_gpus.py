@@ -8,7 +8,7 @@ non-blocking collectives, which are the ones called here, read no memory of GPUs
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
@@ -17,8 +17,19 @@ from distdbg.runtime.arrays.buffers import overlaps
 from distdbg.runtime.arrays.device_arrays import as_view, is_on_device
 from distdbg.runtime.backends.mpi.reductions import name_of
 
-if TYPE_CHECKING:
-    from distdbg.runtime.backends.mpi.library import MpiLibrary
+
+class _Library(Protocol):
+    """What is asked of MPI here (library.py)."""
+
+    reads_gpus: bool
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def has_large_counts(self) -> bool: ...
+    def is_too_many(self, count: int) -> bool:
+        """Whether one request cannot have so many elements."""
+        ...
 
 
 def reads_gpus(mpi: Any) -> bool:
@@ -30,7 +41,7 @@ def reads_gpus(mpi: Any) -> bool:
     return False
 
 
-def goes_direct(call: Call, library: MpiLibrary) -> bool:
+def goes_direct(call: Call, library: _Library) -> bool:
     """Whether MPI takes the arrays of the call where they are."""
     if not library.reads_gpus:
         return False
