@@ -37,13 +37,13 @@ class SuspectedError:
     """The call site of each rank."""
 
 
-def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> SuspectedError:
+def explain_suspicion(facts: Facts, *, group: str, global_ranks: Sequence[int]) -> SuspectedError:
     """Put one finding in words."""
     verdict, seq, other_seq, hashes, stand_ins, words = facts
-    sites = dict(zip(names, sites_of(words), strict=True))
+    sites = dict(zip(global_ranks, sites_of(words), strict=True))
     sides: dict[str, list[int]] = defaultdict(list)
     if verdict == "crossed":
-        ranks = odd_ranks(hashes, names)
+        ranks = odd_ranks(hashes, global_ranks)
         for rank, site in sites.items():
             sides[site].append(rank)
         lines = [f"{say_ranks(at)} called it at {site}" for site, at in sides.items()]
@@ -53,7 +53,7 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
         )
         end = "the calls are equal, so both ops were carried out"
     else:
-        ranks = odd_ranks(stand_ins, names)
+        ranks = odd_ranks(stand_ins, global_ranks)
         for (rank, site), is_stand_in in zip(sites.items(), stand_ins, strict=True):
             how = "not contiguous" if is_stand_in else "contiguous"
             sides[f"{how}, at {site}"].append(rank)

@@ -56,6 +56,8 @@ from distdbg.record.printable import printable
 _FIRST_LINE: Final = 80
 #: The `AbortWords.type` of a rank that is gone.
 _DEAD_RANK: Final = "dead rank"
+#: The errors of findings that show more than the error: the ranks compare one call, and not those before it.
+ERRORS_OF_KINDS: Final = {"mismatch": "MismatchError", "diverged replicas": "DivergedError"}
 #: What no signal makes: it failed before one came.
 _PROVEN: Final = frozenset((headline.MISMATCH, headline.OUT_OF_MEMORY))
 
@@ -255,8 +257,9 @@ def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
 def _shown_mismatch(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     """What the records show of a mismatch: the ranks compare one call, and not those before it."""
     diagnosis = outcome.diagnosis
-    is_one = diagnosis is not None and diagnosis.kind == "mismatch"
-    return diagnosis if is_one and found.first[0].error_type == "MismatchError" else None
+    if diagnosis is None or found.first[0].error_type != ERRORS_OF_KINDS.get(diagnosis.kind):
+        return None
+    return diagnosis
 
 
 def _was_stopped(outcome: JobOutcome, found: RootCause | None) -> bool:
@@ -418,6 +421,8 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     shown = _shown_mismatch(outcome, found)
     if shown is not None:
         what = cut_reason(shown.what)
+        if first.said.startswith(what.removesuffix(" ...")):
+            what = cut_reason(first.said)  # there it stands in full
     if _is_missing(found):
         names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
@@ -457,7 +462,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     yield from end_facts(first, outcome.memory_limit, outcome.evidence)
     if shown is not None:
         said = first.said
-        yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
+        yield from [] if cut_reason(said) in (what, *shown.evidence) else [cut_reason(said)]
     details = all_details(found, outcome.hosts, shown)
     yield from (line for line in details if line != out or not out)
 

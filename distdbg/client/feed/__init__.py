@@ -10,6 +10,7 @@
 
 `client/live_feed.py` asks, twice to four times a second, and puts it together.
 
-asking       what a live feed asks, and when
-first_frame  when a dashboard begins to show a job
+asking       what a live feed asks, and when: pure
+feed_state   what it knows and shows, and how that changes by what comes of asking: pure
+first_frame  when a dashboard begins to show a job: pure
 """

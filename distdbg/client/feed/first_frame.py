@@ -7,6 +7,7 @@ the while is marked: the head says '3 of 4 ranks'. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from distdbg.record.rank_state import RankState
@@ -16,20 +17,18 @@ from distdbg.view.snapshot import RankRow
 WAIT_S: Final = 1.5
 
 
+@dataclass(frozen=True, slots=True)
 class FirstFrame:
     """Whether the first frame may be drawn; then always."""
 
-    def __init__(self) -> None:
-        self._since_s: float | None = None
-        self._is_shown = False
+    since_s: float | None = None
+    is_shown: bool = False
 
-    def may_show(self, rows: Collection[RankRow], world: int, now_s: float) -> bool:
-        """`world`: how many ranks the job has, as far as that is known."""
-        if self._since_s is None:
-            self._since_s = now_s
-        is_late = now_s - self._since_s >= WAIT_S
-        self._is_shown = self._is_shown or is_late or is_whole(rows, world)
-        return self._is_shown
+    def after(self, rows: Collection[RankRow], world: int, now_s: float) -> FirstFrame:
+        """With these ranks of a job of `world`, as far as that is known."""
+        since_s = now_s if self.since_s is None else self.since_s
+        is_late = now_s - since_s >= WAIT_S
+        return FirstFrame(since_s, self.is_shown or is_late or is_whole(rows, world))
 
 
 def is_whole(rows: Collection[RankRow], world: int) -> bool:

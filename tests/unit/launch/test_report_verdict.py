@@ -121,6 +121,24 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
     assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")
 
 
+def test_values_that_differ_are_told_by_what_the_records_show_and_each_line_once() -> None:
+    said = "assert_same on group 'world': blocks of 2,8,4 on rank 0 and of 2,8,6 on rank 1"
+    shown = Diagnosis(
+        kind="diverged replicas",
+        what=said.replace(" and of 2,8,6 on rank 1", " ..."),
+        ranks=(1,),
+        advice="the arguments at a.py:8 depend on the rank: `x = 1 if rank else 2` (line 7 of a.py)",
+    )
+    differs = [
+        LostRankEvidence(end=ended(rank, exit_code=1), error=error(f"DivergedError: {said}"))
+        for rank in range(2)
+    ]
+    lines = told(*differs, diagnosis=shown).splitlines()
+    assert lines[0] == f"FAILED: {said}"
+    assert sum("blocks of 2,8,4" in line for line in lines) == 1
+    assert f"  hint: {shown.advice}" in lines
+
+
 def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
     text = "RendezvousError: 3 of 4 ranks joined 'x' within 8.0 s; missing rank 3 (this is rank {})"
     gave_up = [
