@@ -7,10 +7,10 @@
     torch gloo     torch.distributed over gloo, CUDA tensors
 
 Each way runs in fresh processes; ways that need more GPUs than there are, and those whose library is not
-installed, say so in the table. `copy GB/s` is the bandwidth of a copy inside of the GPU, measured in the
-same run: bytes read and written per second. `moved` is the share of it that an op reaches, where all ranks
-are on one GPU: by the bytes that the op has to read and write there on all ranks together. `faster` is how
-many times faster than torch gloo.
+installed, say so in the table. An op's time is that of its slowest rank. `copy GB/s` is the bandwidth of a
+copy inside of the GPU, in the same run, by one rank while the others wait: bytes read and written a second.
+`moved` is the share of it that an op reaches, where all ranks are on one GPU: by the bytes that the op has to
+read and write there on all ranks together. `faster` is how many times faster than torch gloo.
 
 Without a GPU it says so, measures nothing and ends with exit code 1. `--plan` prints what would be run.
 """
@@ -110,7 +110,7 @@ def devices_of(size: int, gpus: int) -> list[int]:
 def measure_if_possible(
     way: str, size: int, mib: int, gpus: int, limit_s: float
 ) -> dict[str, float] | str:
-    """What rank 0 measured, or why there is nothing."""
+    """What the ranks measured, or why there is nothing."""
     return why_not(way, size, gpus) or measure(way, size, mib, gpus, limit_s)
 
 
@@ -196,7 +196,7 @@ def environments(size: int, gpus: int, port: int) -> list[dict[str, str]]:
 
 
 def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[str, float] | str:
-    """What rank 0 measured, or why there is nothing: the last words of the first rank that failed."""
+    """What the ranks measured, or why there is nothing: the last words of the first rank that failed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -217,8 +217,11 @@ def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[st
         if failed >= 0:
             told = last_words(Path(folder, f"{failed}.err").read_text())
             return told or f"rank {failed}: exit code {ranks[failed].returncode}"
-        result: dict[str, float] = json.loads(Path(folder, "0.out").read_text().splitlines()[-1])
-        return result
+        told: list[dict[str, float]] = [
+            json.loads(Path(folder, f"{rank}.out").read_text().splitlines()[-1])
+            for rank in range(size)
+        ]
+        return {name: max(each[name] for each in told) for name in told[0]}
 
 
 def last_words(text: str) -> str:
@@ -277,7 +280,7 @@ def run_ours(way: str, mib: int) -> dict[str, float]:
     if size > 1:
         ops["send"] = lambda: pass_on(dist, x)
     found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
-    found["copy"] = 2 * mib * MIB / seconds_of(lambda: cupy.copyto(other, x), wait, wait) / 1e9
+    found["copy"] = copy_rate(dist, lambda: cupy.copyto(other, x), wait, mib * MIB)
     dist.destroy_process_group()
     return found
 
@@ -305,9 +308,18 @@ def run_torch(way: str, mib: int) -> dict[str, float]:
         if size > 1:
             ops["send"] = lambda: pass_on(dist, x)
     found = {name: seconds_of(op, wait, dist.barrier) for name, op in ops.items()}
-    found["copy"] = 2 * mib * MIB / seconds_of(lambda: other.copy_(x), wait, wait) / 1e9
+    found["copy"] = copy_rate(dist, lambda: other.copy_(x), wait, mib * MIB)
     dist.destroy_process_group()
     return found
+
+
+def copy_rate(dist: Any, copy: Callable[[], Any], wait: Callable[[], Any], nbytes: int) -> float:
+    """GB per second on rank 0, and 0 on the others, which may share its GPU: they only wait meanwhile."""
+    dist.barrier()
+    is_mine = dist.get_rank() == 0
+    rate = 2 * nbytes / seconds_of(copy, wait, wait) / 1e9 if is_mine else 0.0
+    dist.barrier()
+    return rate
 
 
 def pass_on(dist: Any, x: Any) -> None:

@@ -42,7 +42,7 @@ def test_all_that_groups_do_works_over_mpi(tmp_path: Path, library: str) -> None
     for rank, found in enumerate(read_all(tmp_path, [0, 1, 2])):
         assert (found["rank"], found["size"], found["backend"]) == (rank, 3, "mpi")
         assert found["failures"] == {}
-        assert found["compared"] == [227, 36]
+        assert found["compared"] == [235, 40]
         assert found["goes on"] == ([1.0, 1.0] if rank < 2 else [1.0 + rank] * 2)
         assert found["split"] == ["mpi", 2.0 if rank < 2 else 1.0]
         assert found["overflow"] == [600 % 256]
@@ -127,6 +127,8 @@ def test_a_program_that_started_mpi_itself_for_one_thread(tmp_path: Path) -> Non
         assert found["is threaded"] is False
         assert found["failures"] == {}
         assert found["differs"].startswith("MismatchError: all_reduce #")
+        over = "DistBackendError: backend 'mpi': MPI of this process was finalized before"
+        assert [told.startswith(over) for told in found["after its end"]] == [True, True]
 
 
 def start_alone(arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

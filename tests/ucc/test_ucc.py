@@ -7,16 +7,20 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import BackendMissingError, DistError, UsageError
+from distdbg.control.clock import FREE_CLOCK
+from distdbg.errors import BackendMissingError, DistBackendError, DistError, UsageError
 from distdbg.runtime.backends.registry import check_available
 from distdbg.runtime.backends.ucc import library
+from distdbg.runtime.backends.ucc.backend import UccWork
 from distdbg.runtime.backends.ucc.library import (
     Arguments,
     BootstrapExchange,
@@ -193,3 +197,21 @@ def test_arrays_on_a_gpu_are_named_as_such() -> None:
     assert take([x.host], held).memory_type == library.HOST
     with pytest.raises(UsageError, match="some of its arrays are on the host and some on a GPU"):
         check_places("all_gather", [x, x.host])
+
+
+def test_an_error_of_the_copy_back_ends_the_op_and_its_request_is_asked_for_no_more() -> None:
+    asked: list[str] = []
+    team = SimpleNamespace(
+        status=lambda _: asked.append("status") or 0, end=lambda _: asked.append("end")
+    )
+    backend: Any = SimpleNamespace(team=team, clock=FREE_CLOCK, is_aborted=False, ended=print)
+
+    def fail() -> None:
+        raise RuntimeError("an illegal memory access")
+
+    work = UccWork(backend, None, HeldMemory(finish=[fail]), timedelta(seconds=5))
+    assert work.is_completed()
+    for _ in range(2):
+        with pytest.raises(DistBackendError, match="RuntimeError: an illegal memory access"):
+            work.wait()
+    assert asked == ["status", "status", "end"]

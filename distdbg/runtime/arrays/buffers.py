@@ -17,6 +17,7 @@ A Buffer is native's View itself, so making one is a single native call:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -274,7 +275,8 @@ def as_array(x: Array, name: str = "tensor") -> Array:
 def zeros_like(x: Array) -> Array:
     """A new array of x's library, shape and dtype, of zeros."""
     made = empty_like(x, x.shape)
-    made[...] = 0
+    with device_arrays.on_device_of(x) if device_arrays.is_on_device(x) else nullcontext():
+        made[...] = 0
     return made
 
 
@@ -297,7 +299,7 @@ def copy_of(x: Array) -> Array:
     if torch_arrays.is_tensor(x):
         return torch_arrays.plain_copy(x)
     if device_arrays.is_on_device(x):
-        return x.copy(order="C")
+        return device_arrays.copy_of(x)
     return (x if isinstance(x, np.ndarray) else _to_numpy(x, "tensor")).copy(order="C")
 
 

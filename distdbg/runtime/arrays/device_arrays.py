@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, cast
 
 import numpy as np
@@ -82,7 +83,7 @@ def device_buffer(x: Array, name: str = "tensor", writable: bool = False) -> Dev
             f"several elements of {name} share one place in memory, and the op writes into it",
             hint="pass a copy, such as array.copy()",
         )
-    memory = x.copy(order="C")
+    memory = copy_of(x)
     buffer = DeviceBuffer(memory, _address(memory), dtype, device_index(x))
     buffer.is_stand_in = True
     if writable:
@@ -107,8 +108,35 @@ def check_taken(x: Array, name: str = "tensor") -> None:
 
 def empty(x: Array, shape: Sequence[int], dtype: Dtype | None) -> Array:
     """A new array beside x, of its library; same dtype unless given."""
-    made = sys.modules[type(x).__module__.partition(".")[0]]
-    return made.empty(tuple(shape), x.dtype if dtype is None else dtype.to_numpy())
+    with on_device_of(x):
+        return library_of(x).empty(tuple(shape), x.dtype if dtype is None else dtype.to_numpy())
+
+
+def copy_of(x: Array) -> Array:
+    """A contiguous copy of x, on its device."""
+    with on_device_of(x):
+        return x.copy(order="C")
+
+
+def on_device_of(x: Array) -> AbstractContextManager[Any]:
+    """In this block the thread uses the device of x.
+
+    Where CuPy allocates, copies and waits is up to the thread, not to the array; PyTorch looks at the tensor.
+    """
+    cuda = None if torch_arrays.is_tensor(x) else getattr(library_of(x), "cuda", None)
+    block: AbstractContextManager[Any] = (
+        nullcontext() if cuda is None else cuda.Device(device_index(x))
+    )
+    return block
+
+
+def library_of(x: Array) -> Any:
+    """The module that an array is of: cupy, also where the program has a class of its own made of CuPy's."""
+    cupy = sys.modules.get("cupy")
+    kind = getattr(cupy, "ndarray", None)
+    if isinstance(kind, type) and isinstance(x, kind):
+        return cupy
+    return sys.modules[type(x).__module__.partition(".")[0]]
 
 
 def device_index(x: Array) -> int:
@@ -155,6 +183,7 @@ def _unknown_dtype(name: str, x: Array) -> UsageError:
 
 def _copier(x: Array, source: Array) -> Callable[[], None]:
     def copy_back() -> None:
-        x[...] = source
+        with on_device_of(x):
+            x[...] = source
 
     return copy_back

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.runtime.arrays.device_arrays import device_index, is_on_device
+from distdbg.runtime.arrays.device_arrays import device_index, is_on_device, library_of
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 
 
@@ -24,8 +24,3 @@ def wait_for_device(arrays: Sequence[Any]) -> None:
                 if cuda is not None:
                     cuda.Device(device_index(array)).synchronize()
             return
-
-
-def library_of(array: Any) -> Any:
-    """The module that an array is of: cupy."""
-    return sys.modules[type(array).__module__.partition(".")[0]]

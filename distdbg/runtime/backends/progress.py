@@ -9,7 +9,10 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from distdbg.log.logs import get_logger
 from distdbg.runtime.backends.nap import PollBackoff
+
+_log = get_logger("runtime")
 
 _IDLE_S = 1.0
 
@@ -69,9 +72,17 @@ class ProgressThread:
                 pendings = list(self._pendings)
                 if self._has_more:
                     self._has_more, nap = False, PollBackoff()
-            ended = {id(pending) for pending in pendings if pending.done()}
+            ended = {id(pending) for pending in pendings if _is_over(pending)}
             if ended:
                 with self._changed:
                     self._pendings = [each for each in self._pendings if id(each) not in ended]
             del pendings  # and the arrays they hold
             nap()
+
+
+def _is_over(pending: ProgressedOps) -> bool:
+    try:
+        return pending.done()
+    except Exception:  # noqa: BLE001 - others are looked after all the same; who waits for this one asks it
+        _log.exception("an op in flight cannot be looked at")
+        return True

@@ -227,13 +227,15 @@ def check_available(config: BackendConfig) -> None:
             raise _no_nccl()
         if names == {Backend.UCC}:
             raise _no_ucc()
+        whys = {name: _why_not_here(name) for name in sorted(names)}
         raise BackendMissingError(
             f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
+            details=[f"{name}: {why}" for name, why in whys.items() if why is not None],
             hint="use backend='gloo', which moves arrays in host memory",
         )
-    if "cpu" not in config.device_backend_map and names <= set(OWN):
+    if not config.device_backend_map.keys() & {"cpu", "cuda"} and names <= set(OWN):
         raise BackendMissingError(
-            f"backend '{config}' serves no arrays in host memory, and no others are supported here",
+            f"backend '{config}' serves arrays neither in host memory nor on a GPU: there are no others",
             hint="use backend='gloo', which moves arrays in host memory",
         )
 
@@ -395,11 +397,14 @@ def _make_foreign(
 def _is_here(name: str) -> bool:
     if name in OWN or name in Backend.plugins:
         return True
-    if name == Backend.NCCL:
-        return _why_no_nccl() is None
-    if name == Backend.UCC:
-        return _why_no_ucc() is None
-    return name == Backend.MPI and _why_no_mpi() is None
+    return name in (Backend.NCCL, Backend.UCC, Backend.MPI) and _why_not_here(name) is None
+
+
+def _why_not_here(name: str) -> str | None:
+    """Why one of those that need a library is not here; None where it is, or nothing is known of it."""
+    whys = {Backend.NCCL: _why_no_nccl, Backend.MPI: _why_no_mpi, Backend.UCC: _why_no_ucc}
+    why = whys.get(name)
+    return None if why is None else why()
 
 
 def _why_no_mpi() -> str | None:

@@ -21,7 +21,7 @@ from distdbg.ops.around import PendingAround
 from distdbg.ops.call import Call, Variant
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.api.arguments import reducible
-from distdbg.runtime.arrays.device_arrays import check_taken, is_on_device
+from distdbg.runtime.arrays.device_arrays import check_taken, is_on_device, library_of, on_device_of
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.handles.waits import has_failed
 
@@ -169,10 +169,12 @@ def _to_device(x: Any, host: Any) -> None:
     if is_tensor(x):
         x.detach().copy_(host)
         return
-    if x.flags.c_contiguous:
-        x.set(host)
-    else:
-        x[...] = sys.modules["cupy"].asarray(host)
-    stream = getattr(getattr(sys.modules.get("cupy"), "cuda", None), "get_current_stream", None)
-    if stream is not None:
-        stream().synchronize()  # the copy reads the host's memory, which is freed after it
+    # By whoever finds that the op has ended: a thread that may use another device.
+    with on_device_of(x):
+        if x.flags.c_contiguous:
+            x.set(host)
+        else:
+            x[...] = sys.modules["cupy"].asarray(host)
+        stream = getattr(getattr(library_of(x), "cuda", None), "get_current_stream", None)
+        if stream is not None:
+            stream().synchronize()  # the copy reads the host's memory, which is freed after it

@@ -50,6 +50,12 @@ def main(folder: str) -> None:
     found["differs"] = caught(lambda: dist.all_reduce(np.ones(3 if rank == 1 else 4)))
     dist.destroy_process_group()
     assert not MPI.Is_finalized()
+
+    dist.init_process_group("mpi")
+    MPI.Finalize()
+    found["after its end"] = [caught(lambda: dist.all_reduce(np.ones(1)))]
+    dist.destroy_process_group()
+    found["after its end"].append(caught(lambda: dist.init_process_group("mpi")))
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
 
 

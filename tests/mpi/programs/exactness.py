@@ -110,6 +110,17 @@ def moves(dtype: Dtype, rank: int, size: int) -> list[Callable[[Any], Any]]:
         dist.all_to_all(taken, [mine(6)[::2] for _ in range(size)], group=group)
         return whole
 
+    def gathered_into_gaps(group: Any) -> Any:
+        whole = empty(2 * size * 3)
+        dist.all_gather([whole[each::size][::2] for each in range(size)], mine(3), group=group)
+        return whole
+
+    def exchanged_into_gaps(group: Any) -> Any:
+        whole = empty(2 * size * 3)
+        taken = [whole[each::size][::2] for each in range(size)]
+        dist.all_to_all(taken, [mine(3) for _ in range(size)], group=group)
+        return whole
+
     def split(group: Any) -> Any:
         sends = [peer + 1 for peer in range(size)]
         x = np.zeros((size * (rank + 1), 2), dtype.to_numpy())
@@ -127,7 +138,9 @@ def moves(dtype: Dtype, rank: int, size: int) -> list[Callable[[Any], Any]]:
             work.wait()
         return x
 
-    return [broadcast, uneven_gather, own_block, gather, scatter, strided_list, split, ring]
+    into_gaps = [gathered_into_gaps, exchanged_into_gaps]
+    whole = [broadcast, uneven_gather, own_block, gather, scatter, strided_list, split, ring]
+    return [*whole, *into_gaps]
 
 
 def compare(dtypes: Iterable[Dtype]) -> int:

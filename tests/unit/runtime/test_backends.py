@@ -6,11 +6,14 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 import distdbg as dist
 from distdbg.errors import ConfigError, UsageError
+from distdbg.runtime.backends import registry
 from distdbg.runtime.backends.registry import check_available
+from tests.unit.nccl.stand_in import StandInArray
 
 
 def test_a_backend_is_its_name_in_lower_case() -> None:
@@ -96,8 +99,30 @@ def test_default_backends_of_devices() -> None:
         dist.get_default_backend_for_device("tpu")
 
 
-@pytest.mark.parametrize("backend", ["xccl", "nobodys", "cuda:gloo"])
+@pytest.mark.parametrize("backend", ["xccl", "nobodys", "mps:gloo"])
 def test_a_backend_that_is_not_there_is_a_backend_error(backend: str) -> None:
     with pytest.raises(dist.DistBackendError, match=backend):
         dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())
     assert not dist.is_initialized()
+
+
+def test_our_own_engine_may_be_named_for_gpus_alone() -> None:
+    def program() -> list[float]:
+        pg = dist.new_group(backend="cuda:gloo")
+        x = StandInArray(np.ones(2))
+        dist.all_reduce(x, group=pg)
+        dist.barrier(pg)
+        found: list[float] = x.host.tolist()
+        return found
+
+    assert dist.run_threads(program, 2, timeout_s=60) == [[2, 2]] * 2
+
+
+def test_of_several_backends_that_are_not_there_each_is_told_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_why_no_nccl", lambda: "no GPU")
+    monkeypatch.setattr(registry, "_why_no_ucc", lambda: "no libucc")
+    with pytest.raises(dist.DistBackendError) as missing:
+        check_available(dist.BackendConfig(dist.Backend("cpu:ucc,cuda:nccl")))
+    assert missing.value.details == ["nccl: no GPU", "ucc: no libucc"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout, PeerLost
+from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout, PeerLost, RankLeft
 from distdbg.native import Message
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.checked.checked_engine import OFF, CheckedEngine
@@ -104,6 +104,29 @@ def test_a_sender_that_notices_later_has_the_same_error() -> None:
 
     first, second = run(rank_main, 2)
     assert first == second
+
+
+def test_a_send_to_a_rank_that_has_left_the_group_does_not_wait_for_its_limit() -> None:
+    has_left = threading.Event()
+
+    def rank_main(rank: int) -> list[int]:
+        if rank:
+            dist.destroy_process_group()
+            has_left.set()
+            return []
+        assert has_left.wait(20)
+        engine: Any = dist.group.WORLD.engine
+        while not hasattr(engine, "_cause"):
+            engine = engine.inner
+        call = Call(Kind.SEND, (np.ones(1),), (), peer=1)
+        now_ns = engine.control.clock.now_ns()
+        engine.control.look(call, 0, now_ns)  # what it had received may be on its way
+        error = caught(lambda: engine.control.look(call, 0, now_ns, grace_ns=0))
+        assert isinstance(error, RankLeft)
+        assert "send on group 'world' cannot complete: rank 1 left" in error.what
+        return error.ranks
+
+    assert run(rank_main, 2)[0] == [1]
 
 
 def test_a_header_comes_also_for_a_receive_that_was_dropped(

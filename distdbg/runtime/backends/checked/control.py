@@ -313,21 +313,17 @@ class ControlGroup:
         for rank, life in enumerate(self._members):
             if seq == 0 and call.peer >= 0 and rank != call.peer:
                 continue
-            how = self._how_died(rank, life)
+            how = self._how_died(rank, life, also_left=call.kind is Kind.SEND)
             if how is None or now - self._died_ns.setdefault(rank, now) < grace_ns:
                 continue
             told = self._group.how_left(rank)
             if told.startswith("left ("):
-                place = self._where(rank)
                 left = RankLeft(
                     f"{what} cannot complete: rank {self.names[rank]} {told}",
                     peer=self.names[rank],
                     how=told,
                     ranks=[self.names[rank]],
-                    details=[
-                        *([f"rank {self.names[rank]}: {place}"] if place is not None else []),
-                        _BROKEN,
-                    ],
+                    details=[*self._place_words(rank), _BROKEN],
                     **fields,
                 )
                 self._tell_more(left)
@@ -356,7 +352,6 @@ class ControlGroup:
         if is_late:
             waited_s = (now - started_ns) / 1e9
             missing: list[int] = []
-            place = self._where(call.peer) if call.peer >= 0 else None
             if seq:
                 known = f"ranks {format_ranks(self.names)} agreed on it"
             elif call.peer >= 0:
@@ -371,13 +366,19 @@ class ControlGroup:
                 waited_s=waited_s,
                 details=[
                     *(["the backend did not keep its own timeout"] if grace_ns else []),
-                    *([f"rank {missing[0]}: {place}"] if place is not None else []),
+                    *(self._place_words(call.peer) if missing else []),
                     _BROKEN,
                 ],
                 **fields,
             )
 
-    def _how_died(self, rank: int, life: MemberProcess) -> str | None:
+    def _place_words(self, rank: int) -> list[str]:
+        place = self._where(rank)
+        return [] if place is None else [f"rank {self.names[rank]}: {place}"]
+
+    def _how_died(self, rank: int, life: MemberProcess, also_left: bool) -> str | None:
+        if also_left and self._group.facts()[rank][3]:  # alive, and receives nothing any more
+            return self._group.how_left(rank)
         if life.watched is not None:
             return life.watched.how() if life.watched.is_dead() else None
         if rank == self.rank or not self._between.hosts or not self._group.facts()[rank][3]:

@@ -28,7 +28,9 @@ def make_communicator(library: MpiLibrary, group: ProcessGroup, store: Store) ->
     """The communicator whose ranks are those of the group; all members call it."""
     mpi = library.MPI
     mpi_ranks = _ask_ranks(library, group, store)
-    members = library.world.Get_group().Incl(mpi_ranks)
+    everybody = library.world.Get_group()
+    members = everybody.Incl(mpi_ranks)
+    everybody.Free()
     # Groups that are made at the same time by different threads are told apart by it.
     tag = zlib.crc32(group.group_name.encode()) % min(library.tag_limit, 2**15)
 
@@ -42,6 +44,7 @@ def make_communicator(library: MpiLibrary, group: ProcessGroup, store: Store) ->
         raise
     except mpi.Exception as error:
         raise to_error(error, f"making group '{group.label}'", library.name) from error
+    members.Free()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     comm.Set_name(f"distdbg {group.label}"[:60])
     return comm

@@ -93,6 +93,7 @@ class MpiEngine:
 
     def check(self, call: Call) -> None:
         """Raise what is wrong with the call on this rank alone; asked before others are involved."""
+        starting.check_running(self.mpi_group.library.MPI)
         check_arrays(call, also_on_gpu=True)
         messages.check_tag(call, self.mpi_group.library.tag_limit)
 
@@ -120,8 +121,8 @@ class MpiEngine:
         library.any_sources = tuple(
             [each for each in library.any_sources if each is not self.mpi_group.any_source]
         )
-        if self.given_up is None:
-            with suppress(self.mpi_group.library.MPI.Exception):  # nothing comes after it here
+        if self.given_up is None and not library.MPI.Is_finalized():
+            with suppress(library.MPI.Exception):  # nothing comes after it here
                 self.mpi_group.comm.Free()
 
     def give_up(self, reason: str) -> None:
@@ -139,10 +140,7 @@ class MpiEngine:
             return None
         self.check(call)
         wait_for_device([*call.inputs, *call.outputs])
-        library = self.mpi_group.library
-        if library.reads_gpus and library.has_large_counts and goes_direct(call):
-            return None
-        return StagedCall(call)
+        return None if goes_direct(call, self.mpi_group.library) else StagedCall(call)
 
     def _start(self, call: Call) -> MpiPending:
         if self._is_closed:
@@ -179,8 +177,7 @@ def make_engine(group: ProcessGroup, store: Store) -> MpiEngine:
             f"{group.size()} of {world.size()}",
             hint="init_process_group('mpi'), or first make a group of all ranks with backend 'mpi'",
         )
-    if mpi_library is None:
-        mpi_library = starting.start(group.timeout_s, group.world.control, group.size())
+    mpi_library = starting.start(group.timeout_s, group.world.control, group.size())
     comm: Any = make_communicator(mpi_library, group, store)
     is_alone = group.size() == 1 or bool(read_setting("DISTDBG_UNWRAPPED"))
     any_source = None

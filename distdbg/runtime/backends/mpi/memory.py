@@ -114,7 +114,8 @@ def room_for(mpi: Any, pieces: Sequence[MpiBuffer], started: MpiRequests) -> Mpi
         for part, piece in zip(whole.cut([p.count for p in pieces]), pieces, strict=True):
             as_array(mpi, piece)[:] = as_array(mpi, part)
 
-    started.finish.append(spread)
+    # First: an array that is not contiguous is brought back from its block.
+    started.finish.insert(0, spread)
     return whole
 
 

@@ -45,7 +45,17 @@ def start(timeout_s: float, clock: JobClock, expected_size: int = -1) -> MpiLibr
     with _lock:
         if _library is None:
             _library = _start(timeout_s, clock, expected_size)
+        check_running(_library.MPI)
         return _library
+
+
+def check_running(mpi: Any) -> None:
+    """Raise where MPI was finalized: any call of it would end the process."""
+    if mpi.Is_finalized():
+        raise DistBackendError(
+            "backend 'mpi': MPI of this process was finalized before, and cannot start again",
+            hint="call MPI.Finalize() after all ops of groups over MPI",
+        )
 
 
 def _start(timeout_s: float, clock: JobClock, expected_size: int) -> MpiLibrary:
@@ -83,11 +93,7 @@ def _load() -> tuple[Any, bool]:
         raise BackendMissingError(
             f"backend 'mpi': MPI cannot be loaded: {text}", hint=what_helps()
         ) from error
-    if mpi.Is_finalized():
-        raise DistBackendError(
-            "backend 'mpi': MPI of this process was finalized before, and cannot start again",
-            hint="make the groups before MPI.Finalize()",
-        )
+    check_running(mpi)
     if not mpi.Is_initialized():
         is_ours = True
         mpi.Init_thread(mpi.THREAD_MULTIPLE)

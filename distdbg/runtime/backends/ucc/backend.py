@@ -119,6 +119,9 @@ class UccWork:
                 finish()
         except DistError as error:
             self._error = error
+        except Exception as error:  # noqa: BLE001 - CUDA's, of a copy back; UCC has let go of the request
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._error = DistBackendError(f"what UCC brought was not copied to its array: {what}")
         self._is_done = True
         self._backend.ended(self)
 

@@ -18,7 +18,6 @@ from distdbg.errors import UsageError
 from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.arrays import device_arrays
 from distdbg.runtime.arrays.buffers import as_input, as_output
-from distdbg.runtime.arrays.device_wait import library_of
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.ucc.library import CUDA, HOST
 
@@ -107,7 +106,7 @@ def _join_on_gpu(
     if is_tensor(first):
         whole = first.new_empty((sum(counts),))
     else:
-        whole = library_of(first).empty((sum(counts),), first.dtype)
+        whole = device_arrays.empty(first, (sum(counts),), None)
     held.keeps.append(whole)
     for buffer, end in zip(buffers, accumulate(counts), strict=True):
         part, block = whole[end - buffer.count : end], buffer.array.reshape(-1)
@@ -123,4 +122,5 @@ def _move(target: int, source: int, nbytes: int) -> None:
 
 
 def _assign(block: Array, part: Array) -> None:
-    block[...] = part
+    with device_arrays.on_device_of(block):  # perhaps by a thread that has chosen none
+        block[...] = part
