@@ -27,7 +27,6 @@ is_shared = _native.is_shared
 list_shared_arrays = _native.list_shared_arrays
 make_shared_array = _native.make_shared_array
 shared_arrays = _native.shared_arrays
-scale = _native.scale
 reduce = _native.reduce
 divide = _native.divide
 EventReader = _native.EventReader

@@ -5,7 +5,7 @@ page, answers the local API, and talks to the agents of the job's other hosts. T
 nor waits for it.
 
     main            the command line;  host_agent: one thread, a tick ten times a second
-    host            what the parts of an agent see of it
+    context         what the parts of an agent see of it
     closer_look     at ranks without progress;  blockers: what keeps a process asleep, as Linux shows it
     connection_end  the other end of a TCP connection that a process reads from
     take_stacks     asks a rank for its stacks

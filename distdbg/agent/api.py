@@ -63,7 +63,7 @@ class ReleasedConnection(NamedTuple):
 
 
 class ApiClient:
-    """One connection."""
+    """One connection of a client of the API."""
 
     __slots__ = (
         "_inbox", "_outbox", "_server", "proof", "proof_by_ns", "served_at", "socket", "stuck_ns", "way",

@@ -24,7 +24,7 @@ from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.api import ApiClient
-    from distdbg.agent.host import Host
+    from distdbg.agent.context import AgentContext
 
 Plain = dict[str, Any]
 
@@ -40,7 +40,7 @@ _MOST_LINE_NBYTES: Final = 1 << 16
 class Breakpoints:
     """What the API's methods about breakpoints do."""
 
-    def __init__(self, agent: Host) -> None:
+    def __init__(self, agent: AgentContext) -> None:
         self._agent = agent
         self._last_id = 0
         self._pending: tuple[Rule, ...] | None = None

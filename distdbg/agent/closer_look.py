@@ -72,7 +72,7 @@ class _Case:
 
 
 class CloserLook:
-    """Which ranks are looked at, and what came of it; `run_in_thread` runs what takes long."""
+    """Chooses the ranks to look at, and keeps what came of it; `run_in_thread` runs what takes long."""
 
     def __init__(self, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread

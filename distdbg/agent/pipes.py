@@ -24,7 +24,7 @@ from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
 
 if TYPE_CHECKING:
     from distdbg.agent.api import ApiClient
-    from distdbg.agent.host import Host
+    from distdbg.agent.context import AgentContext
 
 #: How long the agent of another host may take to answer.
 ANSWER_S: Final = 5.0
@@ -41,7 +41,7 @@ class _Asked:
 class ClientPipes:
     """The methods `debug` and `via` of one agent."""
 
-    def __init__(self, agent: Host) -> None:
+    def __init__(self, agent: AgentContext) -> None:
         self._agent = agent
         self._splices = ProxiedConnections(agent.selector)
         self._asked: dict[PipeKey, _Asked] = {}

@@ -1,4 +1,4 @@
-"""Which verdicts abort a job: DISTDBG_ABORT_ON, and what is proven. Pure.
+"""Decides which verdicts abort a job: by DISTDBG_ABORT_ON, and by what is proven. Pure.
 
 Proven means that ranks can never go on, whatever the others do: they are deadlocked, or wait in the end for a
 rank that is gone. Waits for a rank that computes do not count.

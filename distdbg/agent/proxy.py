@@ -37,7 +37,7 @@ class _Splice:
 
 
 class ProxiedConnections:
-    """All of one agent."""
+    """All connections that one agent joins."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from distdbg.agent.host import Host
+    from distdbg.agent.context import AgentContext
     from distdbg.follow.findings import Findings
 
 _S: Final = 1_000_000_000
@@ -32,7 +32,7 @@ _log = logging.getLogger("distdbg.agent")
 class Races:
     """The message races of one start of the ranks."""
 
-    def __init__(self, agent: Host, findings: Findings) -> None:
+    def __init__(self, agent: AgentContext, findings: Findings) -> None:
         self._agent = agent
         self._findings = findings
         self._found: set[tuple[int, str]] = set()

@@ -1,4 +1,4 @@
-"""What ranks must agree on, and how a difference is told: facts in, errors and words out.
+"""Compares what ranks must agree on and tells how they differ: facts in, errors and words out.
 
 Nothing here knows a group, a store or an engine, or waits for anybody: the runtime asks.
 

@@ -55,21 +55,21 @@ def explain_arrays(
     error: ArrayFault,
     op: str,
     *,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     started_at: str,
     kind: str,
     seq: int,
     group: str,
 ) -> CollectiveError:
-    """The error for all ranks. `op` is 'all_reduce #7 on group 'dp'', `names` the global ranks."""
+    """The error for all ranks. `op` is 'all_reduce #7 on group 'dp''; `global_ranks`: those of the group."""
     troubles = [ArrayDifference(*facts) for facts in error.troubles]
     at = sites_of(error.descriptions, started_at)
     fields: dict[str, Any] = {"kind": kind, "seq": seq, "group": group}
     if error.fault == "nonfinite":
-        return _explain_nonfinite(troubles, at, op, names, fields)
+        return _explain_nonfinite(troubles, at, op, global_ranks, fields)
     if error.fault == "changed":
-        return _explain_changed(troubles, at, error.descriptions, op, names, fields)
-    return _explain_diverged(troubles, at, op, names, fields)
+        return _explain_changed(troubles, at, error.descriptions, op, global_ranks, fields)
+    return _explain_diverged(troubles, at, op, global_ranks, fields)
 
 
 def sites_of(descriptions: Sequence[bytes], otherwise: str = sites.UNKNOWN) -> list[str]:
@@ -91,10 +91,10 @@ def say_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def say_where(at: Sequence[str], names: Sequence[int], verb: str = "called") -> list[str]:
+def say_where(at: Sequence[str], global_ranks: Sequence[int], verb: str = "called") -> list[str]:
     """A line for each call site, with its ranks."""
     sides: dict[str, list[int]] = defaultdict(list)
-    for rank, site in zip(names, at, strict=True):
+    for rank, site in zip(global_ranks, at, strict=True):
         sides[site].append(rank)
     return few([f"{say_ranks(ranks)} {verb} it at {site}" for site, ranks in sides.items()])
 
@@ -106,23 +106,23 @@ def few(lines: list[str]) -> list[str]:
     return [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more"]
 
 
-def odd_ranks(marks: Sequence[object], names: Sequence[int]) -> list[int]:
+def odd_ranks(marks: Sequence[object], global_ranks: Sequence[int]) -> list[int]:
     """The ranks whose mark is not that of the majority; all where there is none."""
     ordered = Counter(marks).most_common()
     if len(ordered) > 1 and ordered[0][1] == ordered[1][1]:
-        return list(names)
-    return [rank for rank, mark in zip(names, marks, strict=True) if mark != ordered[0][0]]
+        return list(global_ranks)
+    return [rank for rank, mark in zip(global_ranks, marks, strict=True) if mark != ordered[0][0]]
 
 
 def _explain_nonfinite(
     troubles: Sequence[ArrayDifference],
     at: Sequence[str],
     op: str,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     fields: dict[str, Any],
 ) -> NonFiniteError:
     bad = [i for i, trouble in enumerate(troubles) if trouble.flags & HAS_NONFINITE_INPUT]
-    ranks = [names[i] for i in bad]
+    ranks = [global_ranks[i] for i in bad]
     lines = []
     for i in bad:
         trouble = troubles[i]
@@ -131,8 +131,8 @@ def _explain_nonfinite(
         if trouble.array:
             place += f" (index {trouble.first} of block {trouble.array})"
         lines.append(
-            f"rank {names[i]}: {trouble.bad_count} of {trouble.elements} elements, the first, {value}, "
-            f"at {place}; called at {at[i]}"
+            f"rank {global_ranks[i]}: {trouble.bad_count} of {trouble.elements} elements, the first, "
+            f"{value}, at {place}; called at {at[i]}"
         )
     first = troubles[bad[0]]
     amount = (
@@ -154,11 +154,11 @@ def _explain_changed(
     at: Sequence[str],
     descriptions: Sequence[bytes],
     op: str,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     fields: dict[str, Any],
 ) -> BufferChangedError:
     bad = [i for i, trouble in enumerate(troubles) if trouble.flags & HAS_CHANGED_BUFFER]
-    ranks = [names[i] for i in bad]
+    ranks = [global_ranks[i] for i in bad]
     was_before = all(descriptions)  # all ranks noticed, when they met
     if was_before:
         state = _INTACT
@@ -179,23 +179,23 @@ def _explain_diverged(
     troubles: Sequence[ArrayDifference],
     at: Sequence[str],
     op: str,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     fields: dict[str, Any],
 ) -> DivergedError:
     checksums = [trouble.checksum for trouble in troubles]
-    ranks = odd_ranks(checksums, names)
-    if len(ranks) == len(names):
+    ranks = odd_ranks(checksums, global_ranks)
+    if len(ranks) == len(global_ranks):
         what = f"{op} left different results on {say_ranks(ranks)}"
     else:
         what = f"{op} left results on {say_ranks(ranks)} that differ from those of the other ranks"
     sides: dict[int, list[int]] = defaultdict(list)
-    for rank, checksum in zip(names, checksums, strict=True):
+    for rank, checksum in zip(global_ranks, checksums, strict=True):
         sides[checksum].append(rank)
     lines = [f"checksum {checksum:016x} on {say_ranks(ranks)}" for checksum, ranks in sides.items()]
     return DivergedError(
         what,
         ranks=ranks,
-        details=[*few(lines), *say_where(at, names), _WRITTEN],
+        details=[*few(lines), *say_where(at, global_ranks), _WRITTEN],
         hint="dist.assert_same(array) names the first element that differs",
         **fields,
     )

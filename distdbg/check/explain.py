@@ -1,7 +1,7 @@
 """Error messages of mismatches, from the ranks' descriptions of their calls.
 
 Pure functions of plain facts. Ranks are the numbers that users know (global ranks), given by
-`names`. The text is the same on every rank, up to the line about "this rank", and bounded, whatever
+`global_ranks`. The text is the same on every rank, up to the line about "this rank", and bounded, whatever
 the ranks called and however many they are.
 
 A description is JSON: `facts` (check/signature.py) and `function`, `sends` and `expects` of an all_to_all;
@@ -74,13 +74,18 @@ def describe(
 
 
 def explain_mismatch(
-    descriptions: Sequence[bytes], *, group: str, seq: int, names: Sequence[int], this_rank: int
+    descriptions: Sequence[bytes],
+    *,
+    group: str,
+    seq: int,
+    global_ranks: Sequence[int],
+    this_rank: int,
 ) -> MismatchError:
     """The same error on every rank, up to the last line: who called what, and where."""
     calls = [_parse(text) for text in descriptions]
-    sides = _sides(calls, names)
+    sides = _sides(calls, global_ranks)
     if len(sides) == 1:  # alike to all but the sizes of an exchange
-        return _explain_splits(calls, sides[0], group=group, seq=seq, names=names)
+        return _explain_splits(calls, sides[0], group=group, seq=seq, global_ranks=global_ranks)
     all_facts = [side.facts for side in sides]
     differing = differing_aspects(all_facts)
     for side in sides:
@@ -90,7 +95,7 @@ def explain_mismatch(
     if len(sides) > _MOST_SIDES:
         rest = sum(len(side.ranks) for side in sides[_MOST_SIDES:])
         texts.append(f"and {len(sides) - _MOST_SIDES} other calls on {rest} ranks")
-    odd = _odd_ranks(sides, names)
+    odd = _odd_ranks(sides, global_ranks)
     kinds = Counter(call["facts"].get("kind", "?") for call in calls)
     functions = {called(facts) for facts in all_facts}
     what = f"{functions.pop()} #{seq}" if len(functions) == 1 else f"op #{seq}"
@@ -113,7 +118,7 @@ def explain_mismatch(
         kind=kinds.most_common(1)[0][0],
         seq=seq,
         group=group,
-        ranks=odd or list(names),
+        ranks=odd or list(global_ranks),
         sides=[side.to_json() for side in sides],
         details=details,
         hint=_backward_hint(sides)
@@ -127,12 +132,12 @@ def name_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def _sides(calls: Sequence[dict[str, Any]], names: Sequence[int]) -> list[CallingRanks]:
+def _sides(calls: Sequence[dict[str, Any]], global_ranks: Sequence[int]) -> list[CallingRanks]:
     """Who called what, the largest side first."""
     befores = [_before(call) for call in calls]
     short = shorten({call["call_site"] for call in calls} | {site for _, site in befores})
     sides: dict[str, CallingRanks] = {}
-    for rank, call, (op, op_site) in zip(names, calls, befores, strict=True):
+    for rank, call, (op, op_site) in zip(global_ranks, calls, befores, strict=True):
         key = json.dumps(call["facts"], sort_keys=True)
         side = sides.setdefault(key, CallingRanks(call["facts"]))
         side.ranks.append(rank)
@@ -152,12 +157,12 @@ def _bounded(site: str) -> str:
     return site if len(site) <= _LONGEST_SITE else "..." + site[3 - _LONGEST_SITE :]
 
 
-def _odd_ranks(sides: Sequence[CallingRanks], names: Sequence[int]) -> list[int]:
+def _odd_ranks(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> list[int]:
     """The ranks outside the side of the majority, else of the one that sends to all; none without either.
 
     A majority that has nothing for what is sent is none.
     """
-    source = _source_of(sides, names)
+    source = _source_of(sides, global_ranks)
     is_empty = source is not None and 0 in sides[0].facts.get("shape", ())
     if 2 * len(sides[0].ranks) > sum(len(side.ranks) for side in sides) and not is_empty:
         return sorted(rank for side in sides[1:] for rank in side.ranks)
@@ -166,13 +171,18 @@ def _odd_ranks(sides: Sequence[CallingRanks], names: Sequence[int]) -> list[int]
     return sorted(rank for side in sides if source not in side.ranks for rank in side.ranks)
 
 
-def _source_of(sides: Sequence[CallingRanks], names: Sequence[int]) -> int | None:
+def _source_of(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> int | None:
     """Of one broadcast the rank whose array the others have to fit; None for anything else."""
     roots = {(side.facts.get("kind"), side.facts.get("root")) for side in sides}
     kind, root = roots.pop()
-    if roots or kind != "broadcast" or not isinstance(root, int) or not 0 <= root < len(names):
+    if (
+        roots
+        or kind != "broadcast"
+        or not isinstance(root, int)
+        or not 0 <= root < len(global_ranks)
+    ):
         return None
-    return names[root]
+    return global_ranks[root]
 
 
 def _call_lines(sides: Sequence[CallingRanks]) -> list[str]:
@@ -228,7 +238,7 @@ def _explain_splits(
     *,
     group: str,
     seq: int,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
 ) -> MismatchError:
     pairs = []
     for i, sender in enumerate(calls):
@@ -236,7 +246,7 @@ def _explain_splits(
             given = _entry(sender, "sends", j)
             wanted = _entry(receiver, "expects", i)
             if given is not None and wanted is not None and given != wanted:
-                pairs.append((names[i], names[j], given, wanted))
+                pairs.append((global_ranks[i], global_ranks[j], given, wanted))
     details = [
         f"rank {source} sends {given} element{'' if given == 1 else 's'} to rank {target}, "
         f"which expects {wanted}"
@@ -249,7 +259,7 @@ def _explain_splits(
     # Who is in each of several pairs has the splits that do not fit the others'.
     common = [rank for rank in involved if all(rank in pair[:2] for pair in pairs)]
     odd = common if len(pairs) > 1 and len(common) == 1 else []
-    whose = f"on {name_ranks(odd)}" if odd else f"between {name_ranks(involved or list(names))}"
+    whose = f"on {name_ranks(odd)}" if odd else f"between {name_ranks(involved or global_ranks)}"
     return MismatchError(
         f"all_to_all #{seq} on group '{group}' differs between ranks: split sizes do not match {whose}",
         kind="all_to_all",

@@ -1,4 +1,4 @@
-"""Whether an array that differs looks like a last batch that is shorter than the others. Pure."""
+"""Tells whether an array that differs looks like a last batch that is shorter than the others. Pure."""
 
 from __future__ import annotations
 

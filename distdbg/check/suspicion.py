@@ -29,21 +29,19 @@ class SuspectedError:
     text: str
     group: str
     seq: int
-    other_seq: int
-    """The op that this one may have been swapped with; 0 when it is about layouts."""
     ranks: list[int]
     """The odd ones, or all where no side has a majority."""
     sites: dict[int, str]
     """The call site of each rank."""
 
 
-def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> SuspectedError:
+def explain_suspicion(facts: Facts, *, group: str, global_ranks: Sequence[int]) -> SuspectedError:
     """Put one finding in words."""
     verdict, seq, other_seq, hashes, stand_ins, words = facts
-    sites = dict(zip(names, sites_of(words), strict=True))
+    sites = dict(zip(global_ranks, sites_of(words), strict=True))
     sides: dict[str, list[int]] = defaultdict(list)
     if verdict == "crossed":
-        ranks = odd_ranks(hashes, names)
+        ranks = odd_ranks(hashes, global_ranks)
         for rank, site in sites.items():
             sides[site].append(rank)
         lines = [f"{say_ranks(at)} called it at {site}" for site, at in sides.items()]
@@ -53,19 +51,17 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
         )
         end = "the calls are equal, so both ops were carried out"
     else:
-        ranks = odd_ranks(stand_ins, names)
+        ranks = odd_ranks(stand_ins, global_ranks)
         for (rank, site), is_stand_in in zip(sites.items(), stand_ins, strict=True):
             how = "not contiguous" if is_stand_in else "contiguous"
             sides[f"{how}, at {site}"].append(rank)
         lines = [f"{say_ranks(at)}: {how}" for how, at in sides.items()]
         first = f"op #{seq} on group '{group}' has arrays of different memory layouts"
         end = "the shapes are equal, so the op was carried out element by element, by index"
-        other_seq = 0
     return SuspectedError(
         text="\n  ".join([first, *few(lines), end]),
         group=group,
         seq=seq,
-        other_seq=other_seq,
         ranks=ranks,
         sites=sites,
     )

@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     files = _fitting(find_kept(folder), choice)
     is_live = is_held(folder, tries=1)
     if not files and not (chosen.follow and is_live and not _keeps_none(folder)):
-        raise _nothing_kept(folder, choice)
+        raise _nothing_kept(folder)
     printer = _Printer(choice)
     attempt = 0
     while True:
@@ -292,7 +292,7 @@ def _keeps_none(folder: Path) -> bool:
     return any(folder.rglob("rank*.ddr")) and not find_kept(folder)
 
 
-def _nothing_kept(folder: Path, choice: _Choice) -> UsageError:
+def _nothing_kept(folder: Path) -> UsageError:
     kept = find_kept(folder)
     if kept:
         ranks = format_ranks(sorted({file.rank for file in kept}))

@@ -2,7 +2,8 @@
 
 One thread asks, and makes one snapshot after the other; the app takes the newest. It asks for the ranks four
 times a second, for what the view in sight needs twice a second, and for nothing else; where answers are
-large it asks less often, so that reading them takes a small share of a core. What takes long (one op, stacks)
+large it asks less often, so that reading them takes a small share of a core. What is asked is decided in
+`feed/asking`, and what is shown in `feed/feed_state`; both are pure. What takes long (one op, stacks)
 is asked for by the app in a thread of the app's, over a connection of its own.
 
     JOINING -> LIVE -> LOST -> LIVE          nobody answers; it tries again, less and less often
@@ -18,31 +19,35 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from distdbg.client.feed.asking import JobPoller
 from distdbg.client.feed.connections import JobRoute
 from distdbg.client.feed.details import op_detail, rank_detail, stacks_of
-from distdbg.client.feed.diagnosed import diagnosed
-from distdbg.client.feed.final import final_rows, final_verdict
-from distdbg.client.feed.first_frame import FirstFrame
+from distdbg.client.feed.feed_state import (
+    FeedEvent,
+    FeedFailed,
+    FeedState,
+    JobEnded,
+    Joined,
+    NobodyAnswered,
+    RoundMade,
+    step,
+)
+from distdbg.client.feed.final import diagnosed, final_rows, final_verdict
 from distdbg.client.feed.links import FeedConnections, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.folders import user_folder
 from distdbg.record.rank_list import read_ranks
-from distdbg.record.rank_state import RankState
 from distdbg.render.words import ranks_text
 from distdbg.view.feed import Action, Topic
 from distdbg.view.snapshot import (
     Bar,
-    FeedLink,
     LogRow,
     OpDetail,
     OpKey,
     RankDetail,
-    RankRow,
     Snapshot,
     Stacks,
 )
@@ -50,9 +55,6 @@ from distdbg.view.snapshot import (
 #: What the thread waits for an answer, and whoever asks for what takes long.
 _TIMEOUT_S: Final = 2.0
 _LONG_S: Final = 10.0
-#: How long it waits before it tries again.
-_FIRST_PAUSE_S: Final = 0.25
-_MOST_PAUSE_S: Final = 4.0
 #: While records are shown in its place, the agent is looked for so often.
 _BACK_S: Final = 1.0
 _MOST_ASKED: Final = 64
@@ -78,13 +80,9 @@ class LiveFeed:
         self._door = door
         self._clock = clock
         self._links = FeedConnections(door, timeout_s)
-        self._asking = JobPoller(self._links, clock)
-        self._snapshot = Snapshot(at=clock(), run=door.title)
+        self._asking = JobPoller(clock)
+        self._state = FeedState(snapshot=Snapshot(at=clock(), run=door.title))
         self._topics: frozenset[Topic] = frozenset()
-        self._pause_s = _FIRST_PAUSE_S
-        self._first = FirstFrame()
-        self._run = ""
-        self._root_host = ""
         self._back_s = 0.0
         self._is_closing = False
         self._wake = threading.Event()
@@ -112,7 +110,7 @@ class LiveFeed:
         return folder if folder is not None and folder.is_dir() else None
 
     def latest(self) -> Snapshot:
-        return self._snapshot
+        return self._state.snapshot
 
     def want(self, topics: frozenset[Topic]) -> None:
         new = topics - self._topics
@@ -147,7 +145,7 @@ class LiveFeed:
     # ------------------------------------------------------------------------------- what takes long
 
     def op(self, key: OpKey) -> OpDetail | None:
-        snapshot = self._snapshot
+        snapshot = self._state.snapshot
         told: list[tuple[Mapping[str, Any], int]] = []
         group, seq = key.group, key.seq
         hosts = self._hosts(snapshot)
@@ -169,7 +167,7 @@ class LiveFeed:
         return _read(lambda: op_detail(told))
 
     def rank(self, rank: int) -> RankDetail | None:
-        row = self._snapshot.ranks.get(rank)
+        row = self._state.snapshot.ranks.get(rank)
         if row is None:
             return None
         shift_ns = self._asking.shift_of(row.host)
@@ -179,7 +177,7 @@ class LiveFeed:
         return _read(lambda: rank_detail(row, words, ops, shift_ns))
 
     def stacks(self, ranks: Sequence[int] | None, native: bool) -> Stacks:
-        snapshot = self._snapshot
+        snapshot = self._state.snapshot
         if ranks is None:
             hosts = self._hosts(snapshot)
         else:
@@ -234,58 +232,56 @@ class LiveFeed:
 
     def _path_to(self, host: str) -> str | None:
         """None: the agent that knows the job is the one."""
-        return None if host in ("", self._root_host) else host
+        return None if host in ("", self._state.host) else host
 
     # ------------------------------------------------------------------------------- the thread
 
     def _go(self) -> None:
         try:
-            while not self._is_closing and not self._snapshot.is_over:
-                wait_s = self._step(time.monotonic())
+            while not self._is_closing and not self._state.snapshot.is_over:
+                wait_s = self._ask(time.monotonic())
                 self._wake.wait(wait_s)
                 self._wake.clear()
         except Exception:  # noqa: BLE001  # a dashboard that shows nothing new says so, and stays
             _log.exception("the feed has ended")
-            self._change({"link": FeedLink.LOST, "link_why": "the feed has failed: see the log"})
+            self._put(FeedFailed(self._clock()))
         finally:
             self._links.close()
 
-    def _step(self, now_s: float) -> float:
+    def _put(self, event: FeedEvent) -> None:
+        self._state, wanted = step(self._state, event)
+        if wanted is not None:
+            self._put(self._read_end(wanted.why))
+
+    def _ask(self, now_s: float) -> float:
         """One round; how long to wait for the next."""
         try:
             if not self._links.is_open:
                 self._begin()
             elif self._links.hello.get("distdbg") == "records" and now_s >= self._back_s:
                 self._look_for_agent(now_s)
-            changes = self._asking.round(self._snapshot, self._topics, now_s)
+            began = time.thread_time()
+            asking = self._asking.round(self._state.snapshot, self._topics, now_s)
+            changes = self._links.run(asking)
+            self._asking.weigh(time.thread_time() - began)
         except DistError as error:
-            return self._lose(error.what, is_garbage=False)
+            return self._lose(error.what)
         except OSError as error:
-            return self._lose(str(error), is_garbage=False)
+            return self._lose(str(error))
         except _GARBAGE as error:
             _log.debug("an invalid answer", exc_info=error)
             return self._lose(f"{type(error).__name__}: {error}", is_garbage=True)
-        self._pause_s = _FIRST_PAUSE_S
-        rows = changes.get("ranks", self._snapshot.ranks)
-        world = self._asking.world
-        if self._first.may_show(rows.values(), world, now_s):
-            self._change({"link": FeedLink.LIVE, "link_why": self._asking.why, **changes})
-        else:
-            why = f"{len(rows)} of {world} ranks were read" if world else "no rank was read yet"
-            self._change({"link_why": why, **changes})
+        world, why = self._asking.world, self._asking.why
+        self._put(RoundMade(self._clock(), now_s, changes, world, why))
         return self._asking.next_s(self._topics, time.monotonic())
 
     def _begin(self) -> None:
         """Connect; the run that answers must be the one that was shown."""
         hello = self._links.root().hello
-        run = str(hello.get("run", ""))
-        if self._run and run != self._run:
-            self._links.close()
-            self._end(f"run {self._run} has ended; {run} answers there now")
-            raise UsageError(f"run {self._run} has ended")
-        self._run = run
-        self._root_host = str(hello.get("host", ""))
-        self._asking.begin_anew()
+        self._put(Joined(str(hello.get("run", "")), str(hello.get("host", ""))))
+        if self._state.snapshot.is_over:
+            raise UsageError(f"run {self._state.run} has ended")
+        self._asking.begin_anew(hello)
 
     def _look_for_agent(self, now_s: float) -> None:
         """Records do not say that nobody writes them any more; nor that there is an agent again."""
@@ -296,58 +292,27 @@ class LiveFeed:
             self._links.close()
             self._begin()
 
-    def _lose(self, why: str, *, is_garbage: bool) -> float:
+    def _lose(self, why: str, *, is_garbage: bool = False) -> float:
         self._links.close()
-        if self._snapshot.is_over:
-            return 0.0
-        is_over = None if is_garbage else self._door.is_over()
-        rows = self._snapshot.ranks.values()
-        if is_over is None and not is_garbage:  # it cannot be seen from here
-            is_over = bool(rows) and all(row.state.is_over for row in rows)
-        if is_over:
-            self._end("")
-            return 0.0
-        what = "the server is not an agent: " if is_garbage else "no agent answers: "
-        if "agent" in why:  # it says so itself, or that one did answer
-            what = ""
-        link = FeedLink.LOST if self._run else FeedLink.JOINING
-        self._change({"link": link, "link_why": f"{what}{why}"})
-        pause_s = self._pause_s
-        self._pause_s = min(2 * pause_s, _MOST_PAUSE_S)
-        return pause_s
+        pause_s = self._state.pause_s
+        if not self._state.snapshot.is_over:
+            is_over = None if is_garbage else self._door.is_over()
+            self._put(NobodyAnswered(self._clock(), why, is_garbage, is_over))
+        return 0.0 if self._state.snapshot.is_over else pause_s
 
-    def _end(self, why: str) -> None:
+    def _read_end(self, why: str) -> JobEnded:
         """The job is over."""
-        folder = self.folder
-        changes: dict[str, Any] = {"ranks": final_rows(self._snapshot.ranks, folder, self._clock())}
+        self._links.close()
+        folder, at = self.folder, self._clock()
+        rows = final_rows(self._state.snapshot.ranks, folder, at)
         verdict = diagnosed(folder) or final_verdict(folder)
-        if verdict is not None:
-            changes["verdict"], root = verdict, verdict.root
-            lines = (root.what, *filter(None, [root.advice])) if root is not None else ()
-            if lines[:1] != self._snapshot.lines[:1]:
-                changes["lines"] = lines  # else the agent has told more of the same
-        elif folder is not None and all(map(_has_ended_well, changes["ranks"].values())):
-            changes["verdict"], changes["lines"] = None, ()  # what was wrong has passed
         if not why and folder is not None:
             # Its name is enough where runs are looked for by their names.
             word = folder.name if folder.parent == user_folder() else folder
             why = f"`distdbg top {word}` replays it"
         elif not why and self._door.folder is not None:
             why = "its folder is gone"
-        self._change(
-            {"link": FeedLink.OVER, "link_why": why, "waits": (), "stopped": (), **changes}
-        )
-
-    def _change(self, changes: Mapping[str, Any]) -> None:
-        """Another snapshot, where it says something else than the one before."""
-        old = self._snapshot
-        new = {name: value for name, value in changes.items() if getattr(old, name) != value}
-        if new:
-            self._snapshot = replace(old, at=self._clock(), **new)
-
-
-def _has_ended_well(row: RankRow) -> bool:
-    return row.state is RankState.ENDED
+        return JobEnded(self._clock(), why, rows, verdict, folder is not None)
 
 
 def _read(make: Callable[[], Answer]) -> Answer:

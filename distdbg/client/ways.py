@@ -31,7 +31,6 @@ class AgentRoute:
     """For people: the run, or where it is."""
     dial: Callable[[float], AgentClient]
     """Connect within so many seconds."""
-    is_local: bool = False
     sockets: tuple[Path, ...] = ()
     """Of a local run: the agents of all hosts that are played on this one."""
     on_close: Callable[[], None] = field(default=lambda: None)
@@ -76,7 +75,7 @@ def find_way(text: str | None, environ: Mapping[str, str] = os.environ) -> Agent
             runs = find_live_runs(host_name())
             live = choose_run(runs, run)
             sockets = tuple(one.socket for one in agents_of(runs, live) if one.socket is not None)
-            return AgentRoute(live.run, live.connect, is_local=True, sockets=sockets)
+            return AgentRoute(live.run, live.connect, sockets=sockets)
         case TcpAddress(host, port):
             from distdbg.runtime.rendezvous.token import run_token
 

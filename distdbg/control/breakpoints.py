@@ -115,7 +115,7 @@ class Rule:
             conditions.append(_read_condition(text, name, operator, values))
         if not conditions and on is None:
             raise _wrong(text, "there is no condition", "on=op stops at every op")
-        _check_together(text, conditions, on, counts)
+        _check_together(text, conditions, on)
         on = on or frozenset((StopCondition.OP,))
         return cls(
             id=id,
@@ -249,7 +249,6 @@ def _check_together(
     rule: str,
     conditions: Sequence[Condition],
     on: frozenset[StopCondition] | None,
-    counts: Mapping[str, int],
 ) -> None:
     asked: set[str] = set()
     for each in conditions:

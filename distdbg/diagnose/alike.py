@@ -1,4 +1,4 @@
-"""Whether two texts tell of the same mistake: two attempts of one job, say. Pure.
+"""Tells whether two texts are about the same mistake: of two attempts of one job, say. Pure.
 
 Ranks, numbers of ops and durations may differ; the line of the program that is named first may not. A
 launcher reads this without loading the diagnosis.

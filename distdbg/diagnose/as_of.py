@@ -1,4 +1,4 @@
-"""The session as it was at an earlier moment. Pure.
+"""Makes the session as it was at an earlier moment. Pure.
 
     then = session_at(session, at_ns)       at_ns: on the session's clock
     diagnose(then)                          the verdict of that moment
@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
-from distdbg.diagnose.session import GroupProgress, RankLog, Session, WorkWait
+from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
 from distdbg.record.format import Flag, Status
 
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
@@ -54,17 +54,7 @@ def _log_at(session: Session, log: RankLog, own_ns: int) -> RankLog:
     if not session.is_live and not log.lost.get("ops"):
         facts["last_asides"] = {}  # there are no others than in `ops`
     if log.exit_ns > own_ns:
-        facts |= {
-            "exit": None,
-            "exit_ns": NEVER,
-            "exit_what": "",
-            "exit_where": "",
-            "exit_hint": "",
-            "exit_notes": (),
-            "exit_handled": "",
-            "left_stack": (),
-            "left_values": {},
-        }
+        facts |= NO_EXIT
     if log.end is not None and log.end.ended_ns > own_ns:
         facts["end"] = None
     if log.activity is not None and log.activity.since_ns > own_ns:

@@ -21,7 +21,7 @@ _DEBUGGER: Final = bytes((Aside.DEBUGGER,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """Where and why a rank sits at a prompt."""
+    """The prompt at which a rank sits: where, and why."""
 
     why: str
     """'before all_reduce #42 on group 'dp''; '' when nobody said."""

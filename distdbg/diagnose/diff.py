@@ -1,4 +1,4 @@
-"""What differs between two runs of a program: times, calls, their order. Pure.
+"""Compares two runs of a program: times, calls, their order. Pure.
 
 Calls are the same when group, kind, size and call site are: `train.py:88 (step)` without its folders, so
 that two checkouts can be compared. A time differs when the median does, by more than the threshold and by

@@ -1,4 +1,4 @@
-"""Where the calls of two ranks on a group diverge, when one of them made fewer. Pure.
+"""Finds where the calls of two ranks on a group diverge, when one of them made fewer. Pure.
 
     parting = find_parting(session, matched.of(group), group, rank, other, skipped=1)
     parting.seq          the first call that can be told apart; 0: all that both records have are alike
@@ -47,7 +47,7 @@ Value = Hashable
 
 
 class CallSign(StrEnum):
-    """By what two calls are told apart."""
+    """What tells two calls apart."""
 
     LINE = "line"
     CALL = "arrays"

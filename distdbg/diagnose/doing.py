@@ -1,4 +1,4 @@
-"""What a rank that others wait for is doing: where, since when, on CPU or asleep, how unusual. Pure.
+"""Tells what a rank that others wait for is doing: where, since when, on CPU or asleep, how unusual. Pure.
 
     doing_of(session, 2).text          'asleep in load() at slp.py:7'
     doing_of(session, 2).age_ns        how long it has reached no op

@@ -1,4 +1,4 @@
-"""How each rank ended, and whether by its own fault. Pure.
+"""Tells how each rank ended, and whether by its own fault. Pure.
 
 When one rank fails the others fail a moment later. Time alone does not show which was first: clocks of
 hosts differ, and the process of a rank with much memory may end long after the ranks that lost it. So the

@@ -85,6 +85,11 @@ class Evidence:
     is_extra: bool = False
     """Whether `rank` alone made the call `op`: then it matters what brought it there."""
 
+    @property
+    def all_ranks(self) -> tuple[int, ...]:
+        """Those that it is true of."""
+        return self.ranks or (() if self.rank is None else (self.rank,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:

@@ -44,7 +44,7 @@ class Waiting(Protocol[NodeIn]):
 
 
 class WaitFor(NamedTuple):
-    """The plainest wait."""
+    """A wait of which nothing is known but for whom."""
 
     on: tuple[Hashable, ...]
     is_any: bool = False

@@ -77,15 +77,10 @@ def of_kind(kind: str, what: str = "") -> str:
     return word
 
 
-def of_end(*, cause: str, signal: int | None, error_type: str = "", aborted_for: str = "") -> str:
-    """The word of a rank that is gone: how its process ended and what it raised.
-
-    `aborted_for` is the kind of the verdict for which the job was aborted, where it was.
-    """
+def of_end(*, cause: str, signal: int | None, error_type: str = "") -> str:
+    """The word of a rank that is gone: how its process ended and what it raised."""
     if cause == "oom":
         return OUT_OF_MEMORY
-    if aborted_for:
-        return of_kind(aborted_for)
     if error_type in _BY_ERROR:
         return _BY_ERROR[error_type]
     return RANK_DIED if signal is not None and not error_type else FAILED

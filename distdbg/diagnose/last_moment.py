@@ -1,4 +1,4 @@
-"""The session as it was right before its first op failed. Pure.
+"""Makes the session as it was right before its first op failed. Pure.
 
     moment = last_moment(session)         the session itself where nothing has failed or was ended
     moment.cut                            how the first op failed
@@ -38,7 +38,7 @@ from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
-from distdbg.diagnose.session import GroupProgress, RankLog, Session, WorkWait
+from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
 from distdbg.diagnose.stops import killed_at_once, stop_of
 from distdbg.record.format import Flag, Status
 
@@ -194,18 +194,7 @@ def _as_of(
         facts["last_asides"] = {}  # there are no others than in `ops`
     was_alive = ending is not None and not _had_gone(ending, at_ns, was_there)
     if was_alive:
-        facts |= {
-            "exit": None,
-            "exit_ns": NEVER,
-            "exit_what": "",
-            "exit_where": "",
-            "exit_hint": "",
-            "exit_notes": (),
-            "exit_handled": "",
-            "left_stack": (),
-            "left_values": {},
-            "end": None,
-        }
+        facts |= {**NO_EXIT, "end": None}
     seen = log.activity
     if was_alive and seen is not None and seen.state.is_over:
         before = [one for one in log.activities if not one.state.is_over]

@@ -1,4 +1,4 @@
-"""Whether calls of different ranks can be one op, by their forms alone. Pure.
+"""Tells whether calls of different ranks can be one op, by their forms alone. Pure.
 
 Only what is known on both sides and is illegal for the kind counts; unknown is never a difference:
 

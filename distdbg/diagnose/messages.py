@@ -1,4 +1,4 @@
-"""Which sends and receives in flight have met; in doubt they have. Pure.
+"""Decides which sends and receives in flight have met; in doubt they have. Pure.
 
 Those of one group, sender, receiver and tag are taken in order, so the n-th send in flight meets the n-th
 recv. But records of a running job are read one after the other, and a sender notices that its message was

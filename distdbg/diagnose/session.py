@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
 from distdbg.record.ends import RankEnd
@@ -197,6 +197,20 @@ class RankLog:
         if self.end is not None or self.exit in (Exit.RETURNED, Exit.LEFT):
             return True
         return self.activity is not None and self.activity.state.is_over
+
+
+#: The fields of a `RankLog` that has not said how it leaves.
+NO_EXIT: Final[Mapping[str, object]] = {
+    "exit": None,
+    "exit_ns": NEVER,
+    "exit_what": "",
+    "exit_where": "",
+    "exit_hint": "",
+    "exit_notes": (),
+    "exit_handled": "",
+    "left_stack": (),
+    "left_values": {},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

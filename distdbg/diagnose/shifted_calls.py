@@ -22,7 +22,7 @@ Compare = Callable[[int, int], tuple[bool, bool] | None]
 
 @dataclass(frozen=True, slots=True)
 class CallShift:
-    """From some seq on a rank is so many calls off."""
+    """A rank that is so many calls off from some seq on."""
 
     skipped: int
     """So many of the others' calls it did not make; negative: it made so many more."""

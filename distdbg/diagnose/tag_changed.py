@@ -1,4 +1,4 @@
-"""Which side of a message with two tags has changed its tag: by what it used at the same line before. Pure.
+"""Finds which side of a message with two tags has changed its tag: by what it used at that line before. Pure.
 
     halo.py:32  rank 0 received tag 1 from rank 1 43 times, and now waits for tag 2
     halo.py:26  rank 1 sends tag 1, as always: rank 0 has changed

@@ -1,4 +1,4 @@
-"""Which side of a message with two tags is likely wrong: by what the other ranks use at the same line. Pure.
+"""Finds which side of a message with two tags is likely wrong: by what other ranks use at that line. Pure.
 
     rank 2 sent tag 1 at x.py:5, rank 3 waits for tag 0; ranks 0-1,3 sent tag 0 there: rank 2 differs
 

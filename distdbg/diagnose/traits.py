@@ -13,7 +13,7 @@ from typing import Final, Self
 
 
 class Trait(StrEnum):
-    """Of a finding, or of its advice."""
+    """What is known of a finding, or of its advice, beside its words."""
 
     # what ranks of the cause do
     ASLEEP = "asleep"
@@ -23,6 +23,8 @@ class Trait(StrEnum):
     NEVER_JOINED = "never joined"  # the others gave up there
     ONE_PLACE = "one place"  # all ranks of a deadlock wait at the line that the first line names
     OWN_ERROR = "own error"  # an exception of the program, of which only its line is known
+    CRASHED = "crashed"  # native code, by SIGSEGV
+    OF_PIPE = "of pipe"  # SIGPIPE, which Python ignores
     OF_TIMER = "of timer"  # the signal of a timer that the program has set
     SENDER_UNKNOWN = "sender unknown"  # SIGKILL from somewhere
     # how calls differ
@@ -30,11 +32,14 @@ class Trait(StrEnum):
     OTHER_ARRAY = "other array"  # another array came to the same line
     DTYPES = "dtypes"
     SIZES = "sizes"  # arrays, or roots, that one call was given
+    MESSAGE = "message"  # the two sides of one
     TWO_THREADS = "two threads"  # of one rank, on one group: which comes first is chance
+    GROUP_CHOICE = "group choice"  # one line took another group on some ranks
     GROUPS = "groups"  # not all ranks made the same groups
     ONE_MORE_CALL = "one more call"
     ENDED_WITHOUT = "ended without"  # ranks left before a call that the others made
     NO_MARKS = "no marks"  # marks or spans would show where the calls first differed
+    SOME_ALONE = "some alone"  # made a group that all ranks have to make
     ONE_SIDE_FIRST = "one side first"  # one of them has to send while the other receives
     TAG_CHANGED = "tag changed"
     # what DDP says of a model
@@ -57,6 +62,7 @@ class FactKind(StrEnum):
 
     WAIT = "wait"  # a rank waits in an op
     REASON = "reason"  # why a rank is asleep, blocked ...
+    UNMATCHED = "unmatched message"  # a send and a recv that may be meant for each other
     NO_GRADIENT = "no gradient"  # parameters that a rank did not use
 
 

@@ -36,7 +36,7 @@ _MOST_EACH: Final = 32
 
 
 class PairDifference(StrEnum):
-    """In what the two halves of a pair differ."""
+    """What the two halves of a pair differ in."""
 
     TAG = "tag"
     GROUP = "group"

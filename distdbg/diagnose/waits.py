@@ -1,4 +1,4 @@
-"""Who waits for whom: the ops that block the threads of ranks, and the ranks that these ops need.
+"""Finds who waits for whom: the ops that block the threads of ranks, and the ranks that these ops need.
 
     waits = find_waits(session, matched)
     waits[0]        (Edge(rank=0, on=(1, 2), text="all_reduce #7 on group 'world'", ...),)

@@ -20,14 +20,14 @@ from distdbg.export.reading import RunStart
 MOST_OPS: Final = 250_000
 
 
-def find_findings(start: RunStart, *, most_ops: int = MOST_OPS) -> list[Finding]:
+def find_findings(start: RunStart) -> list[Finding]:
     """Root cause first; those that follow from another come behind it."""
-    if start.count_at_most() <= most_ops:
+    if start.count_at_most() <= MOST_OPS:
         session = start.load()
         return [] if session is None else list(_flat(diagnose(session).findings))
     told = [finding for folder in start.folders for finding in _kept_findings(folder)]
     start.session.lacks.append(
-        f"more than {most_ops:,} ops: findings are those of the agent, {len(told):,}; "
+        f"more than {MOST_OPS:,} ops: findings are those of the agent, {len(told):,}; "
         "distdbg analyze judges all of it"
     )
     return told

@@ -180,7 +180,7 @@ class Node:
                 offset = self.offset(now_ns)
                 self._send(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
             elif what == "ask":
-                self._pass_on(Order.from_json(value), now_ns)
+                self._pass_on(Order.from_json(value))
             elif what == "seen":
                 (seen,) = read_whole(value, 1)
                 if self.is_root:
@@ -252,7 +252,7 @@ class Node:
         ticket = f"{self.node}-{self._salt}-{self._ticket}"
         order = Order(ticket=ticket, do=do, words=words)
         if self.is_root:
-            self._pass_on(order, now_ns)
+            self._pass_on(order)
         elif len(self._asks) < _MOST_WAITING:
             self._asks[ticket] = UnnumberedOrder(order, now_ns, now_ns)
         return ticket
@@ -403,7 +403,7 @@ class Node:
 
     # Orders -------------------------------------------------------------------------------------
 
-    def _pass_on(self, order: Order, now_ns: int) -> None:
+    def _pass_on(self, order: Order) -> None:
         if not self.is_root:
             if self._parent is not None:
                 self._send(self._parent, {"ask": order.to_json()})

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from distdbg.follow.status import RankStatus
     from distdbg.hosts.clock import Offset
     from distdbg.record.rank_state import RankState
-    from distdbg.runtime.store import Store
 
 
 class Tree:
@@ -53,7 +52,6 @@ class Tree:
         round_number: int = 0,
         addr: str | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        open_store: Callable[[], Store] | None = None,
         fan_in: int = FAN_IN,
     ) -> None:
         """addr: what the other hosts know this one by, see `finding.own_address`. ValueError for a
@@ -71,7 +69,7 @@ class Tree:
         self._loop: Loop | None = None
         if nodes > 1:
             try:
-                opener = open_store or store_opener(store_url, token)
+                opener = store_opener(store_url, token)
                 self._loop = Loop(self, token, f"{run}/{round_number}", fan_in, nodes)
             except BaseException:
                 os.close(self._told)

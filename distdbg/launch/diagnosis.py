@@ -18,12 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from distdbg.diagnose.traits import FactKind, StackRole, Trait
 from distdbg.errors import format_ranks
 from distdbg.record.folders import VERDICT_NAME, record_name
 from distdbg.record.join_calls import has_join_calls
+
+if TYPE_CHECKING:
+    from distdbg.diagnose.finding import Evidence, Finding
 
 #: The kind of finding, of which calls before it may show the cause.
 DEADLOCK: Final = "deadlock"
@@ -35,7 +38,7 @@ DDP_ERRORS: Final = (
     "DDP expects same model across all ranks",
 )
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
-_DEADLINE_S: Final = 5.0
+_DEADLINE_S: Final = 15.0
 _MOST_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
 _MOST_FRAMES: Final = 4
@@ -48,15 +51,22 @@ _LEAST_LINES: Final = 5
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 
 
-class KindOfFact(NamedTuple):
-    """A fact by which something is chosen."""
+class _Frame(NamedTuple):
+    """A line of a stack; see `render/schema.py`."""
 
-    kind: str
-    """A `FactKind`."""
+    site: str
     text: str
-    ranks: tuple[int, ...] = ()
-    detail: str = ""
-    """The part of it that is worth being said where the rest is known."""
+    notes: tuple[str, ...]
+
+
+class _Stack(NamedTuple):
+    """The lines of these ranks, the innermost first."""
+
+    ranks: tuple[int, ...]
+    what: str
+    is_cause: bool
+    role: str
+    frames: tuple[_Frame, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +78,8 @@ class Diagnosis:
     ranks: tuple[int, ...] = ()
     victims: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
-    facts: tuple[KindOfFact, ...] = ()
-    """Those of the evidence that are of a kind."""
+    facts: tuple[Evidence, ...] = ()
+    """All of the evidence that is of a kind."""
     advice: str = ""
     traits: frozenset[str] = frozenset()
     """Each a `Trait`."""
@@ -115,56 +125,63 @@ def _keep(document: bytes, path: Path) -> None:
 
 def read_diagnosis(document: bytes, *, with_notes: bool = False) -> Diagnosis | None:
     """The root of a document of `distdbg analyze --json`; None: it has none that is an error. Pure."""
+    from distdbg.diagnose.verdict_document import read_verdict  # not by every launcher
+
     try:
         whole = json.loads(document)
-        root = whole["verdict"]["root"]
-        finding = None if root is None else whole["findings"][root]
-        if finding is None or not (with_notes or finding["severity"] == "error"):
+        verdict = read_verdict(whole)
+        root = None if verdict is None else verdict.root
+        if root is None or not root.what or not (with_notes or root.severity == "error"):
             return None
-        return _of_finding(finding, whole.get("stacks", ()))
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return _of_finding(root, [*map(_read_stack, whole.get("stacks", ()))])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _of_finding(finding: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]]) -> Diagnosis:
+def _read_stack(plain: Mapping[str, Any]) -> _Stack:
+    return _Stack(
+        ranks=tuple(map(int, plain["ranks"])),
+        what=str(plain["what"]),
+        is_cause=bool(plain["is_cause"]),
+        role=str(plain.get("role", "")),
+        frames=tuple(
+            _Frame(str(one["site"]), str(one["text"]), tuple(map(str, one["notes"])))
+            for one in plain["frames"]
+        ),
+    )
+
+
+def _of_finding(finding: Finding, stacks: Sequence[_Stack]) -> Diagnosis:
     return Diagnosis(
-        kind=str(finding["kind"]),
-        what=str(finding["what"]),
-        ranks=tuple(map(int, finding["ranks"])),
-        victims=tuple(map(int, finding["victims"])),
+        kind=str(finding.kind),
+        what=finding.what,
+        ranks=finding.ranks,
+        victims=finding.victims,
         evidence=tuple(_evidence(finding))[:_MOST_EVIDENCE],
-        facts=tuple(_facts(finding)),
-        advice=str(finding["advice"]),
-        traits=frozenset(map(str, finding.get("traits", ()))),
+        facts=tuple(fact for fact in finding.evidence if fact.kind is not None),
+        advice=finding.advice,
+        traits=finding.traits,
         source=tuple(_source_lines(stacks)),
     )
 
 
-def _evidence(finding: Mapping[str, Any]) -> Iterator[str]:
+def _evidence(finding: Finding) -> Iterator[str]:
     # Where all ranks of a cycle wait at one line, the first line has the whole of it.
-    is_whole = Trait.ONE_PLACE in finding.get("traits", ())
+    is_whole = Trait.ONE_PLACE in finding.traits
     told: list[str] = []
-    for one in finding["evidence"]:
-        text = str(one["text"])
-        is_one_wait = one.get("kind") == FactKind.WAIT and len(one.get("ranks", ())) == 1
+    for one in finding.evidence:
+        is_one_wait = one.kind == FactKind.WAIT and len(one.all_ranks) == 1
         # The place of a fact may stand in another line that has it as well.
-        if not (is_whole and is_one_wait) and not any(s.startswith(text) for s in told):
-            told.append(text)
+        if not (is_whole and is_one_wait) and not any(s.startswith(one.text) for s in told):
+            told.append(one.text)
     yield from told
 
 
-def _facts(finding: Mapping[str, Any]) -> Iterator[KindOfFact]:
-    for one in finding["evidence"]:
-        if one.get("kind"):
-            ranks, detail = tuple(map(int, one.get("ranks", ()))), str(one.get("detail", ""))
-            yield KindOfFact(str(one["kind"]), str(one["text"]), ranks, detail)
-
-
 def _say_ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {format_ranks(map(int, ranks))}" if ranks else ""
+    return f"rank{'s' * (len(ranks) > 1)} {format_ranks(ranks)}" if ranks else ""
 
 
-def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _source_lines(stacks: Sequence[_Stack]) -> Iterator[str]:
     """The first lines of each stack that is told, and more of the first stacks where there is room."""
     told = [[*lines] for lines in _lines_of_stacks(stacks)]
     shown = [0] * len(told)
@@ -176,39 +193,38 @@ def _source_lines(stacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from lines[:count]
 
 
-def _lines_of_stacks(stacks: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+def _lines_of_stacks(stacks: Sequence[_Stack]) -> Iterator[list[str]]:
     """Of each stack the innermost line, and those around which there is something to be told; each once."""
     seen: set[str] = set()
-    has_cause = any(stack["is_cause"] for stack in stacks)
+    has_cause = any(stack.is_cause for stack in stacks)
     for stack in _merged(stacks):
         lines: list[str] = []
-        for at, frame in enumerate(stack["frames"][:_MOST_FRAMES]):
-            site = os.path.basename(str(frame["site"]))
+        for at, frame in enumerate(stack.frames[:_MOST_FRAMES]):
+            site = os.path.basename(frame.site)
             # Who called the function says on what a rank waits, and why it came there.
-            role = stack.get("role")
-            near = 2 if role == StackRole.HANGS else 1
-            is_told = frame["notes"] or not at
-            is_told = is_told or (at <= near and (stack["is_cause"] or (at == 1 and not has_cause)))
-            if site in seen or not frame["text"] or not is_told:
+            near = 2 if stack.role == StackRole.HANGS else 1
+            is_told = frame.notes or not at
+            is_told = is_told or (at <= near and (stack.is_cause or (at == 1 and not has_cause)))
+            if site in seen or not frame.text or not is_told:
                 continue
             seen.add(site)
-            who = _say_ranks(stack["ranks"])
+            who = _say_ranks(stack.ranks)
             what = ""
-            if role in _APART:
-                what = str(stack["what"]).replace(" here", "", 1)
-            elif not at and role == StackRole.AFTER_OP:
-                what = f"{'was' if len(stack['ranks']) == 1 else 'were'} last seen"
-            lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame['text']}")
-            lines += (f"  {note}" for note in frame["notes"])
+            if stack.role in _APART:
+                what = stack.what.replace(" here", "", 1)
+            elif not at and stack.role == StackRole.AFTER_OP:
+                what = f"{'was' if len(stack.ranks) == 1 else 'were'} last seen"
+            lines.append(f"{' '.join(filter(None, (who, what)))} at {site}: {frame.text}")
+            lines += (f"  {note}" for note in frame.notes)
         yield lines
 
 
-def _merged(stacks: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _merged(stacks: Sequence[_Stack]) -> Iterator[_Stack]:
     """Ranks at the same lines once, however each of them ended there; what was left out stays apart."""
-    found: dict[object, dict[str, Any]] = {}
+    found: dict[object, _Stack] = {}
     for at, stack in enumerate(stacks):
-        is_apart = stack.get("role") in _APART
-        lines = tuple(frame["site"] for frame in stack["frames"])
-        same = found.setdefault(at if is_apart else (stack["is_cause"], lines), dict(stack))
-        same["ranks"] = sorted({*same["ranks"], *stack["ranks"]})
+        lines = tuple(frame.site for frame in stack.frames)
+        key = at if stack.role in _APART else (stack.is_cause, lines)
+        same = found.get(key, stack)
+        found[key] = same._replace(ranks=tuple(sorted({*same.ranks, *stack.ranks})))
     yield from found.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +22,7 @@ from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.rank_activity import HostActivity, what_ranks_do
-from distdbg.launch.report import JobOutcome, cause_of, exit_code, report
+from distdbg.launch.report import ERRORS_OF_KINDS, JobOutcome, cause_of, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import LossRole, RootCause, find_root_cause
 from distdbg.launch.running import Running
@@ -143,21 +144,23 @@ class FinalReport:
     ) -> Diagnosis | None:
         """Only where processes alone do not show the cause, and all records are on this host."""
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
-        is_mismatch = found is not None and found.first[0].error_type == "MismatchError"
+        is_mismatch = found is not None and found.first[0].error_type in ERRORS_OF_KINDS.values()
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (
-            found is not None and found.part in (LossRole.LEAVER, LossRole.SUSPECT)
+            found is not None and found.part in (LossRole.LEAVER, LossRole.SUSPECT, LossRole.VICTIM)
         )
         # Where it came last says what grew.
         is_large = found is not None and share_of(found) is not None
         # The source says where a timer is set, and where the program sends signals itself.
         end = found.first[0].end if found is not None else None
-        is_signal = end is not None and (end.signal in TIMERS or end.is_sender_unknown)
+        is_signal = end is not None and (
+            end.signal in (*TIMERS, signal.SIGSEGV, signal.SIGPIPE) or end.is_sender_unknown
+        )
         # ... which line makes the name of a file that another rank has taken, or data that do not fit.
         is_file = found is not None and found.first[0].error_type in _OF_SOURCE
         left = found.first[0].record if found is not None else None
-        is_unreduced = left is not None and left.has_unreduced_steps
-        is_of_source = is_signal or is_file or is_unreduced
+        is_latent = left is not None and left.has_latent_errors
+        is_of_source = is_signal or is_file or is_latent
         is_known = is_deadlock or is_mismatch or is_told or is_large or is_of_source
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None

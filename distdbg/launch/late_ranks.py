@@ -41,9 +41,13 @@ def shown_of_late(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | 
 
 
 def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
-    """'rank 3: one call that does not return (sre_ucs1_match)', where the lines above do not say it."""
+    """'rank 3: one call that does not return (sre_ucs1_match)', where the lines above do not say it.
+
+    Before it messages that may be meant for each other: then nobody waits for the right rank.
+    """
+    yield from (fact.text for fact in diagnosis.facts if fact.kind == FactKind.UNMATCHED)
     for fact in diagnosis.facts:
-        is_about_them = fact.kind == FactKind.REASON and set(fact.ranks) <= set(diagnosis.ranks)
+        is_about_them = fact.kind == FactKind.REASON and set(fact.all_ranks) <= set(diagnosis.ranks)
         if is_about_them and fact.detail not in told:
             yield fact.text
 

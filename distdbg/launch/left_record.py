@@ -15,7 +15,7 @@ from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import FindingEntry, MarkEntry
 from distdbg.record.format import Exit
-from distdbg.record.known_marks import EXIT_CALL, NOT_REDUCED, THREAD_ERROR
+from distdbg.record.known_marks import EXIT_CALL, LATENT, NOT_REDUCED, THREAD_ERROR
 from distdbg.record.rank_words import Clock, describe, read_boot_id
 from distdbg.record.reader import RecordFile
 
@@ -49,7 +49,7 @@ def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
                 thread_error=thread_error(record),
                 exit_call=exit_call,
                 exit_site=exit_site,
-                has_unreduced_steps=_has_unreduced_steps(record),
+                has_latent_errors=_has_latent_errors(record),
             )
     except RecordError:
         return None
@@ -67,11 +67,15 @@ def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
     return "", ()
 
 
-def _has_unreduced_steps(record: RecordFile) -> bool:
+def _has_latent_errors(record: RecordFile) -> bool:
     last = record.state().last_number
-    numbers = range(last, max(0, last - _MOST_NOTES), -1)
-    marks = (one for number in numbers if isinstance(one := record.event(number), MarkEntry))
-    return any((mark.name or "").startswith(NOT_REDUCED) for mark in marks)
+    for number in range(last, max(0, last - _MOST_NOTES), -1):
+        match record.event(number):
+            case MarkEntry(name=str(name)) if name.startswith(NOT_REDUCED):
+                return True
+            case FindingEntry(text=text) if _words(text).get("type") in LATENT:
+                return True
+    return False
 
 
 def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:

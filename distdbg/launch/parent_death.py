@@ -13,8 +13,8 @@ import signal
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process `signum` when its parent thread ends; Linux only.
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent thread ends; Linux only.
 
     If the parent died before the request was made, the process ends here.
     """
@@ -22,6 +22,6 @@ def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
     except (OSError, AttributeError):
         return  # another system: the caller's own clean-up has to do
-    prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent_pid:
-        os.kill(os.getpid(), signum)
+        os.kill(os.getpid(), signal.SIGKILL)

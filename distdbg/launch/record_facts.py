@@ -25,7 +25,8 @@ class RecordFacts:
     """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
     exit_call: str = ""
     """How the program ended its own process: 'thread 'beat' called os._exit(75) at beat.py:33 (run)'."""
-    has_unreduced_steps: bool = False
-    """Whether its DDP has left gradients unreduced at the end, as a watched rank notes."""
+    has_latent_errors: bool = False
+    """Whether the rank has noted errors that did not show then: Work that nobody waited for, gradients of DDP
+    that were left unreduced."""
     exit_site: str = ""
     """Where: 'beat.py:33'."""

@@ -56,6 +56,8 @@ from distdbg.record.printable import printable
 _FIRST_LINE: Final = 80
 #: The `AbortWords.type` of a rank that is gone.
 _DEAD_RANK: Final = "dead rank"
+#: The errors of findings that show more than the error: the ranks compare one call, and not those before it.
+ERRORS_OF_KINDS: Final = {"mismatch": "MismatchError", "diverged replicas": "DivergedError"}
 #: What no signal makes: it failed before one came.
 _PROVEN: Final = frozenset((headline.MISMATCH, headline.OUT_OF_MEMORY))
 
@@ -240,8 +242,10 @@ def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     if diagnosis is None:
         return None
     is_all = diagnosis.kind == DEADLOCK or is_of_joining(diagnosis)
+    # Ranks that name each other: one has left a group of theirs, and went on.
+    is_mutual = found.part is LossRole.VICTIM and (is_all or diagnosis.kind == MISSING_RANK)
     is_shown = found.part is LossRole.LEAVER or (found.part is LossRole.SUSPECT and is_all)
-    return diagnosis if is_shown else None
+    return diagnosis if is_shown or is_mutual else None
 
 
 def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
@@ -255,8 +259,9 @@ def _shown_unseen(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
 def _shown_mismatch(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
     """What the records show of a mismatch: the ranks compare one call, and not those before it."""
     diagnosis = outcome.diagnosis
-    is_one = diagnosis is not None and diagnosis.kind == "mismatch"
-    return diagnosis if is_one and found.first[0].error_type == "MismatchError" else None
+    if diagnosis is None or found.first[0].error_type != ERRORS_OF_KINDS.get(diagnosis.kind):
+        return None
+    return diagnosis
 
 
 def _was_stopped(outcome: JobOutcome, found: RootCause | None) -> bool:
@@ -418,6 +423,8 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     shown = _shown_mismatch(outcome, found)
     if shown is not None:
         what = cut_reason(shown.what)
+        if first.said.startswith(what.removesuffix(" ...")):
+            what = cut_reason(first.said)  # there it stands in full
     if _is_missing(found):
         names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
@@ -457,7 +464,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     yield from end_facts(first, outcome.memory_limit, outcome.evidence)
     if shown is not None:
         said = first.said
-        yield from [] if said in (shown.what, *shown.evidence) else [cut_reason(said)]
+        yield from [] if cut_reason(said) in (what, *shown.evidence) else [cut_reason(said)]
     details = all_details(found, outcome.hosts, shown)
     yield from (line for line in details if line != out or not out)
 

@@ -18,6 +18,7 @@ from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
 from distdbg.record.printable import shorten_middle
 from distdbg.record.printed_stack import own_frame, read_stack
+from distdbg.record.rank_words import NO_OP_YET
 
 MOST_DETAILS: Final = 8
 _MOST_REASON: Final = 240
@@ -177,8 +178,8 @@ def _has_last_op(found: RootCause, rank: int) -> bool:
     """Whether the error itself has the last op of a rank that it names."""
     error = found.first[0].error
     details = () if error is None else error.details
-    said = [line for line in details if line.startswith(f"rank {rank} ")]
-    return any("last op " in line or "has called no op yet" in line for line in said)
+    said = [line for line in details if line.startswith((f"rank {rank} ", f"rank {rank}: "))]
+    return any("last op " in line or NO_OP_YET in line for line in said)
 
 
 def fold(
@@ -218,8 +219,8 @@ def say_who(evidence: Iterable[LostRankEvidence]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def say_count(count: int, which: str = "") -> str:
-    return f"{count} {which}rank{'' if count == 1 else 's'}"
+def say_count(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 def were(count: int) -> str:

@@ -100,7 +100,7 @@ def find_root_cause(evidence: Sequence[LostRankEvidence]) -> RootCause | None:
             break
     else:
         return None
-    earliest = candidates[0]
+    earliest = _end_of_waits(candidates[0], candidates)
     part = next(part for part in LossRole if earliest in by_part[part])
     first = [e for e in candidates if e is earliest or _is_same(e, earliest)]
     known = {e.rank for e in first}
@@ -115,6 +115,22 @@ def find_root_cause(evidence: Sequence[LostRankEvidence]) -> RootCause | None:
         victims=rest(LossRole.SUSPECT, LossRole.VICTIM),
         ended=rest(LossRole.ENDED),
     )
+
+
+def _end_of_waits(
+    one: LostRankEvidence, candidates: Iterable[LostRankEvidence]
+) -> LostRankEvidence:
+    """Who waited for a rank that did not give up itself: in a chain of waits any may be the first."""
+    by_rank = {each.rank: each for each in candidates if each.waits_for}
+    passed, end = {one.rank}, one
+    if not one.waits_for:
+        return one
+    while end.waits_for <= by_rank.keys():
+        end = min((by_rank[rank] for rank in end.waits_for), key=_time_of)
+        if end.rank in passed:
+            return one  # they waited for each other
+        passed.add(end.rank)
+    return end
 
 
 def count_failed(found: RootCause | None) -> RootCause | None:
@@ -175,4 +191,8 @@ def _is_same(one: LostRankEvidence, other: LostRankEvidence) -> bool:
 
 
 def _in_time(evidence: Iterable[LostRankEvidence]) -> tuple[LostRankEvidence, ...]:
-    return tuple(sorted(evidence, key=lambda one: (one.failed_wall_ns, one.rank)))
+    return tuple(sorted(evidence, key=_time_of))
+
+
+def _time_of(one: LostRankEvidence) -> tuple[int, int]:
+    return one.failed_wall_ns, one.rank

@@ -101,6 +101,11 @@ class RankEnd:
                 f"{signal_name(self.signal)} is a timer of the program itself (signal.alarm, setitimer): see "
                 "on which path it is set and not cancelled"
             )
+        if self.signal == signal.SIGPIPE:
+            return (
+                "it wrote to a pipe or a socket whose reader had ended, with SIGPIPE's default action, which "
+                "Python switches off: see who switches it on"
+            )
         if self.signal is not None:
             name = signal_name(self.signal)
             return f"{name} came from outside: from a scheduler, a person, or another process"

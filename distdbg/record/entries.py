@@ -78,7 +78,6 @@ class RecordHeader:
     process_start: int
     wall_ns: int
     monotonic_ns: int
-    total_nbytes: int
     host: str
     boot_id: str
     distdbg_version: str

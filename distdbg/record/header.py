@@ -139,7 +139,6 @@ def read_opening(source: ByteSource, *, salvage: bool = False) -> HeaderParts:
         process_start=values["process_start"],
         wall_ns=values["wall_ns"],
         monotonic_ns=values["monotonic_ns"],
-        total_nbytes=values["total_nbytes"],
         host=read_padded(values["host"]),
         boot_id=read_padded(values["boot_id"]),
         distdbg_version=read_padded(values["distdbg_version"]),

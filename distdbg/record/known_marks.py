@@ -24,6 +24,8 @@ NO_GRADIENT: Final = "no gradient: "
 #: Then names of parameters of a DDP whose gradients a backward pass changed although its forward pass had
 #: not run, so that nothing was reduced; the value is the step's number.
 NOT_REDUCED: Final = "not reduced: "
+#: Then the function and the line of a call on a group that the rank is not in: nothing was done.
+NOT_A_MEMBER: Final = "not a member: "
 #: Then the dimensions of a device mesh and the group of each.
 MESH: Final = "mesh: "
 #: The type of the finding that a rank writes of a thread that has ended by an exception.

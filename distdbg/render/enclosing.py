@@ -55,6 +55,8 @@ class ParsedSource(NamedTuple):
     lines: Sequence[str]
 
 
+#: Calls of Python alone take some hundred bytes of the C stack each, those of C code more.
+_HIGH_LIMIT: Final = 10_000
 #: What sets a timer, and which of its arguments is the time.
 _TIMERS: Final = {"alarm": 0, "setitimer": 1}
 
@@ -264,6 +266,38 @@ def timers_in(source: ParsedSource) -> list[int]:
         if not isinstance(time, ast.Constant) or time.value:
             found.add(node.lineno)
     return sorted(found)
+
+
+def raised_limits_in(source: ParsedSource) -> list[int]:
+    """The lines that let Python's calls go far deeper than its default: sys.setrecursionlimit(10**6)."""
+    found = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and called_name(node) == "setrecursionlimit" and node.args:
+            limit = node.args[0]
+            value = limit.value if isinstance(limit, ast.Constant) else _HIGH_LIMIT
+            if isinstance(value, int) and value >= _HIGH_LIMIT:
+                found.add(node.lineno)
+    return sorted(found)
+
+
+def pipe_defaults_in(source: ParsedSource) -> list[int]:
+    """The lines that let SIGPIPE end the process: signal.signal(SIGPIPE, SIG_DFL)."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and called_name(node) == "signal" and len(node.args) == 2
+        if [ast.unparse(one).rpartition(".")[2] for one in node.args] == ["SIGPIPE", "SIG_DFL"]
+    )
+
+
+def handlers_in(source: ParsedSource) -> set[str]:
+    """The functions that handle signals: `self.on_alarm` of signal.signal(SIGALRM, self.on_alarm)."""
+    return {
+        given.attr if isinstance(given, ast.Attribute) else given.id
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and called_name(node) == "signal" and len(node.args) == 2
+        if isinstance(given := node.args[1], ast.Attribute | ast.Name)
+    }
 
 
 def kills_in(source: ParsedSource) -> list[int]:

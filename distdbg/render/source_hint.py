@@ -13,7 +13,9 @@ from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import OF_ADVICE, Advice, Trait
 from distdbg.render.hints import (
+    array_origin,
     branches,
+    clocks,
     data_origin,
     dtypes,
     files,
@@ -23,7 +25,9 @@ from distdbg.render.hints import (
     patterns,
     peers,
     randomness,
+    rank_values,
     retries,
+    set_orders,
     skipped_ends,
     tags,
     taken_files,
@@ -42,6 +46,8 @@ _WAITED_FOR: Final = (
     FindingKind.STALL,
     FindingKind.STOPPED,
 )
+#: Where one call was given other arrays, or roots.
+_OF_VALUES: Final = (Trait.SIZES, Trait.DTYPES, Trait.OTHER_ARRAY, Trait.MESSAGE)
 #: Of ranks that have come to no call that others did not make: they are late, or not there.
 _ELSEWHERE: Final = (Trait.ASLEEP, Trait.BUSY, Trait.JOINING, Trait.NEVER_JOINED)
 _APART: Final = (
@@ -74,6 +80,13 @@ def _is_plain_mismatch(root: Finding) -> bool:
     """One of which the records know no place to look at."""
     is_known = root.has(Trait.NO_MARKS) or root.has(Trait.ONE_MORE_CALL)
     return _is_mismatch(root) and not is_known
+
+
+def _is_of_values(root: Finding) -> bool:
+    """Whether ranks have given other values, or arrays of another form, to one call."""
+    if root.kind is FindingKind.DIVERGED:
+        return True
+    return _is_mismatch(root) and any(map(root.has, _OF_VALUES))
 
 
 def _is_asleep(root: Finding) -> bool:
@@ -111,10 +124,12 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_of(Trait.UNUSED_PARAMETERS), parameters.by_condition),
     HintRule(_of(Trait.OWN_ERROR), parameters.past_ddp, (Trait.ERROR_PLACE,)),
     HintRule(_of(Trait.OWN_ERROR), taken_files.by_one_name, (Trait.ERROR_PLACE,)),
+    HintRule(_of(Trait.OWN_ERROR), taken_files.by_removal, (Trait.ERROR_PLACE,)),
     HintRule(_of(Trait.OWN_ERROR), data_origin.by_loop_over_data, (Trait.ERROR_PLACE,)),
     HintRule(_is_apart, unsynced.by_no_sync),
     HintRule(_is_apart, randomness.by_own_draw),
     HintRule(_is_apart, randomness.by_shared_draw),
+    HintRule(_is_apart, clocks.by_own_clock),
     HintRule(_is_mismatch, retries.by_retry),  # it may look like any of the others
     HintRule(_is_mismatch, retries.by_attempt, retell=retries.called_again),
     HintRule(_of(Trait.NO_MARKS), patterns.by_steps),
@@ -123,6 +138,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
         lambda root: _is_mismatch(root) and root.has(Trait.ONE_MORE_CALL), patterns.by_one_more
     ),
     HintRule(lambda root: _is_plain_mismatch(root) or _is_deadlock(root), patterns.by_skipping),
+    HintRule(_of(Trait.SOME_ALONE), branches.by_some_alone),
     HintRule(_is_deadlock, peers.by_loop_over_peers),
     HintRule(_is_asleep, files.by_file_made_later, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_asleep, left_behind.by_lock_file, (Trait.HOLDS_ALWAYS,)),
@@ -132,12 +148,18 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(_is_asleep, skipped_ends.by_unfinished_item, (Trait.HOLDS_ALWAYS,)),
     HintRule(_is_busy, patterns.by_endless_loop, (Trait.ENDLESS_LOOP,)),
     HintRule(_of(Trait.OF_TIMER), waits.by_timer, (Trait.SIGNAL_PLACE,)),
+    HintRule(_of(Trait.CRASHED), waits.by_recursion_limit, (Trait.SIGNAL_PLACE,)),
+    HintRule(_of(Trait.OF_PIPE), waits.by_default_of_pipes, (Trait.SIGNAL_PLACE,)),
     HintRule(_of(Trait.SENDER_UNKNOWN), waits.by_kill, (Trait.SIGNAL_PLACE,)),
     HintRule(_is_mismatch, values.by_hash),
     HintRule(_of(Trait.GROUPS), values.by_rank_in_order),
+    HintRule(_of(Trait.GROUP_CHOICE), rank_values.by_group_choice),
+    HintRule(_of(Trait.GROUPS), rank_values.by_rank_choice),
     HintRule(_of(Trait.GROUPS), branches.by_branch),
     HintRule(_of(Trait.OTHER_ARRAY), branches.by_skipped_round),
+    HintRule(_of(Trait.OTHER_ARRAY), values.by_values),
     HintRule(_is_mismatch, values.by_keys),
+    HintRule(_is_of_values, set_orders.by_set_order),
     HintRule(_of(Trait.DTYPES), values.by_empty),
     HintRule(_of(Trait.DTYPES), dtypes.by_default_dtype),
     HintRule(_of(Trait.OTHER_LINES), branches.by_rank_condition),
@@ -151,6 +173,10 @@ HINTS: Final[tuple[HintRule, ...]] = (
     HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), values.by_values),
     HintRule(_of(Trait.OTHER_LINES), branches.by_branch),
     HintRule(lambda root: _is_mismatch(root) and root.has(Trait.SIZES), branches.by_branch),
+    HintRule(_of(Trait.MESSAGE), values.by_values),
+    HintRule(_is_of_values, rank_values.by_rank_choice),
+    HintRule(_of(Trait.SIZES), array_origin.by_function),
+    HintRule(_is_of_values, rank_values.by_rank_number),
 )  # fmt: skip
 
 

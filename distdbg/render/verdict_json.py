@@ -123,7 +123,7 @@ def _evidence(session: Session | None, fact: Evidence) -> dict[str, Any]:
     return {
         "text": fact.text,
         "rank": fact.rank,
-        "ranks": list(fact.ranks or (() if fact.rank is None else (fact.rank,))),
+        "ranks": list(fact.all_ranks),
         "op": _op(session, fact.op),
         "site": fact.site,
         "at": _time(fact.at_ns),

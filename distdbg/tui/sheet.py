@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distdbg.tui.cells import Cell, Filter, Tone
-from distdbg.tui.table import PAD, RowTable
+from distdbg.tui.table import MOVES, PAD, RowTable
 from distdbg.tui.tones import part_style
 from distdbg.tui.wrapped import Row, wrap
 
@@ -95,13 +95,7 @@ class Sheet(ScrollView, can_focus=True):
     """Lines, one of them under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("up,k", "move(-1)", "up"),
-        ("down,j", "move(1)", "down"),
-        ("pageup", "page(-1)", "page up"),
-        ("pagedown", "page(1)", "page down"),
-        ("home", "top", "first"),
-        ("end", "bottom", "last"),
-        ("enter", "choose", "open"),
+        *MOVES,
         ("left", "sideways(-1)", "to the left"),
         ("right", "sideways(1)", "to the right"),
     ]

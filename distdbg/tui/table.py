@@ -113,17 +113,23 @@ def _fit(text: str, wide: int, is_right: bool) -> str:
     return " " * (wide - length) + text if is_right else text + " " * (wide - length)
 
 
+#: The keys that go from line to line.
+MOVES: Final[list[BindingType]] = [
+    ("up,k", "move(-1)", "up"),
+    ("down,j", "move(1)", "down"),
+    ("pageup", "page(-1)", "page up"),
+    ("pagedown", "page(1)", "page down"),
+    ("home", "top", "first"),
+    ("end", "bottom", "last"),
+    ("enter", "choose", "open"),
+]
+
+
 class RowTable(ScrollView, can_focus=True):
     """Rows under a header, one of them under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("up,k", "move(-1)", "up"),
-        ("down,j", "move(1)", "down"),
-        ("pageup", "page(-1)", "page up"),
-        ("pagedown", "page(1)", "page down"),
-        ("home", "top", "first"),
-        ("end", "bottom", "last"),
-        ("enter", "choose", "open"),
+        *MOVES,
         ("greater_than_sign", "sort(1)", "sort by the next column"),
         ("less_than_sign", "sort(-1)", "sort by the column before"),
         ("i", "invert", "reverse the order"),

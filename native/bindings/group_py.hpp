@@ -348,7 +348,6 @@ class GroupHandle {
   std::shared_ptr<Form> form_of(bool is_send, const View& view) {
     return message_form(is_send, view);
   }
-  bool has_recorder() const { return recorder_ != nullptr; }
 
   static constexpr int finish_stand_ins = 1, tell_suspicions = 2;
 

@@ -37,7 +37,6 @@ class CallSites {
   };
   std::uint32_t intern(PyObject* top, std::uint64_t key);
   bool is_ours(PyObject* code, bool is_below_user);
-  std::uint32_t name_of(PyObject* code, const char* attribute);
   void forget();
 
   Recorder& recorder_;

@@ -58,12 +58,6 @@ void divide_view(int dtype, const View& data, std::uint32_t by) {
   divide(type, data.data(), data.nbytes() / itemsize(type), by);
 }
 
-void scale_view(int dtype, const View& dst, const View& src, double factor) {
-  check_sizes(dst, src);
-  const Dtype type = to_dtype(dtype);
-  scale(type, dst.data(), src.data(), dst.nbytes() / itemsize(type), factor);
-}
-
 }  // namespace
 
 void bind_reduce(nb::module_& module) {
@@ -74,8 +68,6 @@ void bind_reduce(nb::module_& module) {
   module.def("fold", &fold_views, nb::arg("kind"), nb::arg("dtype"), nb::arg("dst"),
              nb::arg("sources"), NoGil());
   module.def("divide", &divide_view, nb::arg("dtype"), nb::arg("data"), nb::arg("by"), NoGil());
-  module.def("scale", &scale_view, nb::arg("dtype"), nb::arg("dst"), nb::arg("src"),
-             nb::arg("factor"), NoGil());
   module.def(
       "supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
       nb::arg("kind"), nb::arg("dtype"));

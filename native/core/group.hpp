@@ -180,7 +180,6 @@ class Group {
   bool is_here(std::uint32_t r) const { return is_here_[r]; }
   const MakeTransport& make_transport() const { return make_transport_; }
   bool single_copy() const { return single_copy_; }
-  std::uint64_t gate_count() const { return gate_; }
   std::uint64_t seq() const { return seq_; }
   Segment& segment() { return segment_; }
   const Patience& patience() const { return patience_; }

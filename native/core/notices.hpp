@@ -33,7 +33,6 @@ class Notices {
   void link(std::uint32_t peer) { is_linked_[peer] = true; }
   // Makes the way to it; Error(peer_lost) where there is none.
   void connect(Transport& transport, std::uint32_t peer, const Wait& wait);
-  bool is_linked(std::uint32_t peer) const { return is_linked_[peer]; }
   // The way to it has ended.
   void lost(std::uint32_t peer, const std::string& why);
   // Whether something of it may be on its way still by this transport. That it has left, or was lost, may be

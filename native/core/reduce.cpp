@@ -88,12 +88,6 @@ void divide(Dtype dtype, void* data, std::uint64_t count, std::uint32_t by) {
   if (by > 1) kernel(data, count * parts(dtype), by);
 }
 
-void scale(Dtype dtype, void* dst, const void* src, std::uint64_t count, double factor) {
-  const auto kernel = kernels().scale[static_cast<int>(dtype)];
-  if (kernel == nullptr) refuse(ReduceKind::premul_sum, dtype);
-  kernel(dst, src, count * parts(dtype), factor);
-}
-
 void fold(ReduceKind kind, Dtype dtype, void* dst, const void* const* sources,
           std::uint32_t source_count, std::uint64_t count) {
   const auto kernel = find_reduce(kind, dtype);

@@ -49,9 +49,6 @@ void fold(ReduceKind kind, Dtype dtype, void* dst, const void* const* sources,
 // data /= by, for avg: rounded once for floats, toward zero for integers.
 void divide(Dtype dtype, void* data, std::uint64_t count, std::uint32_t by);
 
-// dst = src * factor, for premul_sum; the factor is first rounded to the dtype.
-void scale(Dtype dtype, void* dst, const void* src, std::uint64_t count, double factor);
-
 // Instruction sets that the kernels were built for and this machine can run, the best one last;
 // choose_kernels() is for tests and benchmarks, and not safe while others reduce.
 int kernel_level_count();

@@ -214,23 +214,6 @@ void divide_loop(void* data, std::uint64_t count, std::uint32_t by) {
   }
 }
 
-template <class T>
-void scale_loop(void* dst, const void* src, std::uint64_t count, double factor) {
-  auto* const out = static_cast<Unaligned<T>*>(dst);
-  const auto* const in = static_cast<const Unaligned<T>*>(src);
-  if constexpr (is_small_float<T>) {
-    const float rounded = T::narrow(static_cast<float>(factor)).widen();
-    DISTDBG_VECTORISE
-    for (std::uint64_t i = 0; i < count; ++i) {
-      out[i].value = T::narrow(T(in[i].value).widen() * rounded);
-    }
-  } else {
-    const T rounded = static_cast<T>(factor);
-    DISTDBG_VECTORISE
-    for (std::uint64_t i = 0; i < count; ++i) out[i].value = in[i].value * rounded;
-  }
-}
-
 template <class Op, class T>
 constexpr void add_reduce(KernelTable& table, ReduceKind kind, Dtype dtype) {
   table.reduce[static_cast<int>(kind)][static_cast<int>(dtype)] = &reduce_loop<Op, T>;
@@ -258,12 +241,6 @@ constexpr void add_average(KernelTable& table, Dtype dtype) {
 }
 
 template <class T>
-constexpr void add_scaling(KernelTable& table, Dtype dtype) {
-  add_reduce<Sum, T>(table, ReduceKind::premul_sum, dtype);
-  table.scale[static_cast<int>(dtype)] = &scale_loop<T>;
-}
-
-template <class T>
 constexpr void add_integer(KernelTable& table, Dtype dtype) {
   add_arithmetic<T>(table, dtype);
   add_bits<T>(table, dtype);
@@ -274,7 +251,7 @@ template <class T>
 constexpr void add_float(KernelTable& table, Dtype dtype) {
   add_arithmetic<T>(table, dtype);
   add_average<T>(table, dtype);
-  add_scaling<T>(table, dtype);
+  add_reduce<Sum, T>(table, ReduceKind::premul_sum, dtype);
 }
 
 // A complex number is two reals: reduce.cpp doubles the count.
@@ -282,7 +259,7 @@ template <class Real>
 constexpr void add_complex(KernelTable& table, Dtype dtype) {
   add_reduce<Sum, Real>(table, ReduceKind::sum, dtype);
   add_average<Real>(table, dtype);
-  add_scaling<Real>(table, dtype);
+  add_reduce<Sum, Real>(table, ReduceKind::premul_sum, dtype);
 }
 
 constexpr KernelTable make_table(const char* name) {

@@ -12,12 +12,10 @@ namespace distdbg {
 struct KernelTable {
   using Reduce = void (*)(void* dst, const void* a, const void* b, std::uint64_t count);
   using Divide = void (*)(void* data, std::uint64_t count, std::uint32_t by);
-  using Scale = void (*)(void* dst, const void* src, std::uint64_t count, double factor);
 
   const char* name;
   Reduce reduce[reduce_kind_count][dtype_count];
   Divide divide[dtype_count];
-  Scale scale[dtype_count];
 };
 
 extern const KernelTable baseline_kernels;

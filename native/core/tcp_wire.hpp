@@ -103,7 +103,6 @@ class TcpDoor {
   State take(std::string_view bytes, std::string& reply);
   Misbehaviour misbehaviour() const { return misbehaviour_; }
   const TcpWay& way() const { return way_; }  // when open
-  bool has_heard() const { return !in_.empty(); }
 
  private:
   State refuse(Misbehaviour why) {

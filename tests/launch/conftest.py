@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from distdbg.launch.memory import locate_cgroup
+from tests.launch.launcher_nodes import QUICK, MakeNodes, Node, Options
 from tests.support import ports
 from tests.support.jobs import RunningJob, running
 
@@ -98,3 +99,28 @@ def _cgroup(nbytes: int) -> Iterator[Path]:
                 folder.rmdir()
             assert time.monotonic() < deadline, f"{folder} cannot be removed"
             time.sleep(0.01)
+
+
+@pytest.fixture
+def make_nodes() -> Iterator[MakeNodes]:
+    made: list[Node] = []
+
+    def make(count: int, **options: Any) -> list[Node]:
+        options.setdefault("rdzv_conf", QUICK)
+        options.setdefault("rdzv_port", ports.free_port())
+        is_static = options.get("rdzv_backend") == "static"
+        nodes = [
+            Node(
+                f"n{len(made) + index}",
+                Options(**options, node_rank=index if is_static else 0),
+            )
+            for index in range(count)
+        ]
+        made.extend(nodes)
+        return nodes
+
+    yield make
+    for node in made:
+        node.rendezvous.interrupt()
+    for node in reversed(made):  # the first one serves
+        node.leave()

@@ -226,18 +226,6 @@ def test_divide_rounds_once_for_floats_and_toward_zero_for_integers(
             assert_same(real_parts(result), expected)
 
 
-@pytest.mark.parametrize("dtype", [d for d in Dtype if d.is_floating or d.is_complex], ids=str)
-def test_scale_rounds_the_factor_to_the_dtype_first(level: int, dtype: Dtype) -> None:
-    values = random_values(dtype, 4099, 8)
-    parts = real_parts(values)
-    for factor in (1.0, 0.5, 0.1, -3.0):
-        result = np.empty_like(values)
-        _native.scale(dtype, view(result, True), view(values), factor)
-        with np.errstate(all="ignore"):
-            expected = parts * np.array(factor).astype(parts.dtype)
-        assert_same(real_parts(result), expected)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_reduce_is_right_for_any_bits(data: st.DataObject) -> None:
@@ -272,13 +260,11 @@ def test_undefined_combinations_are_refused() -> None:
         ),
         lambda: _native.fold(RedOpType.MAX, Dtype.complex64, view(values, True), [view(values)]),
         lambda: _native.divide(Dtype.bool_, view(values, True), 2),
-        lambda: _native.scale(Dtype.int32, view(values, True), view(values), 2.0),
         lambda: _native.reduce(99, Dtype.float32, view(values, True), view(values), view(values)),
         lambda: _native.divide(Dtype.float32, view(values), 2),
         lambda: _native.divide(Dtype.float32, view(values, True), 0),
         lambda: _native.fold(RedOpType.SUM, Dtype.float32, view(values, True), []),
         lambda: _native.fold(RedOpType.SUM, Dtype.float32, view(values, True), nothing),
-        lambda: _native.scale(Dtype.float32, view(values, True), view(values[1:]), 2.0),
     ]
     for call in calls:
         with pytest.raises(_native.Error) as caught:

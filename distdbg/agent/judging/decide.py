@@ -1,4 +1,4 @@
-"""When the job is diagnosed, what is said of it, and when it is aborted. Pure.
+"""Decides when the job is diagnosed, what is said of it, and when it is aborted. Pure.
 
     state, instructions = step(state, event)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ClockHold(StrEnum):
-    """Whether the clock of the job stands, on this host."""
+    """Says whether the job's clock stands on this host, and because of whom."""
 
     NOBODY = "nobody"
     PAUSED = "paused"
@@ -102,7 +102,7 @@ class ClockSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReceived:
-    """The root asks."""
+    """The root asks whether ranks of this host still wait."""
 
     probe: Vouch
 

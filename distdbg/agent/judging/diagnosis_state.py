@@ -38,7 +38,7 @@ class DiagnosisPhase(Enum):
 
 
 class Peer(NamedTuple):
-    """Another host."""
+    """Another host of the job."""
 
     told: HostAccountState
     has_reason: bool

@@ -36,7 +36,7 @@ class _Known:
 
 
 class ErrorTimes:
-    """Of what the ranks of one host found in one start of the job."""
+    """Dates the errors that the ranks of one host found in one start of the job."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}

@@ -1,4 +1,4 @@
-"""What a diagnosis wants done; `watch` carries it out. Pure.
+"""The instructions of a diagnosis: it wants these things done, and `watch` does them. Pure.
 
 Those with an arrow come back as an event: at once, but for Judge and TakeStacks, which take a while. What is
 done at once is done as of `at_ns`.

@@ -1,4 +1,4 @@
-"""When the job is diagnosed again: the cost decides how often. Pure."""
+"""Decides when the job is diagnosed again: the more it costs, the less often. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which verdicts are reported, and when: each once. Pure.
+"""Decides which verdicts are reported, and when: each once. Pure.
 
     deadlock                                     at once: it is proven
     dead rank, missing rank that is gone,

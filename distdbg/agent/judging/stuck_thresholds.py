@@ -1,4 +1,4 @@
-"""From which age on a rank that reaches no op counts in a verdict. Pure.
+"""Decides from which age on a rank that reaches no op counts in a verdict. Pure.
 
 The ages are those of `record.thresholds`. What the agent adds:
 

@@ -127,14 +127,12 @@ def targets_of(watched_ranks: Iterable[WatchedRank], folder: Path) -> list[Sampl
     ][:_MOST_RANKS]
 
 
-def take_blamed(
-    targets: Sequence[SampledProcess], waiting: Collection[int], limit_ns: int = STACKS_NS
-) -> list[RankStacks]:
+def take_blamed(targets: Sequence[SampledProcess], waiting: Collection[int]) -> list[RankStacks]:
     """Take their stacks and keep them beside their records.
 
     Those that are `waiting` answer a signal in less time than it takes to start another program.
     """
-    deadline_ns = time.monotonic_ns() + limit_ns
+    deadline_ns = time.monotonic_ns() + STACKS_NS
     taken = [_stacks_by_signal(target, deadline_ns) for target in targets if target.rank in waiting]
     known = {one.rank for one in taken if one.threads}
     rest = [target for target in targets if target.rank not in known]

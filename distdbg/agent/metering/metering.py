@@ -5,6 +5,10 @@
 
 At most one collection per half second is made; who comes in between gets the last one. Whoever asks waits for
 the loop, never the loop for anybody.
+
+What is read is a frozen `HostFacts`, from which `Accumulator` and `collect` make the metrics without asking
+anybody: the same facts make the same metrics again. `Accumulator` is changed in place, for it has a sum for
+each bucket of each kind and group.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg import __version__
-from distdbg.agent.host import Host
+from distdbg.agent.context import AgentContext
 from distdbg.agent.metering.job import JobSums, plain_histograms
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.finding_counts import FindingCounts
@@ -48,7 +52,7 @@ _HOSTS_NS: Final = 1_000_000_000
 _GROUPS_NS: Final = 200_000_000
 
 
-class AgentWithMetrics(Host, Protocol):
+class AgentWithMetrics(AgentContext, Protocol):
     """An agent that has metrics, made at first use, and may export them."""
 
     exporting: AgentOutlets | None
@@ -72,7 +76,7 @@ class Metering:
     It is read when somebody asks, and of ranks that make group after group more often.
     """
 
-    def __init__(self, agent: Host) -> None:
+    def __init__(self, agent: AgentContext) -> None:
         self._agent = agent
         self._reader = RankReader()
         self._findings = FindingCounts()
@@ -177,7 +181,7 @@ class Metering:
                     cpu_s=time.process_time(),
                     rss_nbytes=stat.rss_nbytes if stat is not None else None,
                     collect_s=read_s + self._collect_s,
-                    hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
+                    hosts_missing=self.sums.asked.missing(time.monotonic()) if is_root else None,
                 )
             ),
         )
@@ -266,7 +270,7 @@ class Metering:
         job = newest.job
         if job is not None:
             self.sums.take(newest.host.host, self._totals.histograms())
-            if is_last or self.sums.is_whole(time.monotonic()):
+            if is_last or self.sums.is_whole():
                 job = replace(job, histograms=self.sums.sum())
         metrics = collect(newest.host, self._totals, job, self.exemplars())
         self._kept = (time.monotonic(), metrics)

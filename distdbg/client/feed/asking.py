@@ -1,4 +1,8 @@
-"""What a live feed asks, and when: a round is the questions that are due, and what they change.
+"""What a live feed asks, and when: a round is the questions that are due, and what they change. Pure.
+
+A round is a generator: it yields a question and is sent the answer, or has the error of it thrown in. So it
+knows no connection, and a list of answers makes the same changes again. It is no function of a state and an
+event, because what is asked next follows from the answer to what was asked before.
 
     always        the ranks, four times a second; the verdict; the clock and the hosts; breakpoints
     when wanted   groups, ops, waits, bars, log: twice a second, of each host
@@ -12,11 +16,11 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from distdbg.client.feed.bars import BarStore
 from distdbg.client.feed.dashboard_rows import (
@@ -31,9 +35,8 @@ from distdbg.client.feed.dashboard_rows import (
     read_waits,
     with_gpus,
 )
-from distdbg.client.feed.links import FeedConnections, is_refusal, is_unknown
 from distdbg.diagnose.verdict_document import read_verdict
-from distdbg.errors import DistError
+from distdbg.errors import DistError, DistNetworkError
 from distdbg.follow.answers.clock import HostClock
 from distdbg.record.printable import printable
 from distdbg.view.feed import Topic
@@ -69,14 +72,29 @@ _SAME_CLOCK_NS: Final = 50_000_000
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 Changes = dict[str, Any]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentQuestion:
+    """What an agent is asked; its answer is None where that host cannot be asked now."""
+
+    do: str
+    arguments: Mapping[str, Any]
+    host: str = ""
+    """'': the agent that knows the job."""
+
+
+Asking = Generator[AgentQuestion, Any, Result]
 
 
 class JobPoller:
     """Asks one job. Used by one thread, but for `bars`, `log` and `shift_of`."""
 
-    def __init__(self, links: FeedConnections, clock: Callable[[], float] = time.time) -> None:
-        self._links = links
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: the wall clock of the dashboard."""
         self._clock = clock
+        self._hello: Mapping[str, Any] = {}
         self.why = ""
         """What is not as usual, though somebody answers."""
         self.world = 0
@@ -137,8 +155,9 @@ class JobPoller:
         names = ["ranks", "verdict", "about", "breakpoints", *topics]
         return max(0.0, min(self._due.get(name, 0.0) for name in names) - now_s)
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, hello: Mapping[str, Any]) -> None:
         """It is another agent, or the same one again: what it knows may have changed."""
+        self._hello = hello
         self._due.clear()
         self._unknown.clear()
         self._without_gpus.clear()
@@ -156,30 +175,28 @@ class JobPoller:
         for name in ("about", "breakpoints", "ranks"):
             self._due.pop(name, None)
 
-    def round(self, snapshot: Snapshot, topics: frozenset[Topic], now_s: float) -> Changes:
+    def round(self, snapshot: Snapshot, topics: frozenset[Topic], now_s: float) -> Asking[Changes]:
         """Ask what is due; what has changed. DistError: nobody answers; others: garbage."""
-        began = time.thread_time()
         changes: Changes = {}
         if self._is_due("about", now_s):
-            self._ask_about(snapshot, changes)
+            self._take_about((yield AgentQuestion("about", {})), snapshot, changes)
         if self._is_due("ranks", now_s):
-            answer = self._links.ask("ranks")
+            answer = yield AgentQuestion("ranks", {})
             rows = rank_rows(answer["ranks"], snapshot.ranks, self._usage, self._clock())
             self._forget_replaced(snapshot, rows)
             changes["ranks"] = rows
         if self._is_due("verdict", now_s):
-            answer = self._links.ask("verdict", unless=self._verdict)
+            answer = yield AgentQuestion("verdict", {"unless": self._verdict})
             if "lines" in answer:
                 changes["lines"] = tuple(map(str, answer["lines"]))
                 changes["verdict"] = read_verdict(answer["verdict"])
                 self._verdict = str(answer.get("version", ""))
         if self._is_due("breakpoints", now_s):
-            answer = self._ask_if_known("breakpoints")
+            answer = yield from self._ask_if_known("breakpoints")
             if answer is not None:
                 armed, stopped = breakpoint_rows(answer, snapshot.stopped, self._clock())
                 changes["armed"], changes["stopped"] = armed, stopped
-        self._ask_wanted(snapshot, changes, topics, now_s)
-        self._weigh(time.thread_time() - began, now_s)
+        yield from self._ask_wanted(snapshot, changes, topics, now_s)
         return {name: value for name, value in changes.items() if getattr(snapshot, name) != value}
 
     def _is_due(self, name: str, now_s: float) -> bool:
@@ -188,18 +205,18 @@ class JobPoller:
         self._due[name] = now_s + _EVERY_S[name] * self._slower
         return True
 
-    def _weigh(self, cost_s: float, now_s: float) -> None:
-        """Ask less often, when a round of the usual questions costs more than its share."""
+    def weigh(self, cost_s: float) -> None:
+        """Ask less often, when a round of the usual questions costs more CPU time than its share."""
         wanted = min(max(1.0, cost_s / (_SHARE * _EVERY_S["ranks"])), _MOST_SLOWER)
         # A round in which little was due tells little.
         self._slower = wanted if wanted > self._slower else self._slower * 0.9 + wanted * 0.1
 
-    def _ask_if_known(self, do: str, **arguments: Any) -> Any | None:
+    def _ask_if_known(self, do: str, **arguments: Any) -> Asking[Any | None]:
         """None from an agent of an earlier version."""
         if do in self._unknown:
             return None
         try:
-            return self._links.ask(do, **arguments)
+            return (yield AgentQuestion(do, arguments))
         except DistError as error:
             if not is_refusal(error):
                 raise
@@ -207,8 +224,7 @@ class JobPoller:
                 self._unknown.add(do)
             return None
 
-    def _ask_about(self, snapshot: Snapshot, changes: Changes) -> None:
-        about = self._links.ask("about")
+    def _take_about(self, about: Mapping[str, Any], snapshot: Snapshot, changes: Changes) -> None:
         control, tree = about["control"], about.get("tree")
         if about["attempt"] != snapshot.attempt:
             self._usage = Usage()
@@ -233,19 +249,19 @@ class JobPoller:
             self.why = (
                 "this is not the job's first host: of the others only those below it are shown"
             )
-        if self._links.hello.get("distdbg") == "records":
+        if self._hello.get("distdbg") == "records":
             self.why = "no agent answers: shown from the records of this host"
 
     def _ask_wanted(
         self, snapshot: Snapshot, changes: Changes, topics: frozenset[Topic], now_s: float
-    ) -> None:
+    ) -> Asking[None]:
         known = changes.get("hosts", snapshot.hosts)
         hosts = [one.host for one in known if not one.is_lost and not one.has_left]
         few = self._some(hosts)
         wants_groups = topics & {Topic.GROUPS, Topic.WAITS, Topic.OPS}
         if wants_groups and self._is_due(Topic.GROUPS, now_s):
             for host in few:
-                answer = self._ask_host(host, "groups")
+                answer = yield from self._ask_host(host, "groups")
                 if answer is not None:
                     self._groups[host] = read_groups(answer["groups"])
             reports = chain.from_iterable(self._groups.values())
@@ -256,22 +272,24 @@ class JobPoller:
         groups = changes.get("groups", snapshot.groups)
         if Topic.OPS in topics and self._is_due(Topic.OPS, now_s):
             for host in few:
-                answer = self._ask_host(host, "counts")
+                answer = yield from self._ask_host(host, "counts")
                 if answer is not None:
                     self._counts[host] = answer["counts"]
             labels = {group.name: group.label for group in groups}
             changes["ops"] = op_rows(self._counts.values(), labels)
         if Topic.WAITS in topics and self._is_due(Topic.WAITS, now_s):
-            edges, hopeless = read_waits(self._links.ask("waits")["waits"])
+            answer = yield AgentQuestion("waits", {})
+            edges, hopeless = read_waits(answer["waits"])
             verdict = changes.get("verdict", snapshot.verdict)
             ranks = changes.get("ranks", snapshot.ranks)
             changes["waits"] = wait_rows(edges, verdict, ranks, hopeless=hopeless, groups=groups)
         if Topic.BARS in topics and self._is_due(Topic.BARS, now_s):
-            self._ask_bars(snapshot)
+            yield from self._ask_bars(snapshot, now_s)
         if Topic.LOG in topics and self._is_due(Topic.LOG, now_s):
-            self._ask_log(few)
+            yield from self._ask_log(few, now_s)
         if self._is_due("gpus", now_s):
-            changes["ranks"] = self._ask_gpus(few, changes.get("ranks", snapshot.ranks))
+            ranks = changes.get("ranks", snapshot.ranks)
+            changes["ranks"] = yield from self._ask_gpus(few, ranks)
         size = max(self.world, len(changes.get("ranks", snapshot.ranks)))
         if size > snapshot.world_size:
             changes.setdefault("world_size", size)
@@ -288,19 +306,19 @@ class JobPoller:
         self._turn = begin + _HOSTS
         return [*hosts, *hosts][begin : begin + _HOSTS]
 
-    def _ask_host(self, host: str, do: str, **arguments: Any) -> Any | None:
+    def _ask_host(self, host: str, do: str, **arguments: Any) -> Asking[Any | None]:
         """None when it does not answer, or does not know how."""
-        root = self._links.hello.get("host", "")
+        root = self._hello.get("host", "")
         if host in ("", root):
-            return self._ask_if_known(do, **arguments)
-        return self._links.ask_host(host, do, **arguments)
+            return (yield from self._ask_if_known(do, **arguments))
+        return (yield AgentQuestion(do, arguments, host))
 
     # ------------------------------------------------------------------------------- bars, log, GPUs
 
-    def _ask_bars(self, snapshot: Snapshot) -> None:
+    def _ask_bars(self, snapshot: Snapshot, now_s: float) -> Asking[None]:
         with self._lock:
             ranks = self._bar_ranks
-        if not ranks or not self._ask_clock():
+        if not ranks or not (yield from self._ask_clock(now_s)):
             return
         by_host: dict[str, list[int]] = {}
         for rank in ranks:
@@ -312,7 +330,7 @@ class JobPoller:
             since = {str(rank): place for rank in here if (place := self._places.get(str(rank)))}
             # The first look shows what was before it; later only what is new is taken in.
             count = most if since else max(most, min(_MOST_BARS, 4 * _BARS // len(ranks)))
-            answer = self._ask_host(host, "bars", ranks=here, most=count, since=since)
+            answer = yield from self._ask_host(host, "bars", ranks=here, most=count, since=since)
             if answer is None:
                 continue
             self._heard_clock(host, answer["clock"])
@@ -332,10 +350,10 @@ class JobPoller:
                 with self._lock:
                     self._bars.forget(rank)
 
-    def _ask_clock(self) -> bool:
+    def _ask_clock(self, now_s: float) -> Asking[bool]:
         """Of the job's first host, by which all others go; whether it is known."""
-        if "" not in self._clocks or self._is_due("clock", time.monotonic()):
-            answer = self._ask_if_known("bars", ranks=[], most=1)
+        if "" not in self._clocks or self._is_due("clock", now_s):
+            answer = yield from self._ask_if_known("bars", ranks=[], most=1)
             if answer is not None:
                 self._heard_clock("", answer["clock"])
         return "" in self._clocks
@@ -350,14 +368,14 @@ class JobPoller:
             if abs(skew_ns - self._skew_ns) > _SAME_CLOCK_NS:
                 self._skew_ns = skew_ns if abs(skew_ns) > _SAME_CLOCK_NS else 0
 
-    def _ask_log(self, hosts: Sequence[str]) -> None:
-        if not self._ask_clock():
+    def _ask_log(self, hosts: Sequence[str], now_s: float) -> Asking[None]:
+        if not (yield from self._ask_clock(now_s)):
             return
         new: list[LogRow] = []
         why, is_kept = "", False
         for host in hosts:
             after = self._after.get(host, 0)
-            answer = self._ask_host(host, "log", after=after, most=_ASKED_LINES)
+            answer = yield from self._ask_host(host, "log", after=after, most=_ASKED_LINES)
             if answer is None:
                 continue
             self._heard_clock(host, answer["clock"])
@@ -373,13 +391,13 @@ class JobPoller:
                 self._lines.extend(new)
                 self._told = None
 
-    def _ask_gpus(self, hosts: Sequence[str], rows: Mapping[int, Any]) -> Mapping[int, Any]:
+    def _ask_gpus(self, hosts: Sequence[str], rows: Mapping[int, Any]) -> Asking[Mapping[int, Any]]:
         """The first host's own are in its rows."""
-        root = self._links.hello.get("host", "")
+        root = self._hello.get("host", "")
         for host in hosts:
             if host == root or host in self._without_gpus:
                 continue
-            answer = self._links.ask_host(host, "gpus")
+            answer = yield AgentQuestion("gpus", {}, host)
             if answer is None:
                 continue
             if not answer["has_gpus"]:
@@ -401,3 +419,13 @@ def _log_row(line: Mapping[str, Any], shift_ns: int) -> LogRow:
 def shown(text: str) -> str:
     """A line of a program as a terminal may have it: colours are left out, nothing is obeyed."""
     return printable(_COLOURS.sub("", text).expandtabs(8))
+
+
+def is_refusal(error: DistError) -> bool:
+    """Whether somebody answered, and the connection is as good as before."""
+    return not isinstance(error, DistNetworkError) or bool(getattr(error, "type", ""))
+
+
+def is_unknown(error: DistError) -> bool:
+    """Whether the agent does not know the method."""
+    return "there is no method" in error.what

@@ -66,3 +66,23 @@ def final_verdict(folder: Path | None) -> Verdict | None:
 
     newest = attempts(folder)[-1:] if folder is not None else ()
     return next(map(load_verdict, newest), None)
+
+
+def diagnosed(folder: Path | None) -> Verdict | None:
+    """What `distdbg analyze` says of its records; None where these are not all on this host.
+
+    The agent's last verdict is of the moment before: "rank 2 is asleep ...; ranks 0-1,3 wait for it", though
+    the job was stopped since.
+    """
+    if folder is None:
+        return None
+    from distdbg.diagnose.load.run_folder import load_run
+    from distdbg.diagnose.verdict import diagnose
+
+    try:
+        session = load_run(folder)
+        if session.missing_ranks() or session.ranks_without_record():
+            return None
+        return diagnose(session)
+    except Exception:  # noqa: BLE001  # the dashboard stays; the agent's words are there
+        return None

@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from distdbg.client.agent_client import AgentClient
+from distdbg.client.feed.asking import AgentQuestion, Asking, is_refusal, is_unknown
 from distdbg.client.feed.connections import FeedConnection, JobRoute
 from distdbg.errors import DistError, DistNetworkError, UsageError
 
 #: How long a host that did not answer is left alone.
 _REST_S: Final = 3.0
+Result = TypeVar("Result")
 #: The agent has room for 64 clients, and there are other dashboards.
 MOST_HOSTS: Final = 24
 
@@ -53,29 +55,37 @@ class FeedConnections:
             self._root = self._door.open(self._timeout_s)
         return self._root
 
-    def ask(self, do: str, **arguments: Any) -> Any:
-        """Of the first agent. After a DistNetworkError the connection is gone."""
+    def run(self, asking: Asking[Result]) -> Result:
+        """Put its questions, one after the other. After a DistNetworkError the connection is gone."""
         try:
-            return self.root().ask(do, timeout_s=self._timeout_s, **arguments)
-        except DistNetworkError as error:
-            if not is_refusal(error):
-                self.close()
-            raise
+            question = next(asking)
+            while True:
+                try:
+                    answer = self._answer(question)
+                except DistError as error:
+                    question = asking.throw(error)
+                else:
+                    question = asking.send(answer)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
 
-    def ask_host(self, host: str, do: str, **arguments: Any) -> Any | None:
-        """Of one host; None when it cannot be asked now."""
-        root = self.root()
-        if host in ("", root.hello["host"]):
-            return self.ask(do, **arguments)
-        client = self._of(host)
+    def _answer(self, question: AgentQuestion) -> Any | None:
+        """None when that host cannot be asked now."""
+        root, host = self.root(), question.host
+        client = root if host in ("", root.hello["host"]) else self._of(host)
         if client is None:
             return None
         try:
-            return client.ask(do, timeout_s=self._timeout_s, **arguments)
+            return client.ask(question.do, timeout_s=self._timeout_s, **question.arguments)
         except DistError as error:
-            if not is_refusal(error):
-                self._drop(host, error)
-            return None
+            if client is not root:
+                if not is_refusal(error):
+                    self._drop(host, error)
+                return None
+            if isinstance(error, DistNetworkError) and not is_refusal(error):
+                self.close()
+            raise
 
     def close(self) -> None:
         for client in [*self._hosts.values(), *([self._root] if self._root else [])]:
@@ -134,13 +144,3 @@ def opened(door: JobRoute, host: str | None, timeout_s: float) -> Iterator[FeedC
         yield client
     finally:
         client.close()
-
-
-def is_refusal(error: DistError) -> bool:
-    """Whether somebody answered, and the connection is as good as before."""
-    return not isinstance(error, DistNetworkError) or bool(getattr(error, "type", ""))
-
-
-def is_unknown(error: DistError) -> bool:
-    """Whether the agent does not know the method."""
-    return "there is no method" in error.what

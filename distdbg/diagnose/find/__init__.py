@@ -16,6 +16,7 @@ forward_alone     ranks that alone ran a forward pass of a DDP model, where the 
 handled           ranks that made the op at fault while they handled an error
 lateness          how late each rank comes to the ops of a group
 latent            latent errors found while the job ran
+latent_before     an error of the program after a latent one on the same rank, which may be the reason
 leaks             ops that nobody waited for when their rank left, and groups that are never destroyed
 left_loop         A rank that left a loop in which the others began one more step, and went on to what
                   comes behind it
@@ -31,6 +32,7 @@ not_exchanged     A rank in a message with a rank that has exchanged none with i
 not_joined        ranks that never reached the making of the first group, while the others waited there
                   for them
 not_mutual        ranks that exchange messages in a cycle
+not_member        ranks that called an op on a group that they are not in, which does nothing
 not_reduced       steps of a DDP model whose gradients were not reduced, since its .module was called
 not_relayed       A rank that hands messages on, one for each that it receives, and once did not
 not_sent_there    messages of a cycle of recvs that were never sent
@@ -49,6 +51,7 @@ parted            wording of where the calls of a rank with fewer ops diverge fr
                   (`divergence`)
 phrases           phrases that several finders share
 say_calls         calls of one op by several ranks in the words of a mismatch
+sent_by_another   a send and a recv that wait for a rank that sleeps, and name other ranks than each other's
 sides             the ranks of one op by what they called
 skipped_before    A rank that skipped a call earlier, or made one more, and whose next ones fitted by
                   chance
@@ -64,6 +67,7 @@ telling_site      which line of a call's stack tells it from the rank's other ca
 told_difference   what a mismatch is about that ranks have told themselves
 thread_error      ranks that others wait for and that have lost a thread
 two_threads       A mismatch where two threads of a rank issue ops on one group at one time
+unanswered        A rank that answers each message, and waits for the next one without an answer to the last
 unlike_models     models that torch's DDP refuses, as their numbers of parameters differ
 unsent            messages that are waited for and were never sent, by ranks in a collective
 used_wrong_group  A call that was carried out on one group, where the program's line called it on another

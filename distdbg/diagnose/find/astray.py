@@ -42,9 +42,10 @@ _ANY: Final = (
     "receive from the intended rank (src=), or send what a recv is meant for with a tag of its own"
 )
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
-_ORDER: Final = (
+_ORDER: Final = Advice(
     "see how that line chooses the group, or orders them: a set, or a sort by rank-local values, may "
-    "differ between ranks"
+    "differ between ranks",
+    Trait.GROUP_CHOICE,
 )
 
 

@@ -1,4 +1,4 @@
-"""Which call of each rank an error is about that says it of all. Pure.
+"""Finds which call of each rank an error is about that speaks of all ranks. Pure.
 
 Collectives have the number of their group. A mismatch of ops that are counted by themselves (new_group) may
 be noticed in a later one: each rank's call of the number that was told is meant.
@@ -6,6 +6,7 @@ be noticed in a later one: each rank's call of the number that was told is meant
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from distdbg.diagnose.failures import Failure
@@ -20,7 +21,9 @@ def calls_of_errors(
 ) -> dict[int, OpRef]:
     """By rank, of the errors of one mismatch; the first of them happened first."""
     found = {error.rank: error.op for error in reversed(errors) if error.op is not None}
-    return found | _calls(session, matched, errors[0]) | _calls_aside(session, errors[0])
+    # Of ops that are counted by themselves a rank may hear in its next one of this one.
+    first = min(errors, key=lambda error: error.seq or sys.maxsize)
+    return found | _calls(session, matched, errors[0]) | _calls_aside(session, first)
 
 
 def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRef]:

@@ -259,8 +259,11 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
     if one.reason.startswith("MemoryError"):
         return MORE_MEMORY
     if end is not None and one.where and not one.reason and end.signal != signal.SIGBUS:
-        return f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
+        text = f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
+        return Advice(text, *((Trait.CRASHED,) if end.signal == signal.SIGSEGV else ()))
     if end is not None and end.hint and (end.cause == "oom" or not one.reason):
+        if end.signal == signal.SIGPIPE:
+            return Advice(end.hint, Trait.OF_PIPE)
         return Advice(end.hint, *((Trait.SENDER_UNKNOWN,) if end.is_sender_unknown else ()))
     if one.hint:
         return one.hint

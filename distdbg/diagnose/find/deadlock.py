@@ -19,11 +19,13 @@ from distdbg.diagnose.find.astray import (
 from distdbg.diagnose.find.cycle_text import ring_of, uniform_cycle
 from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_exchanged import not_exchanged
+from distdbg.diagnose.find.not_member import calls_of_no_member
 from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.not_sent_there import not_sent_there
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.paired_apart import paired_apart
+from distdbg.diagnose.find.unanswered import unanswered_messages
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.graph import find_deadlocks
@@ -123,8 +125,10 @@ class _Telling:
             unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[WrongPeerFact] = [*apart, *taken, *unmatched, *unsent, *relayed]
         self._misses = (
-            self._misses
+            calls_of_no_member(session, [*edges, *behind])
+            or self._misses
             or mixed_groups(session, edges, behind)
+            or unanswered_messages(session, edges)
             or one_more_message(session, edges)
             or one_answer_more(session, edges)
             or not_sent_there(session, edges)
@@ -250,9 +254,10 @@ class _Telling:
         if asides and asides[0].op is not None:
             kind = self._session.kind_of(asides[0].op)
             all_of_them = _NOT_MEMBERS if kind == "new_group" else ""
-            return (
+            return Advice(
                 f"all ranks of the group have to call {kind}{all_of_them}: {say_ranks(asides[0].on, 3)} "
-                f"did not call it"
+                f"did not call it",
+                *((Trait.SOME_ALONE,) if all_of_them else ()),
             )
         if any(edge.is_any for edge in messages):
             return _ANY

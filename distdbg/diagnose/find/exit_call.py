@@ -1,4 +1,4 @@
-"""How a program ended the process of a rank itself, as the rank wrote before it did. Pure."""
+"""Tells how a program itself ended the process of a rank, as the rank wrote before it did. Pure."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _BEFORE: Final = 64
 
 
 class FirstCall(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about a line that was called for the first time."""
 
     evidence: Evidence
     advice: str = ""

@@ -45,7 +45,7 @@ _MEETINGS: Final = frozenset(
 
 @dataclass(slots=True)
 class LateArrival:
-    """When one rank was late."""
+    """One time at which a rank was late."""
 
     at: list[int] = field(default_factory=list)
     """Indexes into `Lateness.seqs`."""
@@ -56,7 +56,7 @@ class LateArrival:
 
 @dataclass(slots=True)
 class Lateness:
-    """Of one group."""
+    """The late arrivals of the ranks of one group."""
 
     seqs: Sequence[int]
     """Those that were looked at."""

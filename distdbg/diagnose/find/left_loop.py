@@ -23,7 +23,7 @@ _FEWEST = 2
 
 
 class LeftLoop(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about a loop that was left too early."""
 
     what: str
     advice: Advice

@@ -22,7 +22,7 @@ def not_mutual(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
     """Of a cycle of waits in messages; nothing where two name each other, or a rank has several."""
     ranks = sorted({edge.rank for edge in edges})
     sends, recvs = unmatched_halves(session)
-    to, of = _by_rank(session, sends), _by_rank(session, recvs)
+    to, of = _by_rank(sends), _by_rank(recvs)
     if len(ranks) < _FEWEST or not all(
         len(to.get(r, ())) == len(of.get(r, ())) == 1 for r in ranks
     ):
@@ -58,7 +58,7 @@ def not_mutual(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
     ]
 
 
-def _by_rank(session: Session, ops: Sequence[OpRef]) -> dict[int, list[OpRef]]:
+def _by_rank(ops: Sequence[OpRef]) -> dict[int, list[OpRef]]:
     found: dict[int, list[OpRef]] = {}
     for op in ops:
         found.setdefault(op.rank, []).append(op)

@@ -25,7 +25,7 @@ PAST_FORWARD: Final = (
 
 
 class UnreducedSteps(NamedTuple):
-    """Those of one rank."""
+    """The steps of one rank whose gradients were not reduced."""
 
     first: int
     steps: int

@@ -21,7 +21,7 @@ _Site = tuple[str, int]
 
 
 class OneMoreCall(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about one call too many."""
 
     what: str
     advice: Advice

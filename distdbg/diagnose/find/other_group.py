@@ -1,4 +1,4 @@
-"""Whether a call that differs was meant for another group, on which others wait for just that call."""
+"""Tells whether a call that differs was meant for another group, on which others wait for just that call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, say_op, site_of
 from distdbg.record.format import Flag, Status
 
-ADVICE = "see how that line chooses the group: all ranks of a group must call the same ops on it"
+ADVICE = Advice(
+    "see how that line chooses the group: all ranks of a group must call the same ops on it",
+    Trait.GROUP_CHOICE,
+)
 
 
 def calls_meant_elsewhere(

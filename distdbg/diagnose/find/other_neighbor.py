@@ -23,7 +23,7 @@ _MOST: Final = 256
 
 
 class OtherNeighbor(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about a message to another neighbor."""
 
     rank: int
     cause: tuple[str, ...]

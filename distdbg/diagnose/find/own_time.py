@@ -25,7 +25,7 @@ _DEVIATIONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class OwnTime:
-    """Between two ops of a group."""
+    """The time of a rank between two ops of a group."""
 
     mine_ns: float
     peers_ns: float

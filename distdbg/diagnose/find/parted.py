@@ -22,7 +22,7 @@ NAME_STEPS: Final = Advice(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceText:
-    """What a finding says of it."""
+    """The words of a finding about the place where calls diverge."""
 
     head: str = ""
     """A clause of its own: 'rank 1 skipped one call after #3'."""

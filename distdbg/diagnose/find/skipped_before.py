@@ -22,7 +22,7 @@ _MOST: Final = 4096
 
 
 class SkippedBefore(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about a call that was skipped earlier."""
 
     what: str
     evidence: Evidence

@@ -16,6 +16,7 @@ from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import Prompt, is_debugged, prompt_of
 from distdbg.diagnose.doing import RankActivity, doing_of
 from distdbg.diagnose.find.missing import behind_by, is_benign, last_ops, missing_how, wait_evidence
+from distdbg.diagnose.find.sent_by_another import sent_by_another
 from distdbg.diagnose.find.stuck import (
     advice_of_reason,
     doing_evidence,
@@ -43,7 +44,7 @@ def find(
             continue
         busy = tuple(rank for rank in end.ranks if _is_busy(session, end, rank))
         if busy:
-            findings.append(_finding(session, end, busy))
+            findings.append(_finding(session, end, busy, waits))
     return findings
 
 
@@ -105,7 +106,12 @@ def _prompt_evidence(rank: int, prompt: Prompt) -> Evidence:
     )
 
 
-def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding:
+def _finding(
+    session: Session,
+    end: ChainEnd,
+    ranks: tuple[int, ...],
+    waits: Mapping[int, tuple[Edge, ...]],
+) -> Finding:
     doing = doing_of(session, ranks[0])
     waited = waited_ns(session, doing, end)
     numbers = {"waiting": float(len(end.waiters)), "waited_s": waited / 1e9}
@@ -127,6 +133,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         are, their = verb(ranks, "is", "are"), verb(ranks, "its", "their")
         text = f"{say_ranks(ranks)} {are} in {their} own code; no agent has looked closer"
         first = [Evidence(text=text, rank=ranks[0], at_ns=doing.since_ns)]
+    astray, compare = sent_by_another(session, end, waits)
     return Finding(
         kind=kind,
         severity=severity,
@@ -137,11 +144,12 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         victims=end.waiters,
         at_ns=end.since_ns,
         evidence=(
+            *astray,
             *(replace(one, ranks=ranks) for one in first),
             *last_ops(session, ranks),
             *wait_evidence(session, end),
         ),
-        advice=advice_of_reason(doing.why)
+        advice=compare or advice_of_reason(doing.why)
         if is_past
         else "nothing to do if it goes on; else look at its stacks (distdbg stacks)",
         numbers=numbers,

@@ -20,6 +20,7 @@ from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.doing import RankActivity, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
+from distdbg.diagnose.find.sent_by_another import sent_by_another
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -87,7 +88,7 @@ def find(
             doing = doing_of(session, rank)
             key = (rank,) if end is None else (end.ranks, doing.state, doing.text, doing.why)
             alike.setdefault(key, []).append(rank)
-    return [_finding(session, tuple(ranks), ends.get(ranks[0])) for ranks in alike.values()]
+    return [_finding(session, tuple(ranks), ends.get(ranks[0]), waits) for ranks in alike.values()]
 
 
 def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
@@ -173,14 +174,21 @@ def doing_evidence(
     return found
 
 
-def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> Finding:
+def _finding(
+    session: Session,
+    ranks: tuple[int, ...],
+    end: ChainEnd | None,
+    waits: Mapping[int, tuple[Edge, ...]],
+) -> Finding:
     """Of ranks that do the same, and for whom the same ranks wait."""
     rank = ranks[0]
     log = session.ranks[rank]
     seen = log.activity
     assert seen is not None
     doing = doing_of(session, rank)
+    astray, compare = ([], "") if end is None else sent_by_another(session, end, waits)
     evidence = [
+        *astray,
         *(replace(one, ranks=ranks) for one in doing_evidence(session, doing, ranks)),
         *_caller(rank, doing, seen),
         *last_ops(session, ranks),
@@ -206,9 +214,8 @@ def _finding(session: Session, ranks: tuple[int, ...], end: ChainEnd | None) -> 
         victims=victims,
         at_ns=known_ns(session.time_ns(rank, seen.since_ns)),
         evidence=tuple(evidence),
-        advice=_advice(
-            seen.state, doing.why, is_past=session.cut is not None or not session.is_live
-        ),
+        advice=compare
+        or _advice(seen.state, doing.why, is_past=session.cut is not None or not session.is_live),
         numbers=numbers,
         traits=doing.traits,
     )

@@ -1,4 +1,4 @@
-"""Which line of a call's stack tells it from the rank's other calls."""
+"""Finds the line of a call's stack that tells it from the rank's other calls."""
 
 from __future__ import annotations
 

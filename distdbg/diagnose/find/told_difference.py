@@ -1,6 +1,7 @@
-"""What a mismatch is about that ranks have told themselves, by the calls that it compares. Pure.
+"""Tells what a mismatch is about that ranks have reported themselves, by the calls that it compares. Pure.
 
 other ops, or arrays of other sizes from different lines     OTHER_LINES
+the two sides of a message                                   OTHER_LINES, MESSAGE
 new_group with other ranks                                   GROUPS
 at one line, dtype and size differ                           OTHER_ARRAY
 at one line, the size or the root differs                    SIZES
@@ -27,6 +28,8 @@ def _traits(session: Session, calls: Mapping[int, OpRef]) -> tuple[Trait, ...]:
     ops = [calls[rank] for rank in sorted(calls)]
     forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in ops]
     kinds = {session.kind_of(op) for op in ops}
+    if kinds == {"send", "recv"}:
+        return (Trait.OTHER_LINES, Trait.MESSAGE)
     if len(kinds) > 1 or len({form.name for form in forms}) > 1:
         return (Trait.OTHER_LINES,)
     has_types = len({form.dtype for form in forms}) > 1

@@ -18,7 +18,7 @@ _TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has in
 
 
 class UnlikeModels(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about models that differ."""
 
     odd: tuple[int, ...]
     others: tuple[int, ...]

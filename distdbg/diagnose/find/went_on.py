@@ -18,7 +18,7 @@ from distdbg.diagnose.wording import fit, say_ranks, site_of, verb
 
 
 class WentOn(NamedTuple):
-    """What a finding says of it."""
+    """The words of a finding about a rank that went on without a call."""
 
     what: str
     evidence: Evidence

@@ -14,7 +14,7 @@ from distdbg.record.entries import RecordHeader, StateEntry
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """From a rank's monotonic time to the session's."""
+    """What brings a rank's monotonic time to the session's clock."""
 
     offset_ns: int
     error_ns: int | None

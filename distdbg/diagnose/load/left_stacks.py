@@ -1,4 +1,4 @@
-"""Where ranks were when they failed, with the callers: by their tracebacks, and by the dumps of crashes.
+"""Reads where ranks were when they failed, with the callers: from tracebacks, and from dumps of crashes.
 
     <run>/attempt_0/rank00003.crash               what faulthandler printed
     <run>/logs/attempt_0/<local rank>/error.json  what the rank raised, with its traceback

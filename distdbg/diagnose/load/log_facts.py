@@ -17,7 +17,6 @@ class FactShape(Enum):
     GPU_ERROR = auto()
     RAISED = auto()  # the end of a traceback
     STOPPED = auto()
-    EXITED = auto()
     PORT_TAKEN = auto()
     MISMATCH = auto()
     SIZES = auto()  # gloo received what has no room

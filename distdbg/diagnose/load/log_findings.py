@@ -1,4 +1,4 @@
-"""From facts in logs to findings: the cause, and what is only a consequence.
+"""Makes findings of facts in logs: the cause, and what is only a consequence.
 
 Not every error message is a cause. "Connection closed by peer" says that another rank is gone; a
 rank that the launcher terminated did nothing wrong; a launcher's "root cause" is the process that it saw end

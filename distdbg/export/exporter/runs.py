@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,17 +32,10 @@ _log = logging.getLogger("distdbg.agent")
 class Runs:
     """Those runs. Thread-safe: one collection at a time."""
 
-    def __init__(
-        self,
-        named: Sequence[Path] = (),
-        *,
-        neighbours: Neighbours,
-        list_folders: Callable[[], list[Path]] = list_runs,
-    ) -> None:
+    def __init__(self, named: Sequence[Path] = (), *, neighbours: Neighbours) -> None:
         """`named`: the folders of runs; empty: all of this user."""
         self._named = list(named)
         self._neighbours = neighbours
-        self._list = list_folders
         self._began_s = time.time()
         self._lock = threading.Lock()
         self._meters: dict[Path, RunMeter] = {}
@@ -91,7 +84,7 @@ class Runs:
             return [one for one in self._named if one in self._meters or one.is_dir()]
         served = {target.run for target in self._neighbours.targets()}
         alive, over = [], []
-        for folder in self._list():
+        for folder in list_runs():
             known = self._meters.get(folder)
             if (known is not None and known.is_over) or is_folder_over(folder) is not False:
                 over.append(folder)

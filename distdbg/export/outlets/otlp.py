@@ -6,6 +6,7 @@ Only the agent that judges the job has a verdict, so only one speaks of a findin
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, Final
@@ -14,6 +15,12 @@ from distdbg.diagnose.finding import Finding
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import group_names, key_of_finding
 from distdbg.export.outlets.source import OutletSource
+from distdbg.export.tracing.trace_events import (
+    FindingMade,
+    OpsKept,
+    RankEnded,
+    RanksStarted,
+)
 from distdbg.export.tracing.tracing import Tracing
 
 _MOST_TOLD: Final = 4096
@@ -31,6 +38,7 @@ class TracingOutlet:
         self.tracing = Tracing(agent.run_name, agent.host, signals, os.environ)
         self._metering.exemplars = self.tracing.exemplars
         self._told: dict[tuple[Any, ...], None] = {}
+        self._findings = 0
         self._ends: set[tuple[int, int]] = set()
         self._watch, self._version = agent.watch, -1
         self._roster = agent.roster
@@ -76,13 +84,14 @@ class TracingOutlet:
     def _exchange_keeps(self) -> None:
         steering = self._agent.steering
         steering.keep(self.tracing.take_untold())
-        self.tracing.hear_keeps(steering.kept())
+        if kept := steering.kept():
+            self.tracing.put(OpsKept(kept))
 
     def _tell_ends(self) -> None:
         for end in self._roster.ends:
             if (end.rank, end.pid) not in self._ends:
                 self._ends.add((end.rank, end.pid))
-                self.tracing.hear_end(end)
+                self.tracing.put(RankEnded(end))
 
     def _on_metrics(self, done: Future[Any]) -> None:
         if done.exception() is None:  # else it was not in time, and comes with the next
@@ -93,7 +102,7 @@ class TracingOutlet:
         self._roster = self._agent.roster
         self._watch, self._version = self._agent.watch, -1
         self._ends.clear()
-        self.tracing.begin(self._roster.folder, self._roster.attempt)
+        self.tracing.put(RanksStarted(self._roster.folder, self._roster.attempt, time.time_ns()))
 
     def _tell_findings(self) -> None:
         verdict, session = self._watch.verdict, self._watch.session
@@ -109,6 +118,8 @@ class TracingOutlet:
             if len(self._told) >= _MOST_TOLD:
                 del self._told[next(iter(self._told))]
             self._told[key] = None
-            self.tracing.hear_finding(finding, names.get(finding.group, ""))
+            self._findings += 1
+            group = names.get(finding.group, "")
+            self.tracing.put(FindingMade(finding, group, self._findings, time.time_ns()))
         for one in finding.follows if depth else ():
             self._tell_one(one, names, depth - 1)

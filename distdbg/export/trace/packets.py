@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from distdbg.export.wire import chunk, double, fixed64, tag, text, uint, varint
+from distdbg.export.wire import chunk, double, tag, text, uint, varint
 
 __all__ = ["chunk", "tag", "uint", "varint"]
 BOOTTIME: Final = 6
@@ -112,7 +112,6 @@ def event(
     *,
     category: str = "",
     values: Mapping[str, str | int | float] | None = None,
-    flow: int = 0,
 ) -> bytes:
     """One packet with one event; `interned.flush` has to come before it."""
     fields = uint(9, type_) + uint(11, track)
@@ -120,8 +119,6 @@ def event(
         fields += uint(10, interned.number(InternTable.NAMES, name))
     if category:
         fields += uint(3, interned.number(InternTable.CATEGORIES, category))
-    if flow:
-        fields += fixed64(47, flow)
     return packet(
         uint(8, max(at_ns, 0)) + NEEDS_NAMES + chunk(11, fields + facts(interned, values or {}))
     )

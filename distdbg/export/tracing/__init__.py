@@ -5,6 +5,7 @@
 
     tracing.py    what the agent owns: the two threads, counts, the end
     settings.py   OTEL_* variables that the SDK's own code does not read
+    trace_events.py  what the agent's loop tells, and what is made of it and of the records
     head.py       which numbers of a group the head keeps, known before any op is looked at
     tail.py       what was slow or failed on one rank, for all of the host
     records.py    all records of the host, one look after the other

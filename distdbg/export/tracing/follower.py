@@ -18,14 +18,16 @@ from typing import Final
 
 from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.matching import MessageNumbers
+from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, count_message, facts_of
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, SamplingDecision, is_remarkable
 from distdbg.export.tracing.groups import Groups
-from distdbg.export.tracing.row import Emit, Message, Row, Sampled, SharedTraceState
+from distdbg.export.tracing.row import Message, Row, SharedTraceState
 from distdbg.export.tracing.span_templates import Likes, Sort, sort_of
 from distdbg.export.tracing.tail import Key
+from distdbg.export.tracing.trace_events import SampledOp
 from distdbg.follow.tail import TailedRecord
 from distdbg.record.entries import Event, OpEntry, label_of_kind
 from distdbg.record.format import Aside, EventType, Flag, pack
@@ -59,8 +61,6 @@ class Follower:
     record: TailedRecord
     rank: TracedRank
     shared: SharedTraceState
-    emit: Emit
-    on_sampled: Sampled = lambda *_: None
     last: int = 0
     """The number up to which everything was seen or missed."""
     _open: dict[int, Row] = field(default_factory=dict)
@@ -80,6 +80,10 @@ class Follower:
         self._regions = RegionSpans(self.rank, self.shared.sampler)
         self._contexts = SpanContexts()
         self._slow = pack(self.shared.slow_ns) if self.shared.slow_ns else 2**64
+
+    def emit(self, span: SpanData) -> None:
+        """Have a span of this rank sent."""
+        self.shared.made.spans.append((self.rank, span))
 
     # ------------------------------------------------------------------------------- one look
 
@@ -405,7 +409,8 @@ class Follower:
         op = part.op(at) if like is not None else None
         if like is None or op is None or op.started_ns is None or op.ended_ns is None:
             return False
-        base_ns, ended_ns = self.rank.base_ns, op.ended_ns + self.rank.base_ns
+        shared, base_ns = self.shared, self.rank.base_ns
+        ended_ns = op.ended_ns + base_ns
         for span in self.spans.make_plain(
             like,
             row.trace_id,
@@ -417,7 +422,9 @@ class Follower:
         ):
             self.emit(span)
         took_ns = op.ended_ns - op.issued_ns
-        self.on_sampled(like.kind, like.group.label, took_ns, row.trace_id, ended_ns)
+        shared.made.sampled.append(
+            SampledOp(like.kind, like.group.label, took_ns, row.trace_id, ended_ns)
+        )
         return True
 
     def _make(
@@ -462,4 +469,6 @@ class Follower:
             self.emit(span)
         if op.ended_ns is not None and row.why:
             took_ns = op.ended_ns - op.issued_ns
-            self.on_sampled(op.kind, group.label, took_ns, row.trace_id, op.ended_ns)
+            shared.made.sampled.append(
+                SampledOp(op.kind, group.label, took_ns, row.trace_id, op.ended_ns)
+            )

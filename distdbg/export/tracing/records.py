@@ -8,22 +8,30 @@ Bounded: a look reads at most `most_rows` rows of each record and makes spans by
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 from distdbg.errors import RecordError
-from distdbg.export.otel.found import log_of_error
-from distdbg.export.otel.model import LogData, SpanData
+from distdbg.export.otel.found import (
+    find_op,
+    log_of_end,
+    log_of_error,
+    log_of_finding,
+    span_of_finding,
+)
+from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, facts_of
 from distdbg.export.otel.sampling import Budget, Sampler
 from distdbg.export.tracing.follower import MOST_ROWS, Follower
 from distdbg.export.tracing.head import Head
-from distdbg.export.tracing.row import Sampled, SharedTraceState
+from distdbg.export.tracing.row import SharedTraceState
 from distdbg.export.tracing.tail import TailSampler
+from distdbg.export.tracing.trace_events import FindingMade, Made, OpsKept, RankEnded
 from distdbg.follow.tail import RecordTail, TailedRecord
 from distdbg.hosts.tail_sampling import KeptOp
 from distdbg.record.entries import SOURCE_DROPPED, OpEntry
@@ -63,13 +71,11 @@ class HostRecords:
     spans_per_s: float
     now_ns: int
     """Monotonic, when this begins."""
-    emit: Callable[[TracedRank, SpanData], None] | None
-    """None: spans are not asked for."""
-    tell: Callable[[TracedRank, LogData], None] | None
-    """None: nor are log records."""
-    has_room: Callable[[], bool] = lambda: True
-    """Whether spans of another trace may be emitted; those of the tail are anyway."""
-    on_sampled: Sampled = lambda *_: None
+    has_spans: bool = True
+    """Whether spans are asked for."""
+    has_logs: bool = True
+    room: float = math.inf
+    """How many spans may be made until a trace is the last that may begin; those of the tail may anyway."""
     most_rows: int = MOST_ROWS
     """Of each record, that one look takes in."""
     is_fast: bool = field(default=False, init=False)
@@ -88,7 +94,7 @@ class HostRecords:
                 self.spans_per_s,
                 self.now_ns,
                 burst=_BURST_S * self.spans_per_s,
-                has_room=self.has_room,
+                has_room=lambda: len(self.shared.made.spans) < self.room,
             ),
             tail_budget=Budget(_TAIL_PER_S, self.now_ns, burst=_TAIL_BURST),
             slow_ns=self.slow_ns,
@@ -104,10 +110,10 @@ class HostRecords:
         self.is_fast = False
         for rank, watched in list(self._followed.items()):
             try:
-                if self.emit is not None:
+                if self.has_spans:
                     share = watched.follower.look(self.most_rows)
                     self.is_fast = self.is_fast or share > _FAST
-                if self.tell is not None:
+                if self.has_logs:
                     self._tell_texts(rank, watched)
             except RecordError:
                 self._forget(rank)  # cut short; a scan finds it if it comes back
@@ -125,18 +131,34 @@ class HostRecords:
                 self._followed[rank] = _FollowedRank(self._follow(record), record.inode)
         self.shared.ranks = frozenset(self._followed)
 
-    def keep(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
-        """Keep an op, whatever the head says of it; `is_wide`: other hosts are to be told."""
-        self.shared.tail.add(group, seq, why, is_wide=is_wide)
+    def hear(self, event: RankEnded | FindingMade | OpsKept) -> None:
+        """Take in what the agent's loop knows and no record says."""
+        match event:
+            case RankEnded(end=end):
+                self._flush(end.rank, end.wall_ns, end.how)
+                if self.has_logs:
+                    self.shared.made.logs.append((None, log_of_end(end)))
+            case OpsKept(ops=ops):
+                for one in ops:
+                    self.shared.tail.add(*one)
+            case FindingMade():
+                self._hear_finding(event)
+            case _:
+                assert_never(event)
+
+    def take_made(self) -> Made:
+        """What was made since this was called last."""
+        made, self.shared.made = self.shared.made, Made()
+        return made
 
     def take_untold(self) -> list[KeptOp]:
         """What other hosts are to keep as well."""
         return self.shared.tail.take_untold()
 
-    def on_end(self, rank: int, wall_ns: int, how: str) -> None:
+    def _flush(self, rank: int, wall_ns: int, how: str) -> None:
         """A rank is gone: what it was in never ends."""
         watched = self._followed.get(rank)
-        if watched is None or self.emit is None:
+        if watched is None or not self.has_spans:
             return
         try:
             watched.follower.look()
@@ -149,8 +171,8 @@ class HostRecords:
         self.scan()
         self.look(now_ns)
         for rank in list(self._followed):
-            self.on_end(rank, wall_ns, "")
-        if self.emit is not None:
+            self._flush(rank, wall_ns, "")
+        if self.has_spans:
             _tell_roots(
                 {rank: watched.follower for rank, watched in self._followed.items()}, wall_ns
             )
@@ -163,24 +185,34 @@ class HostRecords:
         """The first rank of this host; None: there is none yet."""
         return self._followed[min(self._followed)].follower.rank if self._followed else None
 
+    def _hear_finding(self, event: FindingMade) -> None:
+        finding, made = event.finding, self.shared.made
+        trace_id, parent_id = find_op(self.run, self.start, event.group, finding.seq)
+        log = log_of_finding(
+            finding,
+            trace_id=trace_id,
+            parent_id=parent_id,
+            wall_ns=event.wall_ns,
+            number=event.number,
+        )
+        if self.has_logs:
+            made.logs.append((None, log))
+        if trace_id and self.has_spans:
+            self.shared.tail.add(event.group, finding.seq, "found", is_wide=True)
+            made.spans.append((None, span_of_finding(log, parent_id=parent_id)))
+
     # ------------------------------------------------------------------------------- one record
 
     def _follow(self, record: TailedRecord) -> Follower:
         if self._base_ns is None:  # one clock for all ranks of the host
             self._base_ns = record.header.to_wall_ns(0)
         rank = TracedRank.of(record.header, start=self.start, base_ns=self._base_ns)
-        emit = self.emit
-
-        def emit_one(span: SpanData) -> None:
-            if emit is not None:
-                emit(rank, span)
-
-        return Follower(record, rank, self.shared, emit_one, self.on_sampled)
+        return Follower(record, rank, self.shared)
 
     def _tell_texts(self, rank: int, watched: _FollowedRank) -> None:
-        record, tell = watched.follower.record, self.tell
+        record = watched.follower.record
         count = record.pulse().text_count
-        if tell is None or count <= watched.texts:
+        if count <= watched.texts:
             return
         facts = watched.follower.rank
         groups = {group.desc or group.name: group.name for group, _ in record.groups()}
@@ -194,12 +226,12 @@ class HostRecords:
             # What ended the rank is said again, by its type, when it ends.
             if log.body not in watched.told:
                 watched.told.append(log.body)
-                tell(facts, log)
+                self.shared.made.logs.append((facts, log))
         watched.texts = count
 
     def _look_back(self) -> None:
         keys = self.shared.tail.take_new()
-        if not keys or self.emit is None:
+        if not keys or not self.has_spans:
             return
         for rank, watched in list(self._followed.items()):
             try:

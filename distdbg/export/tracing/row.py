@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.recorded_ops import Context, TracedGroup
 from distdbg.export.otel.sampling import Budget, Sampler, SamplingDecision
 from distdbg.export.tracing.head import Head
 from distdbg.export.tracing.tail import TailSampler
-
-Emit = Callable[[SpanData], None]
-#: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
-Sampled = Callable[[str, str, int, int, int], None]
+from distdbg.export.tracing.trace_events import Made
 
 
 @dataclass(slots=True)
@@ -26,6 +21,8 @@ class SharedTraceState:
     budget: Budget
     tail_budget: Budget
     slow_ns: int
+    made: Made = field(default_factory=Made)
+    """What they have made since it was taken last."""
     ranks: frozenset[int] = frozenset()
     """Those that are followed: a collective will have a span of each, as a rule."""
     made_ns: int = 0

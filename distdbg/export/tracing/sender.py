@@ -3,6 +3,9 @@
 A batch that a collector does not take is lost: the exporters have tried again for as long as
 OTEL_EXPORTER_OTLP_TIMEOUT lets them. Then there is a pause, which grows. Meanwhile the queues fill, and what
 has no room is counted. It says once that it fails, and once that it works again.
+
+`next_due` and `send_one` decide, without the thread and by a clock that is given; the state is changed in
+place, for it is one with the queues, which other threads fill.
 """
 
 from __future__ import annotations
@@ -117,7 +120,7 @@ class Sender:
                 now_ns = self._clock()
                 if self._is_closing and now_ns >= self._until_ns - _S // 4:
                     return None
-                signal, due_ns = self.next_due(now_ns)
+                signal, due_ns = self.next_due()
                 if signal is not None and due_ns <= now_ns:
                     return signal
                 if self._is_closing:
@@ -125,7 +128,7 @@ class Sender:
                 wait_s = _LOOK_S if signal is None else (due_ns - now_ns) / 1e9
                 self._news.wait(min(wait_s, _LOOK_S))
 
-    def next_due(self, now_ns: int) -> tuple[Signal | None, int]:
+    def next_due(self) -> tuple[Signal | None, int]:
         """What is to be sent next, and when."""
         best: tuple[Signal | None, int] = (None, 0)
         for signal, queue in self._queues.items():

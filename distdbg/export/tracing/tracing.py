@@ -1,8 +1,7 @@
 """What an agent owns of it: a thread that reads, one that sends, what is between them, and the end.
 
     tracing = Tracing(run, host, signals, environ=os.environ)
-    tracing.begin(folder, attempt)       the ranks are started, or started again
-    tracing.hear_end(end) ...            what the loop knows and no record says
+    tracing.put(RanksStarted(...))       what the loop knows and no record says: see trace_events
     tracing.close(deadline_ns)
 
 Methods are called by the agent's loop and never wait, but for `close`, which has a deadline.
@@ -14,22 +13,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from distdbg import config
-from distdbg.diagnose.finding import Finding
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.otel.found import (
-    find_op,
-    log_of_end,
-    log_of_finding,
-    log_of_start,
-    span_of_finding,
-)
-from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import TracedRank
+from distdbg.export.otel.found import log_of_start
 from distdbg.export.otel.sampling import read_sampler
 from distdbg.export.tracing.exporters import Owned, check_installed, make_exporter
 from distdbg.export.tracing.follower import MOST_ROWS
@@ -46,8 +35,8 @@ from distdbg.export.tracing.queues import (
 from distdbg.export.tracing.records import HostRecords
 from distdbg.export.tracing.sender import Sender, SignalSender
 from distdbg.export.tracing.settings import Settings, Signal, read_settings
+from distdbg.export.tracing.trace_events import RanksStarted, SampledOp, TraceEvent
 from distdbg.hosts.tail_sampling import KeptOp
-from distdbg.record.ends import RankEnd
 
 #: How often records are looked at, and how often while ranks are so fast that some would be missed.
 _LOOK_S: Final = 0.5
@@ -111,14 +100,13 @@ class Tracing:
             self._news,
         )
         self._exemplars: dict[tuple[str, str], tuple[tuple[int, str, float], ...]] = {}
-        self._told: deque[Callable[[], None]] = deque()
+        self._events: deque[TraceEvent] = deque()
         self._wake = threading.Event()
         self._is_closing = False
         self._past = {UNSAMPLED: 0, MISSED: 0, DROPPED: 0}
         self._records: HostRecords | None = None
         self._until_ns = 0
         self._metrics_ns = 0
-        self._findings = 0
         self._thread = threading.Thread(target=self._run, name="distdbg-traces", daemon=True)
         if self.settings.signals:
             self._sender.start()
@@ -126,31 +114,10 @@ class Tracing:
 
     # ------------------------------------------------------------------------------- from the loop
 
-    def begin(self, folder: Path, attempt: int) -> None:
-        """Follow the records in a folder from now on: the ranks are started, or started again."""
-        self._told.append(lambda: self._follow(folder, attempt))
-        if attempt and "logs" in self.settings.signals:
-            log = log_of_start(attempt, time.time_ns())
-            self._logs.put([(None, log)], time.monotonic_ns())
+    def put(self, event: TraceEvent) -> None:
+        """Take it in at the next look, which is soon."""
+        self._events.append(event)
         self._wake.set()
-
-    def hear_end(self, end: RankEnd) -> None:
-        """A rank is gone."""
-        self._told.append(lambda: self._on_end(end))
-        self._wake.set()
-
-    def hear_finding(self, finding: Finding, group: str) -> None:
-        """A finding that is new, with the name of its group."""
-        self._findings += 1
-        number, wall_ns = self._findings, time.time_ns()
-        self._told.append(lambda: self._on_finding(finding, group, number, wall_ns))
-        self._wake.set()
-
-    def hear_keeps(self, keeps: Sequence[KeptOp]) -> None:
-        """Other hosts keep these ops."""
-        if keeps:
-            self._told.append(lambda: self._on_keeps(keeps))
-            self._wake.set()
 
     def take_untold(self) -> list[KeptOp]:
         """The ops that this host keeps and that others are to keep as well."""
@@ -261,85 +228,64 @@ class Tracing:
             records.most_rows = min(2 * records.most_rows, MOST_ROWS)
 
     def _look(self, is_closing: bool) -> None:
-        while self._told:
-            self._told.popleft()()
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, RanksStarted):
+                self._follow(event)
+            elif self._records is not None:
+                self._records.hear(event)
         if self._records is None:
             return
+        # The last quarter of the queue is for traces that have begun.
+        self._records.room = self.settings.spans.most_queued * 3 // 4 - len(self._spans)
         if is_closing:
             self._records.finish(time.monotonic_ns(), time.time_ns())
         else:
             self._records.look(time.monotonic_ns())
+        self._send_made(self._records)
+
+    def _send_made(self, records: HostRecords) -> None:
+        made, now_ns = records.take_made(), time.monotonic_ns()
+        if made.spans:
+            self._spans.put(made.spans, now_ns)
+        if made.logs:
+            self._logs.put(made.logs, now_ns)
+        for one in made.sampled:
+            self._keep_exemplar(one)
 
     def _finish(self) -> None:
         records, self._records = self._records, None
         if records is None:
             return
+        self._send_made(records)
         self._past[UNSAMPLED] += records.shared.unsampled
         self._past[MISSED] += records.shared.missed
         self._past[DROPPED] += records.shared.dropped
         records.close()
 
-    def _follow(self, folder: Path, attempt: int) -> None:
+    def _follow(self, started: RanksStarted) -> None:
         now_ns, signals = time.monotonic_ns(), self.settings.signals
         if self._records is not None:
             self._records.finish(now_ns, time.time_ns())
         self._finish()
+        if started.attempt and "logs" in signals:
+            self._logs.put([(None, log_of_start(started.attempt, started.wall_ns))], now_ns)
         self._records = HostRecords(
-            folder=folder,
+            folder=started.folder,
             host=self.host,
             run=self.run,
-            start=attempt,
+            start=started.attempt,
             sampler=self._sampler,
             slow_ns=self.settings.slow_ns,
             spans_per_s=self._spans_per_s,
             now_ns=now_ns,
-            emit=self._emit if "traces" in signals else None,
-            tell=self._tell if "logs" in signals else None,
-            has_room=self._has_room,
-            on_sampled=self._on_sampled,
+            has_spans="traces" in signals,
+            has_logs="logs" in signals,
         )
 
-    def _has_room(self) -> bool:
-        """The last quarter of the queue is for traces that have begun."""
-        return len(self._spans) < self.settings.spans.most_queued * 3 // 4
-
-    def _emit(self, rank: TracedRank, span: SpanData) -> None:
-        self._spans.put([(rank, span)], time.monotonic_ns())
-
-    def _tell(self, rank: TracedRank, log: LogData) -> None:
-        self._logs.put([(rank, log)], time.monotonic_ns())
-
-    def _on_sampled(
-        self, kind: str, group: str, took_ns: int, trace_id: int, ended_ns: int
-    ) -> None:
-        key = kind, group
+    def _keep_exemplar(self, op: SampledOp) -> None:
+        key = op.kind, op.group
         if key not in self._exemplars and len(self._exemplars) >= _MOST_KINDS:
             return
-        one = took_ns, f"{trace_id:032x}", ended_ns / 1e9
+        one = op.took_ns, f"{op.trace_id:032x}", op.ended_ns / 1e9
         self._exemplars[key] = (*self._exemplars.get(key, ())[1 - _MOST_EXEMPLARS :], one)
-
-    def _on_end(self, end: RankEnd) -> None:
-        if self._records is not None:
-            self._records.on_end(end.rank, end.wall_ns, end.how)
-        if "logs" in self.settings.signals:
-            self._logs.put([(None, log_of_end(end))], time.monotonic_ns())
-
-    def _on_keeps(self, keeps: Sequence[KeptOp]) -> None:
-        if self._records is not None:
-            for one in keeps:
-                self._records.keep(*one)
-
-    def _on_finding(self, finding: Finding, group: str, number: int, wall_ns: int) -> None:
-        records = self._records
-        if records is None:
-            return
-        trace_id, parent_id = find_op(self.run, records.start, group, finding.seq)
-        log = log_of_finding(
-            finding, trace_id=trace_id, parent_id=parent_id, wall_ns=wall_ns, number=number
-        )
-        now_ns = time.monotonic_ns()
-        if "logs" in self.settings.signals:
-            self._logs.put([(None, log)], now_ns)
-        if trace_id and "traces" in self.settings.signals:
-            records.keep(group, finding.seq, "found", is_wide=True)
-            self._spans.put([(None, span_of_finding(log, parent_id=parent_id))], now_ns)

@@ -12,6 +12,7 @@ see whether rank 0 left the loop before that call by the `break` under `if not p
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
-from distdbg.render.enclosing import Loop, path_to
+from distdbg.render.enclosing import Loop, is_in_body, path_to
 from distdbg.render.hints.case import (
     ENDS,
     LOOP,
@@ -35,6 +36,7 @@ from distdbg.render.hints.case import (
     place_of_stack,
 )
 from distdbg.render.hints.left_behind import by_left_function
+from distdbg.render.loop_exits import loop_exits
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
 _SKIPS: Final = re.compile(
@@ -123,6 +125,29 @@ def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
                     yield stack, found
 
 
+def by_some_alone(case: Case) -> str:
+    """What let some ranks alone make a group: an exit of the others, or a condition; by rank first."""
+    for stack in case.told:
+        if not stack.frames or "new_group" not in stack.frames[0].text or is_left_out(stack):
+            continue
+        exits, conditions = [], []
+        for one in stack.frames:
+            source = case.source.parsed(one.frame.file)
+            notes = [
+                *one.notes,
+                *(loop_exits(source, one.frame.line) if source is not None else ()),
+            ]
+            for note in dict.fromkeys(notes):
+                if found := _SKIPS.match(note):
+                    exits.append(f"the others left by the {found[1]} ({in_file(one, found[2])})")
+                elif found := UNDER.match(note):
+                    conditions.append(f"it stands under {found[1]} ({in_file(one, found[2])})")
+        told = [*exits, *conditions]
+        why = next(filter(_asks_for_rank, told), told[0] if told else "")
+        return f"{case.root.advice}; {why}" if why else ""
+    return ""
+
+
 def by_same_branch(case: Case) -> str:
     """Ranks all send, or all receive, under a condition that was to part them."""
     if len({one.frames[0].frame[:2] for one in case.told if one.is_cause and one.frames}) != 1:
@@ -153,6 +178,8 @@ def by_rounds(case: Case) -> str:
                 beyond = next((o for o in other.frames if _is_of(o, one)), None)
                 if beyond is None or beyond.frame.line == one.frame.line:
                     continue
+                if _are_in_two_branches(case, one, beyond):
+                    continue  # it never was in that loop
                 for loop in (n for n in one.notes if LOOP.fullmatch(n)):
                     found = LOOP.fullmatch(loop)
                     if found and loop not in beyond.notes and one.frame.line < beyond.frame.line:
@@ -163,6 +190,20 @@ def by_rounds(case: Case) -> str:
                             f"{values}"
                         )
     return ""
+
+
+def _are_in_two_branches(case: Case, one: ToldFrame, other: ToldFrame) -> bool:
+    """Whether two lines of a function stand in the two branches of one `if`."""
+    source = case.source.parsed(one.frame.file)
+    if source is None:
+        return False
+    lines = one.frame.line, other.frame.line
+    shared = [node for node in path_to(source.tree, lines[0]) if isinstance(node, ast.If)]
+    beyond = path_to(source.tree, lines[1])
+    return any(
+        block in beyond and is_in_body(block, lines[0]) is not is_in_body(block, lines[1])
+        for block in shared
+    )
 
 
 def _values_in(case: Case, text: str, sides: Sequence[tuple[ToldStack, ToldFrame]]) -> str:

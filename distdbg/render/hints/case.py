@@ -66,8 +66,9 @@ class Case:
 
 
 def are_at_other_lines(mine: Sequence[ToldStack], others: Sequence[ToldStack]) -> bool:
-    """Whether these ranks are not all at one line."""
-    return len({stack.frames[0].frame[:2] for stack in [*mine, *others]}) > 1
+    """Whether these ranks are not all at one line, or have come there by other ones."""
+    lines = {tuple(one.frame[:2] for one in stack.frames) for stack in [*mine, *others]}
+    return len(lines) > 1
 
 
 def is_left_out(stack: ToldStack) -> bool:

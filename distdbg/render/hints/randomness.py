@@ -41,7 +41,7 @@ from distdbg.render.generators import (
 from distdbg.render.hints.case import Case, program_files
 
 #: Frames of a stack.
-_MOST_FRAMES: Final = 4
+MOST_FRAMES: Final = 4
 #: How the names of ops begin that make a value the same on all ranks.
 _SHARES: Final = ("all_", "broadcast", "scatter")
 
@@ -52,7 +52,7 @@ class _Kind(StrEnum):
     VALUE = "value"  # of a name in one of these
 
 
-class _Decider(NamedTuple):
+class Decider(NamedTuple):
     """What decides whether, or how often, a rank comes to a line."""
 
     kind: _Kind
@@ -106,7 +106,7 @@ def by_shared_draw(case: Case) -> str:
 
 
 def _drawn_by(
-    one: _Decider, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
+    one: Decider, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
 ) -> Iterator[Generator]:
     """By which the number of rounds, or the outcome of a condition, is drawn: not the order of a loop."""
     if one.kind is _Kind.ROUNDS and not _is_range(one.expr):
@@ -125,25 +125,25 @@ def _is_range(expr: ast.expr) -> bool:
     return isinstance(expr, ast.Call) and called_name(expr) == "range"
 
 
-def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], _Decider]]:
+def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], Decider]]:
     for told in case.told:
         stack = lines_of_stack(case.source, told)
-        for at in range(min(len(stack), _MOST_FRAMES)):
-            for one in _deciders(stack[at]):
+        for at in range(min(len(stack), MOST_FRAMES)):
+            for one in deciders(stack[at]):
                 yield stack, one._replace(at=at)
 
 
-def _deciders(place: StackLine) -> Iterator[_Decider]:
+def deciders(place: StackLine) -> Iterator[Decider]:
     """The conditions and loops around a line, what leaves these loops, and what gave their names a value."""
     path = path_to(place.source.tree, place.line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
     for block in reversed(path[start:]):
-        found: list[_Decider] = []
+        found: list[Decider] = []
         match block:
             case ast.If(test=test) | ast.While(test=test):
-                found.append(_Decider(_Kind.TEST, block.lineno, test))
+                found.append(Decider(_Kind.TEST, block.lineno, test))
             case ast.For(iter=over):
-                found.append(_Decider(_Kind.ROUNDS, block.lineno, over))
+                found.append(Decider(_Kind.ROUNDS, block.lineno, over))
         if isinstance(block, Loop | Function):
             found += _exits(block, place.line)
         for one in found:
@@ -151,7 +151,7 @@ def _deciders(place: StackLine) -> Iterator[_Decider]:
             yield from _behind(place, path[start], one)
 
 
-def _exits(block: Loop | Function, line: int) -> Iterator[_Decider]:
+def _exits(block: Loop | Function, line: int) -> Iterator[Decider]:
     """`if test: continue`, and what else leaves the loop, or the function before the line."""
     for node in own_nodes(block):
         if not isinstance(node, ast.If) or is_in_body(node, line):
@@ -160,10 +160,10 @@ def _exits(block: Loop | Function, line: int) -> Iterator[_Decider]:
         if isinstance(block, Loop):
             ends = (ast.Break, ast.Return, *((ast.Continue,) if node.lineno < line else ()))
         if any(isinstance(inner, ends) for inner in node.body):
-            yield _Decider(_Kind.TEST, node.lineno, node.test)
+            yield Decider(_Kind.TEST, node.lineno, node.test)
 
 
-def _behind(place: StackLine, scope: ast.AST, one: _Decider) -> Iterator[_Decider]:
+def _behind(place: StackLine, scope: ast.AST, one: Decider) -> Iterator[Decider]:
     """What gave the names of a test their values, as long as no op has made these the same since."""
     is_number = one.kind is not _Kind.ROUNDS or _is_range(one.expr)
     kind = _Kind.VALUE if is_number else _Kind.ROUNDS
@@ -173,7 +173,7 @@ def _behind(place: StackLine, scope: ast.AST, one: _Decider) -> Iterator[_Decide
             continue
         statement = path_to(place.source.tree, max(before))[-1]
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-            yield _Decider(kind, statement.lineno, statement.value)
+            yield Decider(kind, statement.lineno, statement.value)
 
 
 def _is_shared(scope: ast.AST, name: str, since: int, until: int) -> bool:
@@ -188,7 +188,7 @@ def _is_shared(scope: ast.AST, name: str, since: int, until: int) -> bool:
 
 
 def _draws_by_data(
-    place: StackLine, one: _Decider, found: Generator, files: Mapping[str, ParsedSource]
+    place: StackLine, one: Decider, found: Generator, files: Mapping[str, ParsedSource]
 ) -> tuple[str, str, int] | None:
     """Another function that is given the generator, and the line where it draws until its data fit."""
     path = path_to(place.source.tree, one.line)

@@ -19,8 +19,10 @@ from distdbg.render.enclosing import (
     line_text,
     path_to,
 )
-from distdbg.render.hints.case import RANK, Case
+from distdbg.render.hints.case import RANK, Case, program_files
 
+_REMOVES: Final = ("rmdir", "rmtree", "unlink")
+_MOST_REMOVALS: Final = 2
 _TAKES: Final = ("move", "remove", "rename", "replace", "rmdir", "unlink")
 #: In what gives each process a name of its own.
 _UNIQUE: Final = re.compile(
@@ -50,6 +52,39 @@ def by_one_name(case: Case) -> str:
         return ""
     where = f"line {max(lines)} of {os.path.basename(frame.file)}"
     return f"{head}: `{text}` ({where}) gives all of them one name; put the rank, or a unique part, into it"
+
+
+def by_removal(case: Case) -> str:
+    """A FileNotFoundError of a line that reads: where the program removes files."""
+    told = next((one for one in case.told if one.is_cause and one.frames), None)
+    log = case.session.ranks.get(case.root.ranks[0]) if case.root.ranks else None
+    if told is None or log is None or log.exit_type != "FileNotFoundError":
+        return ""
+    here = told.frames[0].frame
+    found = [
+        (file, source, line)
+        for file, source in program_files(case).items()
+        for line in _removals(source)
+        if (file, line) != (here.file, here.line)
+    ]
+    if not 0 < len(found) <= _MOST_REMOVALS:
+        return ""
+    places = " and ".join(
+        f"`{line_text(source, line)}` (line {line} of {os.path.basename(file)})"
+        for file, source, line in found
+    )
+    return f"see whether {places} has removed it, on any rank, or whether who writes it had not done so yet"
+
+
+def _removals(source: ParsedSource) -> list[int]:
+    found = set()
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr="remove")):
+                found.add(node.lineno)
+            case ast.Call() if called_name(node) in _REMOVES:
+                found.add(node.lineno)
+    return sorted(found)
 
 
 def _taken(source: ParsedSource, line: int) -> str | None:

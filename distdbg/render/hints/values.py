@@ -9,12 +9,14 @@ scores is empty on rank 3, and an array of nothing is float64: say the dtype at 
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, short_site
+from distdbg.render.enclosing import bound_at, line_text, path_to
 from distdbg.render.hints.case import LOOP, RANK, Case, are_at_other_lines, in_file
 from distdbg.render.told_stacks import ToldStack
 
@@ -111,11 +113,24 @@ def by_round(case: Case) -> str:
         if there != value:
             if are_apart and abs(int(there) - int(value)) == 1:
                 continue  # they are at other calls, of which one is of the next round
-            return (
-                f"see where {name} starts: in {loop} of {file}) it is {value} on "
-                f"{say_ranks(mine.ranks, 3)} and {there} on {say_ranks(other.ranks, 3)}"
-            )
+            on = f"{value} on {say_ranks(mine.ranks, 3)} and {there} on {say_ranks(other.ranks, 3)}"
+            if line := _set_anew(case, mine, file, name):
+                return f"{name} is {on} in {loop} of {file}), as {line} sets it anew"
+            return f"see where {name} starts: in {loop} of {file}) it is {on}"
     return ""
+
+
+def _set_anew(case: Case, stack: ToldStack, file: str, name: str) -> str:
+    """'`step, state = newest()` (line 38)': the one line of the loop that gives it another value; ''."""
+    one = next((one for one in stack.frames if os.path.basename(one.frame.file) == file), None)
+    source = None if one is None else case.source.parsed(one.frame.file)
+    if one is None or source is None:
+        return ""
+    path = path_to(source.tree, one.frame.line)
+    loop = next((node for node in path if isinstance(node, ast.While)), None)
+    lines = [] if loop is None else sorted(set(bound_at(loop, name)))
+    anew = [at for at in lines if not isinstance(path_to(source.tree, at)[-1], ast.AugAssign)]
+    return f"`{line_text(source, anew[0])}` (line {anew[0]})" if len(anew) == 1 else ""
 
 
 def _rounds(stack: ToldStack) -> Iterator[tuple[str, str, str, str]]:

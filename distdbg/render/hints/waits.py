@@ -11,12 +11,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final
 
+from distdbg.diagnose.wording import short_site
 from distdbg.record.entries import RecordedFrame
-from distdbg.render.enclosing import ParsedSource, imported_beside, kills_in, timers_in
+from distdbg.render.enclosing import (
+    ParsedSource,
+    handlers_in,
+    imported_beside,
+    kills_in,
+    line_text,
+    pipe_defaults_in,
+    raised_limits_in,
+    timers_in,
+)
 from distdbg.render.hints.case import Case, in_file
 from distdbg.render.hints.skipped_ends import past_cancel
+from distdbg.render.told_stacks import ToldFrame
 
 _MOST_TIMERS: Final = 3
 _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
@@ -63,6 +75,34 @@ def by_kill(case: Case) -> str:
     )
 
 
+def by_default_of_pipes(case: Case) -> str:
+    """SIGPIPE ended the rank: where its program lets it."""
+    found = _calls_in_files(case, pipe_defaults_in)
+    if not 0 < len(found) <= _MOST_TIMERS:
+        return ""
+    return (
+        f"it wrote to a pipe or a socket whose reader had ended; {_say_places(found)} lets SIGPIPE end the "
+        "process, where Python raises BrokenPipeError"
+    )
+
+
+def by_recursion_limit(case: Case) -> str:
+    """The C stack has an end, which Python's own limit was to keep it from: where the program raises that."""
+    found = _calls_in_files(case, raised_limits_in)
+    told = next((one for one in case.told if one.frames), None)
+    if len(found) != 1 or told is None:
+        return ""
+    file, line = found[0]
+    parsed = case.source.parsed(file)
+    assert parsed is not None  # the call was found there
+    place = short_site(str(told.frames[0].frame)).partition(" (")[0]
+    raised = f"`{line_text(parsed, line)}` (line {line} of {os.path.basename(file)})"
+    return (
+        f"{raised} lets calls go deeper than the C stack holds, those of pickle, copy and json as well: see "
+        f"how deep the data at {place} go"
+    )
+
+
 def by_own_lock(case: Case) -> str:
     """A rank waits for a lock that a `with` of its own callers holds.
 
@@ -77,10 +117,27 @@ def by_own_lock(case: Case) -> str:
             for note in one.notes:
                 found = _WITH.fullmatch(note)
                 if found and found[1] == wanted and _are_of_one_class(first.frame, one.frame):
+                    if handler := _handler_on(case, stack.frames):
+                        return (
+                            f"the signal handler {handler} wants a lock that {case.who} held already, by "
+                            f"`{wanted}` ({in_file(one, found[2])}): only set a flag in a handler"
+                        )
                     return (
                         f"see whether {case.who} holds that lock itself, by `{wanted}` "
                         f"({in_file(one, found[2])}): take an RLock, or lock once"
                     )
+    return ""
+
+
+def _handler_on(case: Case, frames: Sequence[ToldFrame]) -> str:
+    """'_tick() (stats.py:43)': a handler of the program that no line of its caller calls; ''."""
+    for inner, outer in pairwise(frames):
+        name = inner.frame.function.rpartition(".")[2]
+        source = case.source.parsed(inner.frame.file)
+        if source is None or name not in handlers_in(source):
+            continue
+        if not re.search(rf"\b{re.escape(name)}\b", outer.text):
+            return f"{name}() ({short_site(str(inner.frame)).partition(' (')[0]})"
     return ""
 
 

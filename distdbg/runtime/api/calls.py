@@ -1,4 +1,4 @@
-"""From arguments to a Call: everything one rank can check alone, before anything is sent.
+"""Makes a Call of arguments, and checks all that one rank can check alone, before anything is sent.
 
 Pure functions of the group's size, this rank and the arrays; `collectives.py` and
 `groups/group_methods.py` both build their Calls here, so both give the same errors. The checks

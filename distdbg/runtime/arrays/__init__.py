@@ -1,4 +1,4 @@
-"""From the user's arrays to the memory that native code works on.
+"""Finds the memory of the user's arrays, on which native code works.
 
 buffers        an array as a View, to read or to write; copies where it is not contiguous
 device_arrays  arrays in the memory of a CUDA device, as planning and checking see them

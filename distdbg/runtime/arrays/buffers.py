@@ -1,4 +1,4 @@
-"""From the user's array to the memory that native code works on.
+"""Finds the memory of a user's array, on which native code works.
 
 `as_input` and `as_output` take NumPy arrays (ml_dtypes' too), PyTorch CPU tensors, and whatever
 speaks DLPack on the CPU or the buffer protocol, and give a `Buffer`. Anything else, and anything

@@ -1,4 +1,4 @@
-"""From a Call on this rank's arrays to a native plan, and to the key that says when to reuse it.
+"""Makes a native plan of a Call on this rank's arrays, and the key that says when to reuse it.
 
 Pure: arrays are seen only through `View.nbytes`, `.shape` and `.dtype`.
 """

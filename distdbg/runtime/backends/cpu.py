@@ -106,7 +106,7 @@ class CpuEngine:
         self._doing = doing
         #: Adds to an error what the records of the ranks show of its cause.
         self._tell_more = tell_more
-        self._names = list(global_ranks)
+        self._global_ranks = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
         self._between = HostLinks(store, rank, processes)
@@ -153,7 +153,7 @@ class CpuEngine:
         self._native_run = self.group.run
         self._native_transfer = self.group.transfer
         self._native_submit = self.group.submit
-        self._plan_maker = Planner(rank, size, self._names, topology).make
+        self._plan_maker = Planner(rank, size, self._global_ranks, topology).make
         #: Called with each suspicion, after it was logged.
         self.on_suspicion: Callable[[SuspectedError], None] | None = None
         options = self.group.options
@@ -381,8 +381,8 @@ class CpuEngine:
     def tell_suspicions(self) -> None:
         """Warn of ops that ranks may have issued in different orders; the ops were carried out."""
         for facts in self.group.take_suspicions():
-            suspicion = explain_suspicion(facts, group=self._name, names=self._names)
-            warn(suspicion, self._names[self._rank])
+            suspicion = explain_suspicion(facts, group=self._name, global_ranks=self._global_ranks)
+            warn(suspicion, self._global_ranks[self._rank])
             if self._recorder is not None:
                 record_suspicion(self._recorder, self._record_group, suspicion)
             if self.on_suspicion is not None:
@@ -404,7 +404,7 @@ class CpuEngine:
             and not self.group.meets_itself(is_send, call.tag)
             and is_alone()
         ):
-            raise refuse(is_send, self._names[self._rank], call.tag, self._name)
+            raise refuse(is_send, self._global_ranks[self._rank], call.tag, self._name)
         try:
             source = self._native_transfer(is_send, view, call.peer, call.tag, limit_ns)
         except NativeError as error:
@@ -450,7 +450,7 @@ class CpuEngine:
             group=self.group,
             name=self._name,
             rank=self._rank,
-            names=self._names,
+            global_ranks=self._global_ranks,
             waited_s=(_monotonic_ns() - started_ns) / 1e9,
             message=message,
             goes_on=goes_on,
@@ -466,7 +466,7 @@ class CpuEngine:
             number = error.number if message is None else message.number
             breaks = error.fault in _BREAKING
             write_error(self._recorder, self._record_group, number, public, breaks)
-        _log.info("%s", public.what, rank=self._names[self._rank])
+        _log.info("%s", public.what, rank=self._global_ranks[self._rank])
         if isinstance(public, InternalError):
             raise public from error
         # All that native code knew is in the public error, which says more; its own text above it

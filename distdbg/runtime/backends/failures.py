@@ -55,7 +55,7 @@ def to_public(
     group: Group,
     name: str,
     rank: int,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     waited_s: float,
     message: Message | None = None,
     goes_on: bool = False,
@@ -64,7 +64,7 @@ def to_public(
     host: Where = lambda rank: None,
     started_at: str | None = None,
 ) -> DistError:
-    """The error that the user sees. `names` are the global ranks of the group's ranks.
+    """The error that the user sees. `global_ranks`: those of the group.
 
     `where` tells what is known of a group rank that did not come, `doing` in a few words where it was
     seen last, `host` which host it is on, where there are several. `started_at`: the user's line that
@@ -80,10 +80,10 @@ def to_public(
     number = "" if is_message else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
-    peer = names[error.peer] if 0 <= error.peer < len(names) else -1
+    peer = global_ranks[error.peer] if 0 <= error.peer < len(global_ranks) else -1
     match error.fault:
         case "mismatch" if message is not None:
-            return _message_mismatch(call, message, name, names[rank], names)
+            return _message_mismatch(call, message, name, global_ranks[rank], global_ranks)
         case "mismatch" if not error.descriptions:
             return MismatchError(
                 f"{op} cannot run: rank {peer} {error}",
@@ -94,21 +94,27 @@ def to_public(
             )
         case "nonfinite" | "changed" | "diverged":
             return explain_arrays(
-                error, op, names=names, started_at=started_at or call_site(), **fields
+                error, op, global_ranks=global_ranks, started_at=started_at or call_site(), **fields
             )
         case "mismatch":
             return explain_mismatch(
-                error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
+                error.descriptions,
+                group=name,
+                seq=seq,
+                global_ranks=global_ranks,
+                this_rank=global_ranks[rank],
             )
         case "timeout" if is_message:
             return message_timeout(
-                error, call, op, message, waited_s, names, rank, fields, where, doing,
+                error, call, op, message, waited_s, global_ranks, rank, fields, where, doing,
                 _GOES_ON if goes_on else BROKEN,
             )  # fmt: skip
         case "timeout":
             facts = group.facts()
             gate = facts[rank][1] if goes_on else error.gate
-            return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where, doing, host)
+            return _timeout(
+                facts, gate, op, waited_s, global_ranks, fields, goes_on, where, doing, host
+            )
         case "peer_lost":
             how = str(error)
             cause = group.cause()
@@ -119,11 +125,11 @@ def to_public(
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
             tried = [error.detail] if error.detail else []
-            details = [*tried, *_mates(error.peer, names, host), BROKEN]
+            details = [*tried, *_mates(error.peer, global_ranks, host), BROKEN]
             hint = REACH_HINT if tried else None
             return PeerLost(text, peer=peer, how=how, details=details, hint=hint, **fields)
         case "network":
-            return link_corrupted(str(error), op, group, names, host, fields)
+            return link_corrupted(str(error), op, group, global_ranks, host, fields)
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
@@ -150,10 +156,12 @@ def _on(host: str | None) -> str:
     return f" on host {host}" if host else ""
 
 
-def _mates(index: int, names: Sequence[int], host: Where) -> list[str]:
+def _mates(index: int, global_ranks: Sequence[int], host: Where) -> list[str]:
     """Who else is on the host of a rank that was lost."""
     there = host(index)
-    mates = [rank for i, rank in enumerate(names) if i != index and there and host(i) == there]
+    mates = [
+        rank for i, rank in enumerate(global_ranks) if i != index and there and host(i) == there
+    ]
     if not mates:
         return []
     whom = f"rank {mates[0]}" if len(mates) == 1 else f"ranks {format_ranks(mates)}"
@@ -161,12 +169,17 @@ def _mates(index: int, names: Sequence[int], host: Where) -> list[str]:
 
 
 def link_corrupted(
-    link: str, op: str, group: Group, names: Sequence[int], host: Where, fields: dict[str, Any]
+    link: str,
+    op: str,
+    group: Group,
+    global_ranks: Sequence[int],
+    host: Where,
+    fields: dict[str, Any],
 ) -> LinkCorruptedError:
     """Between which ranks, as the cause has it for which the group is broken."""
     cause = group.cause()
     at = (-1, -1) if cause is None else (cause[1], cause[2])
-    sender, receiver = (names[i] if 0 <= i < len(names) else -1 for i in at)
+    sender, receiver = (global_ranks[i] if 0 <= i < len(global_ranks) else -1 for i in at)
     ends = [f"rank {rank}{_on(host(i))}" for rank, i in zip((sender, receiver), at, strict=True)]
     return LinkCorruptedError(
         f"{op} failed: a message from {ends[0]} to {ends[1]} was changed on its way",
@@ -215,7 +228,7 @@ def _timeout(
     gate: int,
     op: str,
     waited_s: float,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     fields: dict[str, Any],
     goes_on: bool,
     where: Where,
@@ -225,7 +238,9 @@ def _timeout(
     missing: list[int] = []
     details: list[str] = []
     absent: list[int] = []
-    for index, (rank, (_, reached, seq, has_left)) in enumerate(zip(names, facts, strict=True)):
+    for index, (rank, (_, reached, seq, has_left)) in enumerate(
+        zip(global_ranks, facts, strict=True)
+    ):
         if reached >= gate:
             continue
         missing.append(rank)
@@ -246,13 +261,14 @@ def _timeout(
         details.append(f"rank {rank}{_on(host(index))} {done}")
     if len(missing) > SHOWN:
         details.append(f"and {len(missing) - SHOWN} more ranks")
-    arrived = [rank for rank in names if rank not in set(missing)]
+    arrived = [rank for rank in global_ranks if rank not in set(missing)]
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
-    whom = f"{whom} of {format_ranks(names)}" if missing else "its end"
+    whom = f"{whom} of {format_ranks(global_ranks)}" if missing else "its end"
     phrase = doing(absent[0]) if len(absent) == 1 else None
     whom += f", {phrase}" if phrase else ""
     return OpTimeout(
-        f"{op} waited {duration_text(waited_s)} for {whom}; {len(arrived)} of {len(names)} ranks arrived",
+        f"{op} waited {duration_text(waited_s)} for {whom}; "
+        f"{len(arrived)} of {len(global_ranks)} ranks arrived",
         missing=missing,
         arrived=arrived,
         waited_s=waited_s,
@@ -272,10 +288,10 @@ def tell_backward(error: DistError, comm: str, name: str) -> None:
 
 
 def _message_mismatch(
-    call: Call, message: Message, group: str, me: int, names: Sequence[int]
+    call: Call, message: Message, group: str, me: int, global_ranks: Sequence[int]
 ) -> MismatchError:
     is_send = call.kind is Kind.SEND
-    peer = names[call.peer if call.peer >= 0 else message.source]
+    peer = global_ranks[call.peer if call.peer >= 0 else message.source]
     ours = _amount(message.dtype, message.nbytes)
     theirs = _amount(message.peer_dtype, message.peer_nbytes)
     source, target = (me, peer) if is_send else (peer, me)

@@ -28,7 +28,7 @@ def message_timeout(
     op: str,
     message: Message | None,
     waited_s: float,
-    names: Sequence[int],
+    global_ranks: Sequence[int],
     rank: int,
     fields: dict[str, Any],
     where: _Where,
@@ -38,13 +38,13 @@ def message_timeout(
     """The error. `where` and `doing` tell of a group rank; `what_is_left`: of the op or the group."""
     is_send = call.kind is Kind.SEND
     known = call.peer if call.peer >= 0 or message is None else message.source
-    peer = names[known] if known >= 0 else -1
+    peer = global_ranks[known] if known >= 0 else -1
     then = None if message is None else message.pieces_then
     waited = f"{op} waited {duration_text(waited_s)} for"
     if message is not None and then is not None and then[0]:
         return OpTimeout(
             f"{waited} this rank's GPU: it had copied {then[1]} of {message.nbytes} bytes (tag {call.tag})",
-            missing=[names[rank]],
+            missing=[global_ranks[rank]],
             arrived=[peer] if peer >= 0 else [],
             waited_s=waited_s,
             details=[*_progress(message, is_send, peer), what_is_left],
@@ -55,7 +55,7 @@ def message_timeout(
     place = where(call.peer) if call.peer >= 0 else None
     details = [] if place is None else [f"rank {peer}: {place}"]
     if message is not None:
-        details += [*_progress(message, is_send, peer), *_offers(message, call, names, rank)]
+        details += [*_progress(message, is_send, peer), *_offers(message, call, global_ranks, rank)]
     their_gpu = _THEIR_GPU.search(str(error)) if error.peer == known >= 0 else None
     whom = f"rank {peer}" if missing or their_gpu else "any rank"
     phrase = doing(call.peer) if missing else None
@@ -63,7 +63,7 @@ def message_timeout(
     return OpTimeout(
         f"{waited} {whom} to {'receive' if is_send else 'send'} (tag {call.tag}){said}",
         missing=[peer] if their_gpu else missing,
-        arrived=[names[rank]],
+        arrived=[global_ranks[rank]],
         waited_s=waited_s,
         details=[*details, what_is_left],
         hint=f"see what rank {peer} has queued on its GPU, and whether that answers (nvidia-smi)"
@@ -85,7 +85,7 @@ def _progress(message: Message, is_send: bool, peer: int) -> list[str]:
     ]
 
 
-def _offers(message: Message, call: Call, names: Sequence[int], rank: int) -> list[str]:
+def _offers(message: Message, call: Call, global_ranks: Sequence[int], rank: int) -> list[str]:
     """What the other side sends instead."""
     details = []
     for offer in message.seen.split():
@@ -95,7 +95,7 @@ def _offers(message: Message, call: Call, names: Sequence[int], rank: int) -> li
             details.append("and more")
             break
         details.append(
-            f"rank {names[int(source)]} sends tag {tag} ({nbytes} bytes), "
-            f"rank {names[rank]} waits for tag {call.tag}"
+            f"rank {global_ranks[int(source)]} sends tag {tag} ({nbytes} bytes), "
+            f"rank {global_ranks[rank]} waits for tag {call.tag}"
         )
     return details

@@ -9,7 +9,7 @@ from distdbg.ops.engine import Pending
 
 
 class OnDevice(Protocol):
-    """Of one group; `engine` is its CPU engine."""
+    """The ops of one group on arrays of a GPU; `engine` is its CPU engine."""
 
     def try_run(self, engine: Any, call: Call) -> int | None:
         """Carry it out; None: the host does, with the arrays as a whole."""

@@ -1,4 +1,4 @@
-"""Which backends there are, by name and device, and how an engine is made from a name.
+"""Knows the backends by name and device, and makes an engine from a name.
 
 "gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. "mpi" is there
 where mpi4py and an MPI are (backends/mpi), "nccl" where CuPy, NCCL and a GPU are (backends/nccl), "ucc" where

@@ -5,7 +5,10 @@ from __future__ import annotations
 import warnings
 
 from distdbg.errors import UsageError, WrongTypeError, format_ranks
+from distdbg.ops.sites import call_site
+from distdbg.record.known_marks import NOT_A_MEMBER
 from distdbg.runtime.api.integers import to_int
+from distdbg.runtime.api.marks import mark
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.process.rank_context import not_initialized
 from distdbg.runtime.process.world import current, current_world
@@ -55,6 +58,7 @@ def resolve(group: Group, what: str) -> ProcessGroup | None:
         return group
     if group == GroupMember.NON_GROUP_MEMBER:
         default = current_world.get().default
+        note_no_member(what)
         who = f"rank {default.rank()}" if default is not None else "this process"
         warnings.warn(
             f"{what} was called on {who}, which is not in the given group; nothing is done",
@@ -64,6 +68,11 @@ def resolve(group: Group, what: str) -> ProcessGroup | None:
     raise WrongTypeError(
         f"{what}: group must be a ProcessGroup or None, not {type(group).__name__}"
     )
+
+
+def note_no_member(what: str) -> None:
+    """For the record: a call on a group that this rank is not in; its members may wait for it."""
+    mark(f"{NOT_A_MEMBER}{what} at {call_site()}")
 
 
 def to_group_rank(

@@ -97,7 +97,9 @@ class Work:
             else:
                 self.pending.wait(deadline_after(timeout, self._group.world.control))
         except BaseException:
-            self._forget()
+            started = self.hand_over()
+            if started is not None:
+                started.failed()
             if self._future is not None and self.pending.done():
                 self._end_future()
             raise

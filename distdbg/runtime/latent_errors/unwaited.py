@@ -142,6 +142,11 @@ class StartedOp:
         if not self.unwaited.forgets(self):
             self.end()
 
+    def failed(self) -> None:
+        """A wait for it has raised: the Work of others that a loop over them drops is a consequence."""
+        self.unwaited.has_raised = True
+        self.end()
+
     def end(self) -> None:
         """Nothing is to be told of it any more; its arrays are the program's again."""
         self.is_over = True
@@ -207,7 +212,7 @@ def _span(array: Any) -> tuple[int, int] | None:
 
 
 class UnwaitedOps:
-    """Those of one rank."""
+    """The ops of one rank for which nobody has waited yet."""
 
     def __init__(self, latent: LatentErrors) -> None:
         self.latent = latent
@@ -217,6 +222,8 @@ class UnwaitedOps:
         self._sweep_at = 64
         self._ranges: list[Range] = []
         self._count = 0
+        #: Whether a wait has raised, and no op was started since.
+        self.has_raised = False
 
     @property
     def in_flight(self) -> list[StartedOp]:
@@ -231,6 +238,7 @@ class UnwaitedOps:
         handle = getattr(pending, "handle", None)
         site = 0 if handle is None else handle.site
         started = StartedOp(self, group, call, pending, site, None if site else spot_above(3))
+        self.has_raised = False
         mine = self._started
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
@@ -300,6 +308,8 @@ class UnwaitedOps:
     def tell_dropped(self, started: StartedOp) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
         if not self.latent.is_on or sys.is_finalizing() or has_failed(started.pending):
+            return
+        if self.has_raised:
             return
         self._tell(
             "LeakedWork",

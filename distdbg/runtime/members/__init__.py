@@ -1,4 +1,4 @@
-"""Which member of a group is alive, and what a missing one does.
+"""Finds which member of a group is alive, and what a missing one does.
 
 member_liveness  whether the members of a group that is being made are alive, as far as this host
                  can see

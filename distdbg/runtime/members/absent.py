@@ -1,4 +1,4 @@
-"""Where missing ranks are: what a timeout can report about them beyond their numbers."""
+"""Finds where missing ranks are: what a timeout can report about them beyond their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which member of a group has died or left, for waits outside of the data plane."""
+"""Finds which member of a group has died or left, for waits outside of the data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the members of a group that is being made are still alive, as far as this host can see.
+"""Finds whether the members of a group that is being made are alive, as far as this host can see.
 
 Once a group has its shared memory, native code watches its ranks. Before that its members wait for
 one another by keys of the store, and a key that a dead rank should have set never comes.

@@ -1,4 +1,4 @@
-"""Whether all ranks make the same mesh: else they would wait for each other in the making of its groups."""
+"""Checks that all ranks make the same mesh: else they would wait for each other while its groups are made."""
 
 from __future__ import annotations
 

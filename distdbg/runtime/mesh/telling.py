@@ -1,4 +1,4 @@
-"""Which group serves which dimension of a mesh, as a mark in the record; also for torch's meshes.
+"""Records which group serves which dimension of a mesh, as a mark; also for torch's meshes.
 
 A mesh of one dimension over all ranks has no group of its own: it takes the default group, whose name
 says nothing of it.

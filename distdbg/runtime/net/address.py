@@ -1,4 +1,4 @@
-"""Which address other hosts reach this process at: named by the user, else where the store's route begins.
+"""Finds the address at which other hosts reach this process: the user's, else where the store's route begins.
 
 DISTDBG_SOCKET_IFNAME   interfaces in order of preference: "ib0,eth0"; GLOO_SOCKET_IFNAME where it is not set
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HostLinks:
-    """To be closed after the group."""
+    """The links of a group to other hosts, which are closed after the group."""
 
     def __init__(self, store: Store, rank: int, processes: Sequence[ProcessIdentity]) -> None:
         is_each_alone = read_setting("DISTDBG_TRANSPORT") in ("tcp", "ucx")

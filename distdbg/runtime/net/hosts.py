@@ -1,4 +1,4 @@
-"""Which ranks of a group share memory: those of one kernel and one pid namespace are on one host. Pure.
+"""Finds which ranks of a group share memory: those of one kernel and one pid namespace. Pure.
 
 A container with a pid namespace of its own counts as a host. Names are no criterion: several hosts may have
 one, and one host several.

@@ -95,7 +95,7 @@ def _take_hub(store_host: str | None, is_one_machine: bool) -> TcpHub:
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a rank is, as it tells the others in the group's store."""
+    """The place of a rank, as it tells the others in the group's store."""
 
     address: str
     #: Of its worker of UCX; empty: it has none.

@@ -1,4 +1,4 @@
-"""Whether ranks of several hosts exchange data by UCX, and opening it.
+"""Decides whether ranks of several hosts exchange data by UCX, and opens it.
 
 DISTDBG_TRANSPORT=ucx asks for it; by itself it is chosen where a fabric is up that TCP would waste. libucp is
 looked for when it is wanted: as the system knows it, then in the wheels that bring it (`libucx-cu12`). It

@@ -16,7 +16,7 @@ cost            predicts how long plans take
 cut             how bytes are cut
 draw            draws plans as text
 draw_passages   draws the messages of a plan over time, as SVG
-execute         steps on symbolic memory
+simulated_group  steps on symbolic memory
 faults          what can be wrong with plans, and where
 in_place        plans for shared arrays
 layout          where the ranks of a group sit

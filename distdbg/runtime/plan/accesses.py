@@ -1,4 +1,4 @@
-"""Who reads and writes what between two gates of a host, and what of it must not be.
+"""Checks who reads and writes what between two gates of a host.
 
 Between two gates the ranks' steps may happen in any order; so every two accesses of different ranks to
 the same bytes between the same two gates, one of them a write, are a race.

@@ -41,18 +41,24 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
     return steps.plan("slots")
 
 
+def take_block(steps: StepBuilder, problem: Problem) -> None:
+    """Every rank takes its block of root's input from where it is."""
+    nbytes = problem.out_nbytes[0]
+    steps.gate()
+    if problem.rank == problem.root:
+        steps.copy(at_input(0, problem.rank), at_output(), nbytes)
+    else:
+        steps.pull(problem.root, at_input(0, problem.rank), at_output(), nbytes)
+    steps.gate()
+
+
 def plan_scatter(problem: Problem, topology: Topology) -> Plan:
     """Root's input block p becomes the output of rank p."""
     nbytes = problem.out_nbytes[0]
     steps = StepBuilder()
     is_root = problem.rank == problem.root
     if topology.single_copy and nbytes > topology.slots_nbytes:
-        steps.gate()
-        if is_root:
-            steps.copy(at_input(0, problem.rank), at_output(), nbytes)
-        else:
-            steps.pull(problem.root, at_input(0, problem.rank), at_output(), nbytes)
-        steps.gate()
+        take_block(steps, problem)
         return steps.plan("direct")
     # The blocks travel one after the other, root's own not at all.
     order = peers_after(problem.root, problem.size)

@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
+
+#: How many ranks beside root stand for all of a group that is too large to plan for each.
+_SAMPLES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +84,17 @@ def predict_s(plans: Sequence[Plan], cost: Cost) -> float:
 
 
 def predict_sampled_s(
-    plan_of: Callable[[int], Plan], size: int, cost: Cost, *, root: int = 0, samples: int = 4
+    plan_of: Callable[[int], Plan], size: int, cost: Cost, *, root: int = 0
 ) -> float:
     """The same for a group too large to plan for every rank: root and a few others are planned.
 
     Every plan but root's stands for as many ranks as there are between two samples, so that the
     cost of the prediction grows with the steps of a plan only.
     """
-    if size <= samples + 1:
+    if size <= _SAMPLES + 1:
         return predict_s([plan_of(rank) for rank in range(size)], cost)
     others = size - 1
-    picks = [others * i // samples for i in range(samples + 1)]
+    picks = [others * i // _SAMPLES for i in range(_SAMPLES + 1)]
     weighted = [(plan_of(root), 1)]
     for begin, end in pairwise(picks):
         weighted.append((plan_of((root + 1 + begin) % size), end - begin))

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distdbg.ops.call import Kind
+from distdbg.runtime.plan.broadcast import take_block
 from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, peers_after
 from distdbg.runtime.plan.cut import cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -117,15 +118,8 @@ def _gather(problem: Problem) -> Plan:
 
 def _scatter(problem: Problem) -> Plan:
     steps = StepBuilder()
-    is_root = problem.rank == problem.root
-    nbytes = problem.out_nbytes[0]
-    steps.gate()
-    if is_root:
-        steps.copy(at_input(0, problem.rank), at_output(), nbytes)
-    else:
-        steps.pull(problem.root, at_input(0, problem.rank), at_output(), nbytes)
-    steps.gate()
-    return steps.plan(_NAME, (Space.INPUT,) if is_root else ())
+    take_block(steps, problem)
+    return steps.plan(_NAME, (Space.INPUT,) if problem.rank == problem.root else ())
 
 
 _MAKERS: dict[Kind, Callable[[Problem], Plan]] = {

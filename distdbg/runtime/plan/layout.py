@@ -1,4 +1,4 @@
-"""Where the ranks of a group sit: on which host, at which place of it, and in which lane.
+"""Places the ranks of a group: on which host each is, at which place of it, and in which lane.
 
 A *lane* is one rank of each host: lane i is carried by the i-th rank of every host, so there are as
 many lanes as the smallest host has ranks. Data between hosts are shared out over the lanes, so that

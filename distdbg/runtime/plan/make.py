@@ -1,4 +1,4 @@
-"""From a problem to a plan: the one entrance to the makers, one file per family.
+"""Makes the plan of a problem: the one entrance to the makers, one file per family.
 
 Pure, and on the way of the first call of every shape; callers keep what they get.
 """

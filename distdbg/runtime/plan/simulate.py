@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan.contents import Content
-from distdbg.runtime.plan.execute import Execution, SimulatedHost
 from distdbg.runtime.plan.faults import Fault, FaultKind
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.promise import expected_value, is_promised
+from distdbg.runtime.plan.simulated_group import SimulatedGroup, SimulatedHost
 from distdbg.runtime.plan.steps import Plan, StepKind
 
 __all__ = ["Fault", "FaultKind", "simulate"]
@@ -48,7 +48,7 @@ def simulate(
 
 
 class _Run:
-    """How far every rank is; what steps do is the execution's."""
+    """How far every rank is; what steps do is the group's."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class _Run:
             SimulatedHost(number, ranks, first_gate, self.count_gates(plans[ranks[0]]))
             for number, ranks in enumerate(hosts)
         ]
-        self.execution = Execution(problems, plans, topology, self.hosts, in_place)
-        self.faults = self.execution.faults
+        self.group = SimulatedGroup(problems, plans, topology, self.hosts, in_place)
+        self.faults = self.group.faults
         self.cursors = [0] * len(plans)
 
     @staticmethod
@@ -89,10 +89,10 @@ class _Run:
                 break
         for host in self.hosts:
             self.faults += host.log.take_races()
-        for (source, rank), messages in self.execution.messages.items():
+        for (source, rank), messages in self.group.messages.items():
             if messages and not self.faults:
                 text = f"{len(messages)} of them to rank {rank} are left"
-                self.execution.fault(FaultKind.NOT_RECEIVED, source, -1, text)
+                self.group.fault(FaultKind.NOT_RECEIVED, source, -1, text)
 
     def run_on(self, rank: int) -> bool:
         """Run the steps of a rank up to one that waits; whether there were any."""
@@ -100,9 +100,9 @@ class _Run:
         at = begin
         while at < len(steps) and steps[at].kind not in _GATES:
             step = steps[at]
-            if step.kind is StepKind.RECV and not self.execution.has_message(rank, step):
+            if step.kind is StepKind.RECV and not self.group.has_message(rank, step):
                 break
-            self.execution.step(rank, at, step)
+            self.group.step(rank, at, step)
             at += 1
         self.cursors[rank] = at
         return at > begin
@@ -120,20 +120,20 @@ class _Run:
             ]
             for host in self.hosts:
                 self.pass_one(host)
-            self.execution.mirror(published)
+            self.group.mirror(published)
             return True
         passed = False
         for host in self.hosts:
             if all(self.waits_at(rank, StepKind.HOST_GATE) for rank in host.ranks):
                 if host.gates_passed == 0:
                     text = "a gate of the host before the one that compares"
-                    self.execution.fault(FaultKind.NO_GATE, host.ranks[0], -1, text)
+                    self.group.fault(FaultKind.NO_GATE, host.ranks[0], -1, text)
                 self.pass_one(host)
                 passed = True
         return passed
 
     def pass_one(self, host: SimulatedHost) -> None:
-        self.execution.pass_gate(host)
+        self.group.pass_gate(host)
         for rank in host.ranks:
             self.cursors[rank] += 1
 
@@ -146,13 +146,13 @@ class _Run:
                 what = "its host" if step.kind is StepKind.HOST_GATE else "all ranks"
                 if step.kind is StepKind.RECV:
                     what = f"a message of rank {step.peer}"
-                self.execution.fault(FaultKind.DEADLOCK, rank, at, f"waits for {what}")
+                self.group.fault(FaultKind.DEADLOCK, rank, at, f"waits for {what}")
 
     def compare_results(self) -> None:
         """Whether every output block holds what its kind promises."""
         in_order = len(self.hosts) == 1
         first: dict[int, list[tuple[int, int, Content]]] = {}
-        for problem, outputs in zip(self.execution.problems, self.execution.outputs, strict=True):
+        for problem, outputs in zip(self.group.problems, self.group.outputs, strict=True):
             for block, memory in enumerate(outputs):
                 if memory.nbytes == 0:
                     continue
@@ -166,12 +166,12 @@ class _Run:
                     ):
                         text = f"output block {block} [{begin}, {end}) holds"
                         text += f" {_say(begin, content)}, not {wanted}"
-                        self.execution.fault(FaultKind.WRONG_RESULT, problem.rank, -1, text)
+                        self.group.fault(FaultKind.WRONG_RESULT, problem.rank, -1, text)
                         found = []
                 is_equal_everywhere = problem.kind is Kind.ALL_REDUCE and bool(found)
                 if is_equal_everywhere and found != first.setdefault(block, found):
                     text = "its result may differ in the last bits from that of another rank"
-                    self.execution.fault(FaultKind.DIFFERENT_BITS, problem.rank, -1, text)
+                    self.group.fault(FaultKind.DIFFERENT_BITS, problem.rank, -1, text)
 
 
 def _say(begin: int, content: Content) -> str:

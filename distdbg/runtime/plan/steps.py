@@ -74,7 +74,7 @@ from enum import IntEnum
 
 
 class Space(IntEnum):
-    """Where a step reads or writes."""
+    """The memory that a step reads or writes."""
 
     INPUT = 0
     OUTPUT = 1

@@ -59,7 +59,7 @@ class MessageInTransit:
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """What came out."""
+    """What a simulation in time has found."""
 
     #: When the last rank ended; of those that did.
     total_s: float = 0.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Stops(Protocol):
-    """Where a rank stops in a debugger: distdbg/debugger/breaker.py, loaded by debugger_seam.py."""
+    """The places at which a rank stops in a debugger; distdbg/debugger/breaker.py implements it."""
 
     def on_group(self, group: ProcessGroup) -> None:
         """A group was made: its ops are looked at too."""

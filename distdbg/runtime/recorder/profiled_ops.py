@@ -57,7 +57,7 @@ def run_shown(group: GroupMethods, call: Call, async_op: bool) -> Work | int:
 
 
 class AsyncSpan:
-    """From the start of an op to its end, wherever that is noticed first."""
+    """The time from the start of an op to its end, wherever that is noticed first."""
 
     def __init__(self, name: str, inputs: Sequence[Any]) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Whether one of PyTorch's profilers runs, so that ops are to be shown in it (profiled_ops.py).
+"""Sees whether one of PyTorch's profilers runs, so that ops are to be shown in it (profiled_ops.py).
 
 Like arrays/torch_arrays.py this never imports torch.
 """

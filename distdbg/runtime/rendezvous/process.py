@@ -1,4 +1,4 @@
-"""Which process an announcement came from, and whether that process is certainly gone.
+"""Tells which process an announcement came from, and whether that process is certainly gone.
 
 A pid alone says little: pids are used again, and containers number their own. So a process is its
 boot, its pid namespace, its pid and its start time, and "gone" is only said where that is proven.

@@ -42,7 +42,7 @@ class LogEntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """One change."""
+    """One change of a store's contents."""
 
     kind: LogEntryKind
     key: str

@@ -1,4 +1,4 @@
-"""Who uses a FileStore's file, and whether what lies there was left by a run that is over.
+"""Finds who uses a FileStore's file, and whether what lies there was left by a run that is over.
 
 Every store that opens the file enters itself and leaves when it is closed. So a file is
 

@@ -1,4 +1,4 @@
-"""When this machine is measured without being asked: after a job, by a process that nobody waits for.
+"""Measures this machine without being asked: after a job, in a process that nobody waits for.
 
 Not before or in a job: its ranks would share their cores with the measurement, which would measure them.
 After the last rank of the first job on a machine the cores are free, and whoever started it has the result.

@@ -1,4 +1,4 @@
-"""From the times of trials to a profile. Pure.
+"""Makes a profile of the times of trials. Pure.
 
 Another variant than the default has to be faster by more than what two measurements of one thing differ by
 on a machine that others use: by MOST_SHARE in the best of its turns, and in each turn than in all of the

@@ -55,7 +55,7 @@ def size_class(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """By kind, in the order of KINDS, and class of size."""
+    """The fastest ways by kind, in the order of KINDS, and class of size."""
 
     rows: tuple[tuple[TransportKind, ...], ...] = (_SLOTS,) * len(KINDS)
 

@@ -1,4 +1,4 @@
-"""Which ops are timed in which variants, in which order; pure.
+"""Decides which ops are timed in which variants, and in which order; pure.
 
 What matters most comes first: when the time is over, what was not timed stays as it is by default. Sizes are
 those that decide (`deciding_nbytes`), one in the middle of each class.

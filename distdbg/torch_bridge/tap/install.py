@@ -36,6 +36,7 @@ from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import ShortMethods
+from distdbg.torch_bridge.tap.no_member import note_calls_of_no_member
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
 from distdbg.torch_bridge.tap.reducing import group_maker
 from distdbg.torch_bridge.tap.torch_functions import keep_torchs_own
@@ -106,6 +107,7 @@ class Tap:
         self._patch_methods()
         self._patch_backward()
         self._patch_breakpoint()
+        note_calls_of_no_member(torch)
         self._add_kernels()
         group_makers.append(group_maker(torch, self._groups, self._key))
         self._thread = threading.Thread(target=self._look, name="distdbg-torch", daemon=True)

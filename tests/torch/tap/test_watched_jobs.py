@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from begin import begin
 
+from distdbg.diagnose.wording import short_site
 from distdbg.errors import MismatchError, RankLeft
+from distdbg.record.entries import MarkEntry
+from distdbg.record.known_marks import NOT_A_MEMBER
+from distdbg.record.reader import RecordFile
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
@@ -169,3 +174,34 @@ def test_a_rank_that_skips_a_batch_ends_the_wait_in_ddp(
         check=False,
     ).stdout
     assert "rank 0 left" in " ".join(report.split())
+
+
+def calls_of_no_member() -> bool:
+    dist = begin()
+    alone = dist.new_group([0])
+    x = torch.ones(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        dist.all_reduce(x, group=alone)
+    dist.destroy_process_group()
+    return bool(alone == dist.GroupMember.NON_GROUP_MEMBER)
+
+
+def test_a_call_on_a_group_of_others_is_in_the_record(
+    watched: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    assert watched(calls_of_no_member) == [False, True]
+    told = [names_of_marks(path) for path in sorted((tmp_path / "run").glob("*.ddr"))]
+    assert told[0] == []
+    [name] = told[1]
+    function, _, site = name.removeprefix(NOT_A_MEMBER).partition(" at ")
+    assert function == "all_reduce"
+    assert short_site(site).startswith("test_watched_jobs.py:")
+    assert site.endswith("(calls_of_no_member)")
+
+
+def names_of_marks(path: Path) -> list[str]:
+    with RecordFile(path) as record:
+        events = [record.event(number) for number in range(1, record.state().last_number + 1)]
+    names = [event.name or "" for event in events if isinstance(event, MarkEntry)]
+    return [name for name in names if name.startswith(NOT_A_MEMBER)]

@@ -40,7 +40,7 @@ def words(
 
 def explain(*descriptions: bytes, this_rank: int = 0) -> MismatchError:
     return explain_mismatch(
-        descriptions, group="dp", seq=42, names=range(len(descriptions)), this_rank=this_rank
+        descriptions, group="dp", seq=42, global_ranks=range(len(descriptions)), this_rank=this_rank
     )
 
 

@@ -111,6 +111,37 @@ def test_a_rank_that_fails_is_not_told_what_it_left_behind() -> None:
     assert caught == []
 
 
+def exchange(size: int) -> None:
+    peer = 1 - dist.get_rank()
+    ops = [
+        dist.P2POp(dist.isend, np.ones(2), peer),
+        dist.P2POp(dist.irecv, np.zeros(size), peer),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+
+
+def test_what_a_loop_drops_whose_wait_raises_is_no_leak() -> None:
+    def program() -> None:
+        with pytest.raises(dist.MismatchError):
+            exchange(2 + dist.get_rank())
+        dist.barrier()
+
+    assert told(program) == []
+
+
+def test_what_is_dropped_after_such_an_error_is_told() -> None:
+    def program() -> None:
+        with pytest.raises(dist.MismatchError):
+            exchange(2 + dist.get_rank())
+        dist.all_reduce(np.ones(1), async_op=True)
+        dist.barrier()
+
+    texts = told(program)
+    assert len(texts) == WORLD
+    assert all("the Work of all_reduce" in text for text in texts)
+
+
 def test_nothing_is_told_below_detail() -> None:
     def program() -> None:
         dist.set_debug_level(dist.DebugLevel.INFO)

@@ -29,7 +29,13 @@ def found(fault: str, troubles: list[Any], sites: list[str]) -> Any:
 def explain(error: Any, names: list[int], seq: int = 7) -> Any:
     op = "all_reduce #7 on group 'dp'"
     return explain_arrays(
-        error, op, names=names, started_at="b.py:9 (g)", kind="all_reduce", seq=seq, group="dp"
+        error,
+        op,
+        global_ranks=names,
+        started_at="b.py:9 (g)",
+        kind="all_reduce",
+        seq=seq,
+        group="dp",
     )
 
 
@@ -109,7 +115,7 @@ def test_the_odd_ranks_are_those_outside_the_majority(marks: str, odd: list[int]
 
 def test_a_suspicion_shows_both_lines_and_the_odd_rank() -> None:
     facts = ("crossed", 12, 11, [1, 2, 2], [False] * 3, [words("a:1"), words("a:2"), words("a:2")])
-    suspicion = explain_suspicion(facts, group="dp", names=[0, 1, 2])
+    suspicion = explain_suspicion(facts, group="dp", global_ranks=[0, 1, 2])
     assert suspicion.ranks == [0]
     assert suspicion.sites == {0: "a:1", 1: "a:2", 2: "a:2"}
     assert suspicion.text.splitlines() == [
@@ -122,6 +128,6 @@ def test_a_suspicion_shows_both_lines_and_the_odd_rank() -> None:
 
 def test_a_suspicion_survives_words_that_never_came() -> None:
     facts = ("layouts", 12, 0, [1, 1], [False, True], [b"", b"\xff"])
-    suspicion = explain_suspicion(facts, group="dp", names=[0, 1])
+    suspicion = explain_suspicion(facts, group="dp", global_ranks=[0, 1])
     assert suspicion.ranks == [0, 1]
     assert "rank 1: not contiguous, at an unknown line" in suspicion.text

@@ -39,6 +39,10 @@ def test_the_hint_of_an_error_names_a_shorter_batch_only_where_it_may_be_one(
         for n in sizes
     ]
     error = explain_mismatch(
-        [text.encode() for text in words], group="world", seq=seq, names=[0, 1, 2], this_rank=0
+        [text.encode() for text in words],
+        group="world",
+        seq=seq,
+        global_ranks=[0, 1, 2],
+        this_rank=0,
     )
     assert ("shorter last batch" in str(error.hint)) is is_told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdbg.client.feed.diagnosed import diagnosed
+from distdbg.client.feed.final import diagnosed
 from distdbg.diagnose.load import run_folder
 
 if TYPE_CHECKING:

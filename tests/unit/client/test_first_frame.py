@@ -1,6 +1,6 @@
 """When the first frame is drawn."""
 
-from distdbg.client.feed.first_frame import WAIT_S, FirstFrame, is_whole
+from distdbg.client.feed.feed_state import WAIT_S, FirstFrame, is_whole
 from distdbg.record.rank_state import RankState
 from distdbg.view.snapshot import RankRow
 
@@ -10,15 +10,16 @@ def rows(*states: RankState) -> list[RankRow]:
 
 
 def test_half_of_the_ranks_is_no_frame_until_the_deadline() -> None:
-    first, half = FirstFrame(), rows(RankState.RUNNING, RankState.WAITING)
-    assert not first.may_show(half, 4, 10.0)
-    assert not first.may_show(half, 4, 10.0 + WAIT_S / 2)
-    assert first.may_show(half, 4, 10.0 + WAIT_S)
-    assert first.may_show([], 4, 10.0)  # and then always
+    half = rows(RankState.RUNNING, RankState.WAITING)
+    first = FirstFrame().after(half, 4, 10.0)
+    assert not first.is_shown
+    assert not first.after(half, 4, 10.0 + WAIT_S / 2).is_shown
+    assert first.after(half, 4, 10.0 + WAIT_S).is_shown
+    assert first.after(half, 4, 10.0 + WAIT_S).after([], 4, 10.0).is_shown  # and then always
 
 
 def test_all_ranks_are_a_frame_at_once() -> None:
-    assert FirstFrame().may_show(rows(RankState.RUNNING, RankState.WAITING), 2, 0.0)
+    assert FirstFrame().after(rows(RankState.RUNNING, RankState.WAITING), 2, 0.0).is_shown
 
 
 def test_a_rank_whose_record_is_not_there_yet_is_missing_but_not_when_none_is() -> None:

@@ -12,7 +12,8 @@ from distdbg.diagnose.find.deadlock import find
 from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
-from tests.unit.diagnose.simulator import End, advance, bits_of, draw_program, ranks_of, run, stir
+from tests.unit.diagnose.drawn_programs import draw_program
+from tests.unit.diagnose.simulator import End, advance, bits_of, ranks_of, run, stir
 
 QUICK = 3_000
 #: Two of each of the rarest endings; `make stress` runs more than a hundred thousand.

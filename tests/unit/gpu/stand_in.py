@@ -21,11 +21,19 @@ import numpy as np
 
 import distdbg as dist
 from distdbg import _native
-from distdbg.native import View, scale
+from distdbg.native import View
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.backends.gpu.driver import Driver
 from tests.unit.nccl.stand_in import StandInArray
+
+
+def scaled(x: Any, factor: float) -> Any:
+    """As PREMUL_SUM multiplies: the factor is rounded to the data type first, each part of a number by it."""
+    part = x.real.dtype
+    with np.errstate(all="ignore"):
+        return (x.view(part) * np.array(factor).astype(part)).view(x.dtype)
+
 
 #: Above all addresses of the host: which mapping an address belongs to.
 _TAG = 48
@@ -456,9 +464,9 @@ class _Module:
             if op is RedOpType.PREMUL_SUM:
                 op = RedOpType.SUM
                 factors = arguments[many + self._targets : -1]
-                sources = [x.copy() for x in sources]
-                for x, factor in zip(sources, factors, strict=True):
-                    scale(int(self._dtype), View(x, True), View(x, False), float(factor))
+                sources = [
+                    scaled(x, float(factor)) for x, factor in zip(sources, factors, strict=True)
+                ]
             result = np.zeros_like(sources[0])
             _native.fold(
                 int(op), int(self._dtype), View(result, True), [View(x, False) for x in sources]

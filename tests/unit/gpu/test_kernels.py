@@ -17,6 +17,7 @@ from distdbg.native import View
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.reduce_op import RedOpType, check_reduce, make_premul_sum
 from distdbg.runtime.backends.gpu.kernels import SINGLES, WORDS, kernel_name, kernel_text
+from tests.unit.gpu.stand_in import scaled
 
 SOURCES, TARGETS = 3, 2
 FACTORS = (0.5, -1.75, 3.0)
@@ -75,9 +76,8 @@ def values(dtype: Dtype, count: int, random: np.random.Generator) -> Any:
 
 def expected(dtype: Dtype, op: RedOpType, sources: list[Any]) -> Any:
     if op is RedOpType.PREMUL_SUM:
-        op, sources = RedOpType.SUM, [x.copy() for x in sources]
-        for x, factor in zip(sources, FACTORS, strict=True):
-            _native.scale(int(dtype), View(x, True), View(x, False), factor)
+        op = RedOpType.SUM
+        sources = [scaled(x, factor) for x, factor in zip(sources, FACTORS, strict=True)]
     result = np.zeros_like(sources[0])
     _native.fold(int(op), int(dtype), View(result, True), [View(x, False) for x in sources])
     return result

@@ -118,7 +118,7 @@ def test_what_a_signal_interrupted_is_read_too_where_it_is_asked_for() -> None:
         document(None),
         document(3, FINDING),
         document(0, FINDING | {"severity": "note"}),
-        document(0, FINDING | {"ranks": ["x"]}),
+        document(0, FINDING | {"what": ["x"]}),
     ],
 )
 def test_anything_else_is_no_diagnosis(text: bytes) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.diagnose.traits import Trait
-from distdbg.launch.diagnosis import Diagnosis, KindOfFact
+from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.traits import FactKind, Trait
+from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.last_seen import LastSeen
 from distdbg.record.ends import BY_SYS_EXIT
@@ -337,7 +338,14 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
         what="rank 0 waited 8 s for rank 2, holding the GIL",
         ranks=(2,),
         evidence=("rank 2 was holding the GIL for 8 s", call),
-        facts=(KindOfFact("reason", call, (2,), "one call that does not return (sre_match)"),),
+        facts=(
+            Evidence(
+                kind=FactKind.REASON,
+                text=call,
+                ranks=(2,),
+                detail="one call that does not return (sre_match)",
+            ),
+        ),
         advice="look at that call",
     )
     text = told(*gave_up, diagnosis=known, seen={2: LastSeen("holding the GIL at a.py:9")})
@@ -348,7 +356,14 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
     lock = "its thread 'saver' is at b.py:3 (save)"
     held = replace(
         known,
-        facts=(KindOfFact("reason", f"rank 2: blocked on a lock; {lock}", (2,), lock),),
+        facts=(
+            Evidence(
+                kind=FactKind.REASON,
+                text=f"rank 2: blocked on a lock; {lock}",
+                ranks=(2,),
+                detail=lock,
+            ),
+        ),
         advice="compare the order",
     )
     text = told(
@@ -407,7 +422,7 @@ def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
         what="rank 2 did not use head.weight, head.bias in step 1",
         ranks=(2,),
         evidence=(unused, "rank 2 raised"),
-        facts=(KindOfFact("no gradient", unused, (2,)),),
+        facts=(Evidence(kind=FactKind.NO_GRADIENT, text=unused, ranks=(2,)),),
         advice="use all parameters on every rank",
         traits=frozenset((Trait.UNUSED_PARAMETERS,)),
     )

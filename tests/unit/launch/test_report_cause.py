@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from distdbg.diagnose.traits import Trait
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
@@ -141,6 +143,26 @@ def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
     lines = told(*failed, diagnosis=shown).splitlines()
     assert lines[0] == f"FAILED: {shown.what}"
     assert f"  hint: {shown.advice}" in lines
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_in_a_chain_of_waits_the_last_one_is_told_whoever_gave_up_first(first: int) -> None:
+    """Rank 0 waits for rank 2, rank 2 for rank 1, which is asleep: all have the same limit."""
+    said = {
+        rank: LostRankEvidence(
+            end=ended(rank, 1.0, cause="exited", exit_code=1),
+            error=error(
+                f"OpTimeout: {kind} on group 'world' waited 2.0 s for rank {whom}",
+                at_s=0.8 if rank == first else 0.9,
+                waits_for=(whom,),
+            ),
+        )
+        for rank, kind, whom in ((0, "send", 2), (2, "recv", 1))
+    }
+    text = told(*said.values(), seen={1: LastSeen("asleep in main() at job.py:27")})
+    assert text.startswith("HUNG: rank 1 was asleep in main() at job.py:27\n")
+    assert "  rank 2 raised OpTimeout: recv on group 'world' waited 2.0 s for rank 1" in text
+    assert "rank 0 failed because of it: OpTimeout" in text
 
 
 def test_who_found_the_group_broken_is_no_cause_beside_the_one_that_timed_out() -> None:

@@ -121,6 +121,50 @@ def test_a_mismatch_is_told_by_what_the_records_show() -> None:
     assert told(*differs, diagnosis=replace(shown, kind="deadlock")).startswith(f"MISMATCH: {said}")
 
 
+def test_ranks_that_name_each_other_are_told_by_what_the_records_show() -> None:
+    """Rank 1 destroyed a group of theirs and went on to a barrier, which rank 0 leaves with its error."""
+    shown = Diagnosis(
+        kind="missing rank",
+        what="rank 1 destroyed the group while rank 0 waited for it in all_reduce #2 on group 'dp'",
+        ranks=(1,),
+        advice="see whether rank 1 left the loop by the `break` under `if is_done` (line 15)",
+        source=("rank 1 at job.py:20 (main): dist.barrier()",),
+    )
+    ends = [
+        LostRankEvidence(
+            end=ended(rank, exit_code=1),
+            error=error(
+                f"RankLeft: {op} cannot complete: rank {1 - rank} left", because_of=(1 - rank,)
+            ),
+        )
+        for rank, op in enumerate(("all_reduce #2", "barrier #1"))
+    ]
+    lines = told(*ends, diagnosis=shown).splitlines()
+    assert lines[0] == f"MISMATCH: {shown.what}"
+    assert f"  hint: {shown.advice}" in lines
+    assert f"  {shown.source[0]}" in lines
+    other = replace(shown, kind="dead rank")
+    assert not told(*ends, diagnosis=other).startswith(f"MISMATCH: {shown.what}")
+
+
+def test_values_that_differ_are_told_by_what_the_records_show_and_each_line_once() -> None:
+    said = "assert_same on group 'world': blocks of 2,8,4 on rank 0 and of 2,8,6 on rank 1"
+    shown = Diagnosis(
+        kind="diverged replicas",
+        what=said.replace(" and of 2,8,6 on rank 1", " ..."),
+        ranks=(1,),
+        advice="the arguments at a.py:8 depend on the rank: `x = 1 if rank else 2` (line 7 of a.py)",
+    )
+    differs = [
+        LostRankEvidence(end=ended(rank, exit_code=1), error=error(f"DivergedError: {said}"))
+        for rank in range(2)
+    ]
+    lines = told(*differs, diagnosis=shown).splitlines()
+    assert lines[0] == f"FAILED: {said}"
+    assert sum("blocks of 2,8,4" in line for line in lines) == 1
+    assert f"  hint: {shown.advice}" in lines
+
+
 def test_a_rank_that_never_joined_is_told_before_those_that_gave_up() -> None:
     text = "RendezvousError: 3 of 4 ranks joined 'x' within 8.0 s; missing rank 3 (this is rank {})"
     gave_up = [

@@ -353,6 +353,29 @@ def test_a_round_ahead_is_no_cause_where_ranks_are_at_other_lines(
         )
 
 
+HOOKS = """\
+def reduce(parameter):
+    all_reduce(parameter.grad)
+def main():
+    if uses_right:
+        right(batch).backward()
+    left(batch).backward()
+"""
+
+
+def test_who_came_to_one_line_by_other_callers_took_a_condition(tmp_path: Path) -> None:
+    path = tmp_path / "fit.py"
+    path.write_text(HOOKS)
+    build = SessionBuilder(3)
+    for rank in range(3):
+        caller, size = (5, 6) if rank == 1 else (6, 4)
+        site = f"{path}:2 (reduce) < {path}:{caller} (main)"
+        build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
+    assert hint(tmp_path, build) == (
+        "see whether all ranks decide `if uses_right` (line 4 of fit.py) alike: rank 1 came to fit.py:2 by it"
+    )
+
+
 FARM = """\
 def farm():
     for worker in workers:

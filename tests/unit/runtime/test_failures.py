@@ -22,7 +22,9 @@ def test_an_abort_whose_words_did_not_come_to_this_host_says_where_they_are() ->
     call: Any = SimpleNamespace(kind=Kind.BARRIER, name="barrier")
     group: Any = SimpleNamespace(seq=3)
     error: Any = _Fault("")
-    found = to_public(error, call, group=group, name="world", rank=0, names=[0], waited_s=1.0)
+    found = to_public(
+        error, call, group=group, name="world", rank=0, global_ranks=[0], waited_s=1.0
+    )
     assert isinstance(found, JobAborted)
     assert "the reason did not reach this host: read the errors of the other ranks" in found.what
 
@@ -44,7 +46,7 @@ def test_a_rank_that_found_a_difference_and_left_is_told_by_the_difference() -> 
     for cause, kind in (((0, 0, 0, 2, differs), MismatchError), (None, RankLeft)):
         group: Any = SimpleNamespace(seq=2, cause=lambda cause=cause: cause, facts=lambda: facts)
         found = to_public(
-            error, call, group=group, name="world", rank=1, names=[0, 1], waited_s=1.0
+            error, call, group=group, name="world", rank=1, global_ranks=[0, 1], waited_s=1.0
         )
         assert type(found) is kind
         assert (found.what == differs) == (cause is not None)

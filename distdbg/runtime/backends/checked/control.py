@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -65,9 +65,9 @@ class ControlGroup:
     """One rank's side of it."""
 
     def __init__(self, store: Store, group: ProcessGroup, reads_strides: bool) -> None:
-        self._name = group.label
-        self._names = list(group.ranks)
-        self._rank = group.rank()
+        self.name = group.label
+        self.names = list(group.ranks)
+        self.rank = group.rank()
         self._size = group.size()
         self._world = group.world
         #: The time of the job, in which deadlines are counted here.
@@ -82,19 +82,19 @@ class ControlGroup:
         #: Adds to an error what the records of the ranks show of its cause.
         self._tell_more = partial(tell_out_of_batches, group)
         own = PrefixStore("control/", store)
-        self._between = HostLinks(own, self._rank, [life.process for life in group.members])
+        self._between = HostLinks(own, self.rank, [life.process for life in group.members])
         try:
             self._group = connect(
                 own,
-                rank=self._rank,
+                rank=self.rank,
                 size=self._size,
-                group_name=self._name,
+                group_name=self.name,
                 ranks_here=group.world.ranks_here or self._size,
                 single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
                 deadline_ns=self.clock.now_ns() + self.timeout_ns,
                 clock=self.clock,
                 control=group.world.native_control,
-                lives=NewGroupMembers(self._name, group.ranks, group.members),
+                lives=NewGroupMembers(self.name, group.ranks, group.members),
                 between=self._between,
             ).group
         except BaseException:
@@ -109,40 +109,20 @@ class ControlGroup:
         # Not the rank's record, where the ops of the backend are: here it only knows the lines that
         # called the last ones, for messages.
         self._recorder = make_recorder(
-            None, rank=group.ranks[self._rank], world_size=self._size, run="", ring_count=16
+            None, rank=group.ranks[self.rank], world_size=self._size, run="", ring_count=16
         )
         number = self._recorder.add_group(
-            group.group_name, self._name, "", "", self._size, self._rank, self.timeout_ns
+            group.group_name, self.name, "", "", self._size, self.rank, self.timeout_ns
         )
         self._group.set_recorder(self._recorder, number, lambda is_send, view: _HEADER)
-        self._seqs = itertools.count(1)
+        self.seqs = itertools.count(1)
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._died_ns: dict[int, int] = {}
-
-    @property
-    def name(self) -> str:
-        """What messages call the group."""
-        return self._name
-
-    @property
-    def rank(self) -> int:
-        """This rank's number in the group."""
-        return self._rank
-
-    @property
-    def names(self) -> Sequence[int]:
-        """The global ranks of the members."""
-        return self._names
 
     @property
     def native(self) -> Group:
         """The group in shared memory."""
         return self._group
-
-    @property
-    def seqs(self) -> Iterator[int]:
-        """The numbers of the agreements to come; who takes one has to begin it."""
-        return self._seqs
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -163,21 +143,21 @@ class ControlGroup:
     def agree(self, call: Call) -> int:
         """Block until all ranks are known to mean the same op; return its number."""
         table = self._table(call)
-        seq = next(self._seqs)
+        seq = next(self.seqs)
         started_ns = time.monotonic_ns()
         try:
             self._group.run(*self._arguments(call, table))
         except NativeError as error:
             self.fail(call, error, started_ns)
         if table is not None:
-            self._compare(table, call, seq)
+            self._compare(table, seq)
         return seq
 
     def submit(self, call: Call) -> Agreement:
         """Start to agree; native code carries it through without the GIL."""
         table = self._table(call)
         started_ns = time.monotonic_ns()
-        agreement = Agreement(self, call, next(self._seqs), table, started_ns)
+        agreement = Agreement(self, call, next(self.seqs), table, started_ns)
         try:
             agreement.handle = self._group.submit(*self._arguments(call, table))
         except NativeError as error:
@@ -198,7 +178,7 @@ class ControlGroup:
         except NativeError as error:
             self.fail(agreement.call, error, agreement.started_ns, not handle.done)
         if agreement.table is not None:
-            self._compare(agreement.table, agreement.call, agreement.seq)
+            self._compare(agreement.table, agreement.seq)
 
     def _arguments(self, call: Call, table: DescriptionTable | None) -> tuple[Any, ...]:
         self._adopt_comm()
@@ -223,7 +203,7 @@ class ControlGroup:
         """What this rank says of its call when ranks differ; native code adds the line."""
         facts, sends, expects = self._facts(call)
         if "root" in facts:
-            facts["root"] = self._names[call.root]
+            facts["root"] = self.names[call.root]
         return describe(facts, call.function, sends, expects)
 
     def _adopt_comm(self) -> None:
@@ -241,18 +221,24 @@ class ControlGroup:
         try:
             plan = self._plans.get(key)
         except TypeError:  # a dtype or shape of somebody's that cannot be hashed
-            return self._make_plan(call)
+            return self._make_plan(call, [_GATE])
         if plan is None:
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = self._make_plan(call)
+            plan = self._plans[key] = self._make_plan(call, [_GATE])
         return plan
 
-    def _make_plan(self, call: Call) -> Plan:
+    def _make_plan(
+        self,
+        call: Call,
+        steps: Sequence[compiling.StepTuple],
+        in_cuts: Sequence[tuple[int, int, int]] = (),
+        out_cuts: Sequence[tuple[int, int, int]] = (),
+    ) -> Plan:
         return Plan(
-            [_GATE],
-            [],
-            [],
+            steps,
+            in_cuts,
+            out_cuts,
             0,
             int(Dtype.uint8),
             fingerprint(self._facts(call)[0]),
@@ -282,30 +268,19 @@ class ControlGroup:
         out_cuts = [(0, rank * row, row) for rank in range(self._size)]
         gather = Call(Kind.ALL_GATHER, (), ())
         plan = compiling.plan_for(
-            gather, Dtype.uint8, in_cuts, out_cuts, self._rank, self._size, self._topology
+            gather, Dtype.uint8, in_cuts, out_cuts, self.rank, self._size, self._topology
         )
-        return Plan(
-            [compiling.step_tuple(step) for step in plan.steps],
-            in_cuts,
-            out_cuts,
-            0,
-            int(Dtype.uint8),
-            fingerprint(self._facts(call)[0]),
-            self._size,
-            self._topology.slot_nbytes,
-            self._words(call),
-            Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
-            call.part is not None and call.part.place > 0,
-        )
+        steps = [compiling.step_tuple(step) for step in plan.steps]
+        return self._make_plan(call, steps, in_cuts, out_cuts)
 
-    def _compare(self, table: DescriptionTable, call: Call, seq: int) -> None:
+    def _compare(self, table: DescriptionTable, seq: int) -> None:
         if not table.fits():
             differs = explain_mismatch(
                 table.rows(),
-                group=self._name,
+                group=self.name,
                 seq=seq,
-                names=self._names,
-                this_rank=self._names[self._rank],
+                global_ranks=self.names,
+                this_rank=self.names[self.rank],
             )
             self._tell_more(differs)
             raise differs
@@ -329,7 +304,7 @@ class ControlGroup:
         `seq` 0: a point to point op, that needs its peer (or, from any source, all of them).
         """
         what = self.op_text(call, seq)
-        fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq or -1, "group": self._name}
+        fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq or -1, "group": self.name}
         now = self.clock.now_ns()
         self._group.look()
         cause, differs = self._group.cause(), self.told_mismatch()
@@ -345,12 +320,12 @@ class ControlGroup:
             if told.startswith("left ("):
                 place = self._where(rank)
                 left = RankLeft(
-                    f"{what} cannot complete: rank {self._names[rank]} {told}",
-                    peer=self._names[rank],
+                    f"{what} cannot complete: rank {self.names[rank]} {told}",
+                    peer=self.names[rank],
                     how=told,
-                    ranks=[self._names[rank]],
+                    ranks=[self.names[rank]],
                     details=[
-                        *([f"rank {self._names[rank]}: {place}"] if place is not None else []),
+                        *([f"rank {self.names[rank]}: {place}"] if place is not None else []),
                         _BROKEN,
                     ],
                     **fields,
@@ -358,8 +333,8 @@ class ControlGroup:
                 self._tell_more(left)
                 raise left
             raise PeerLost(
-                f"rank {self._names[rank]} {how}; this rank needed it in {what}",
-                peer=self._names[rank],
+                f"rank {self.names[rank]} {how}; this rank needed it in {what}",
+                peer=self.names[rank],
                 how=how,
                 details=[_BROKEN],
                 **fields,
@@ -371,10 +346,10 @@ class ControlGroup:
         is_late = now - started_ns > limit_ns + grace_ns
         # The same limit is over here: who was the first to look does not matter.
         if cause is not None and not (is_late and _WAITED in cause[4]):
-            by = f"rank {self._names[cause[1]]}" if cause[1] >= 0 else "a rank"
+            by = f"rank {self.names[cause[1]]}" if cause[1] >= 0 else "a rank"
             raise CollectiveError(
                 f"{what} cannot end: {by} reports: {cause[4]}",
-                ranks=[self._names[cause[1]]] if cause[1] >= 0 else [],
+                ranks=[self.names[cause[1]]] if cause[1] >= 0 else [],
                 details=[_BROKEN],
                 **fields,
             )
@@ -383,16 +358,16 @@ class ControlGroup:
             missing: list[int] = []
             place = self._where(call.peer) if call.peer >= 0 else None
             if seq:
-                known = f"ranks {format_ranks(self._names)} agreed on it"
+                known = f"ranks {format_ranks(self.names)} agreed on it"
             elif call.peer >= 0:
-                missing = [self._names[call.peer]]
+                missing = [self.names[call.peer]]
                 known = f"the other side is rank {missing[0]} (tag {call.tag})"
             else:
                 known = f"no rank has sent (tag {call.tag})"
             raise OpTimeout(
                 f"{what} waited {duration_text(waited_s)} {_WAITED} {known}",
                 missing=missing,
-                arrived=self._names if seq else [],
+                arrived=self.names if seq else [],
                 waited_s=waited_s,
                 details=[
                     *(["the backend did not keep its own timeout"] if grace_ns else []),
@@ -405,7 +380,7 @@ class ControlGroup:
     def _how_died(self, rank: int, life: MemberProcess) -> str | None:
         if life.watched is not None:
             return life.watched.how() if life.watched.is_dead() else None
-        if rank == self._rank or not self._between.hosts or not self._group.facts()[rank][3]:
+        if rank == self.rank or not self._between.hosts or not self._group.facts()[rank][3]:
             return None
         how = self._group.how_left(rank)
         return None if how.startswith("left (") else how
@@ -413,7 +388,7 @@ class ControlGroup:
     def op_text(self, call: Call, seq: int) -> str:
         """What messages call the op."""
         number = f" #{seq}" if seq else ""
-        return f"{call.name or call.kind.label}{number} on group '{self._name}'"
+        return f"{call.name or call.kind.label}{number} on group '{self.name}'"
 
     def told_mismatch(self) -> MismatchError | None:
         """Return the difference that another rank found and broke the group for."""
@@ -421,8 +396,8 @@ class ControlGroup:
         cause = self._group.cause()
         if cause is None or DIFFERS not in cause[4]:
             return None
-        rank = self._names[cause[1]] if cause[1] >= 0 else -1
-        return MismatchError(cause[4], group=self._name, details=[f"rank {rank} found it", _BROKEN])
+        rank = self.names[cause[1]] if cause[1] >= 0 else -1
+        return MismatchError(cause[4], group=self.name, details=[f"rank {rank} found it", _BROKEN])
 
     # ------------------------------------------------------------------------- point to point
 
@@ -482,9 +457,9 @@ class ControlGroup:
             error,
             call,
             group=self._group,
-            name=self._name,
-            rank=self._rank,
-            names=self._names,
+            name=self.name,
+            rank=self.rank,
+            global_ranks=self.names,
             waited_s=(time.monotonic_ns() - started_ns) / 1e9,
             goes_on=goes_on,
             where=self._where,

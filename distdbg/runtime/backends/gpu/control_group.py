@@ -300,7 +300,7 @@ class GpuControlGroup:
             group=self._group,
             name=self.name,
             rank=self.rank,
-            names=self.names,
+            global_ranks=self.names,
             waited_s=(self.clock.now_ns() - header.started_ns) / 1e9,
             where=self._where,
             doing=self._doing,

@@ -48,6 +48,6 @@ def difference(
         [text.rstrip(b"\0") for text in told],
         group=control.name,
         seq=header.seq,
-        names=control.names,
+        global_ranks=control.names,
         this_rank=control.names[control.rank],
     )

@@ -1,4 +1,4 @@
-"""Whether all ranks have the same model; errors of ops in the words of DDP; who said what, in lines. Pure."""
+"""Checks that all ranks have the same model; says errors of ops in DDP's words, and who said what. Pure."""
 
 from __future__ import annotations
 

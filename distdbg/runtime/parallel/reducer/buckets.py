@@ -1,4 +1,4 @@
-"""Which parameters share a bucket, and in which order buckets are reduced. Pure.
+"""Decides which parameters share a bucket, and in which order buckets are reduced. Pure.
 
 A bucket has one dtype. Parameters are taken in order; a bucket is full as soon as it has at least as many
 bytes as its limit, and the next one of that dtype has the next limit (the last limit holds for all that

@@ -14,7 +14,7 @@ from distdbg.runtime.parallel.reducer.passes import find_uneven
 
 
 class Counts:
-    """Of one reducer."""
+    """What is counted of one reducer."""
 
     def __init__(self) -> None:
         #: Forward passes since the last backward pass, and how many all ranks had before it last.

@@ -13,7 +13,7 @@ from distdbg.errors import DistError
 
 
 class Partial:
-    """Of one reducer, whose parameters go by their numbers."""
+    """The gradients that have come of one reducer's parameters, which go by their numbers."""
 
     def __init__(self, count: int) -> None:
         self._everyone = frozenset(range(count))

@@ -1,4 +1,4 @@
-"""Whether all ranks did the same in one pass, by what each reports; the errors that say who did not. Pure."""
+"""Checks that all ranks did the same in one pass, by what each reports; the errors say who did not. Pure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def named(group: ProcessGroup, name: str, start: Callable[[], Result]) -> Result
 
 
 class ReducerStatus:
-    """Of one reducer: whether a pass was unusual, then for each parameter whether it was used."""
+    """The status of one reducer: whether a pass was unusual, then for each parameter whether it was used."""
 
     def __init__(self, group: ProcessGroup, count: int) -> None:
         self._group = group

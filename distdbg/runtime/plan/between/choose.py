@@ -1,4 +1,4 @@
-"""Which algorithm carries out a call between hosts. All ranks have to answer alike.
+"""Chooses the algorithm that carries out a call between hosts. All ranks choose alike.
 
 1  what DISTDBG_ALGO says
 2  what is estimated to be the fastest; mirrored slots only where the data of a rank fit its slot

@@ -1,4 +1,4 @@
-"""By halves and doubles: as many rounds as the number of hosts has binary digits.
+"""Plans by halves and doubles: as many rounds as the number of hosts has binary digits.
 
 With a number of hosts that is no power of two, hosts 2j and 2j + 1 are a pair for the first few j: the
 second hands its data to the first, which stands for both, and gets its result from it in the end.
@@ -15,7 +15,7 @@ from distdbg.runtime.plan.build import Place, at_scratch, shifted
 
 
 class Pairs:
-    """Who stands for whom: `power` virtual hosts, the largest power of two among the hosts."""
+    """The hosts that stand for others: `power` virtual hosts, the largest power of two among the hosts."""
 
     __slots__ = ("count", "power", "rest")
 

@@ -48,25 +48,12 @@ def fold_streams(position: LanePosition, streams: Sequence[Sequence[Part]], dst:
                 at += nbytes
         steps.host_gate()
         return
-    rounds = pack_rounds(totals, position.topology.slot_nbytes, position.problem.itemsize)
 
-    def fill(pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            for src, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
-                steps.copy(src, at_slot(piece.slot_offset + at), length)
+    def take(piece: Piece) -> None:
+        if piece.block == position.lane:
+            steps.fold_host(at_slot(piece.slot_offset), shifted(dst, piece.offset), piece.nbytes)
 
-    if rounds:
-        fill(rounds[0])
-    steps.gate()
-    for k, pieces in enumerate(rounds):
-        for piece in pieces:
-            if piece.block == position.lane:
-                steps.fold_host(
-                    at_slot(piece.slot_offset), shifted(dst, piece.offset), piece.nbytes
-                )
-        if k + 1 < len(rounds):
-            fill(rounds[k + 1])
-            steps.host_gate()
+    _through_slots(position, streams, totals, take)
 
 
 def hand_out(position: LanePosition, streams: Sequence[Sequence[Part]], giver: int) -> None:
@@ -86,22 +73,38 @@ def hand_out(position: LanePosition, streams: Sequence[Sequence[Part]], giver: i
                 steps.pull(giver, src, src, nbytes)
         steps.host_gate()
         return
+
+    def take(piece: Piece) -> None:
+        if takes and piece.block == position.lane:
+            for dst, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
+                steps.pull(giver, at_slot(piece.slot_offset + at), dst, length)
+
+    _through_slots(position, streams, totals, take, fills=position.rank == giver)
+
+
+def _through_slots(
+    position: LanePosition,
+    streams: Sequence[Sequence[Part]],
+    totals: Sequence[int],
+    take: Callable[[Piece], None],
+    *,
+    fills: bool = True,
+) -> None:
+    """The first gate, and streams through the slots in as many rounds as these make necessary."""
+    steps = position.steps
     rounds = pack_rounds(totals, position.topology.slot_nbytes, position.problem.itemsize)
 
     def fill(pieces: Sequence[Piece]) -> None:
-        if position.rank == giver:
-            for piece in pieces:
-                for src, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
-                    steps.copy(src, at_slot(piece.slot_offset + at), length)
+        for piece in pieces if fills else ():
+            for src, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
+                steps.copy(src, at_slot(piece.slot_offset + at), length)
 
     if rounds:
         fill(rounds[0])
     steps.gate()
     for k, pieces in enumerate(rounds):
         for piece in pieces:
-            if takes and piece.block == position.lane:
-                for dst, at, length in window(streams[piece.block], piece.offset, piece.nbytes):
-                    steps.pull(giver, at_slot(piece.slot_offset + at), dst, length)
+            take(piece)
         if k + 1 < len(rounds):
             fill(rounds[k + 1])
             steps.host_gate()

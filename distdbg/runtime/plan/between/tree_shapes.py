@@ -1,4 +1,4 @@
-"""Who is whose parent in a tree of `count` members; pure arithmetic, any member in constant time.
+"""Finds the parent of each of `count` members in a tree: pure arithmetic, in constant time.
 
 binomial       member v is a child of v without its lowest bit: root 0, as many rounds as digits
 double binary  two binary trees in which members are in order from left to right; whoever has

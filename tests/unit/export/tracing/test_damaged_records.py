@@ -37,7 +37,6 @@ def build() -> RecordBuilder:
 
 
 def follow(path: Path, sampler: Sampler) -> list[SpanData]:
-    spans: list[SpanData] = []
     records = HostRecords(
         folder=path.parent,
         host="n1",
@@ -47,14 +46,12 @@ def follow(path: Path, sampler: Sampler) -> list[SpanData]:
         slow_ns=S,
         spans_per_s=1000.0,
         now_ns=0,
-        emit=lambda rank, span: spans.append(span),
-        tell=lambda rank, log: None,
     )
     records.look(S)
     records.look(2 * S)
     records.finish(3 * S, 3 * S)
     records.close()
-    return spans
+    return [span for _, span in records.take_made().spans]
 
 
 @pytest.mark.parametrize("bound", [None, ALL // 2])

@@ -7,17 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.tracing.records import HostRecords
+from distdbg.export.tracing.trace_events import FindingMade, Made, OpsKept, RankEnded, SampledOp
+from distdbg.hosts.tail_sampling import KeptOp
+from distdbg.record.ends import RankEnd
 from distdbg.record.format import Status
 from tests.support.record_builder import RecordBuilder
 
 S = 10**9
 NOTHING = Sampler(0, True)
 EVERYTHING = Sampler(ALL, True)
+
+
+def killed(rank: int) -> RankEnd:
+    return RankEnd(rank=rank, pid=1, host="n1", ended_ns=0, wall_ns=5 * S, cause="signal", signal=9)
 
 
 class Host:
@@ -43,7 +50,7 @@ class Host:
         ]
         self.spans: list[SpanData] = []
         self.logs: list[LogData] = []
-        self.sampled: list[tuple[str, str, int, int, int]] = []
+        self.sampled: list[SampledOp] = []
         self.now_ns = 0
         self.write()
         self.records = HostRecords(
@@ -55,13 +62,7 @@ class Host:
             slow_ns=S,
             spans_per_s=1000.0,
             now_ns=0,
-            emit=lambda rank, span: self.spans.append(span),
-            tell=self._tell,
-            on_sampled=lambda *one: self.sampled.append(one),
         )
-
-    def _tell(self, rank: TracedRank, log: LogData) -> None:
-        self.logs.append(log)
 
     def write(self) -> None:
         for rank, build in enumerate(self.builds):
@@ -72,9 +73,24 @@ class Host:
     def look(self) -> list[SpanData]:
         self.write()
         self.now_ns += S
-        before = len(self.spans)
         self.records.look(self.now_ns)
-        return self.spans[before:]
+        return self.take()
+
+    def take(self) -> list[SpanData]:
+        """The spans that were made; what else there is is kept."""
+        made = self.records.take_made()
+        self.logs += [log for _, log in made.logs]
+        self.sampled += made.sampled
+        spans = [span for _, span in made.spans]
+        self.spans += spans
+        return spans
+
+    def keep(self, group: str, seq: int, why: str) -> None:
+        self.records.hear(OpsKept([KeptOp(group, seq, why)]))
+
+    def kill(self, rank: int) -> None:
+        self.records.hear(RankEnded(killed(rank)))
+        self.take()
 
     def call(self, rank: int, took_ns: int | None = 10, **more: int) -> int:
         build = self.builds[rank]
@@ -162,7 +178,7 @@ def test_what_is_found_is_kept(make_host) -> None:
     host = make_host(NOTHING)
     host.call(0)
     host.look()
-    host.records.keep("1:dp", 1, "found")
+    host.keep("1:dp", 1, "found")
     (root, span) = host.look()
     assert root.attributes[names.KEPT] == span.attributes[names.KEPT] == "found"
 
@@ -192,7 +208,7 @@ def test_a_rank_that_is_gone_never_ended_what_it_was_in(make_host) -> None:
     host = make_host(NOTHING)
     host.call(1, None)
     host.look()
-    host.records.on_end(1, 5 * S, "was killed by SIGKILL")
+    host.kill(1)
     (span,) = host.spans
     assert span.error == "rank 1 was killed by SIGKILL"
     assert span.attributes[names.ERROR_TYPE] == "unended"
@@ -287,7 +303,7 @@ def test_what_never_gets_words_is_told_without_when_its_rank_ends_or_after_a_whi
     host = make_host(NOTHING)
     host.call(0, 20, status=int(Status.PEER_LOST))
     assert host.look() == []
-    host.records.on_end(0, 2 * S, "was killed")
+    host.kill(0)
     assert [span.error for span in host.spans] == ["PeerLost", "PeerLost"]
     host.call(1, 20, status=int(Status.PEER_LOST))
     for _ in range(60):
@@ -320,7 +336,7 @@ def test_only_what_has_ranks_elsewhere_is_told_to_other_hosts(make_host) -> None
     host.builds[0].end(number, after_ns=2 * S)
     host.look()
     assert host.records.take_untold() == [("2:all", 1, "slow")]
-    host.records.keep("2:all", 2, "slow")
+    host.keep("2:all", 2, "slow")
     assert host.records.take_untold() == []
 
 
@@ -328,7 +344,7 @@ def test_what_another_host_keeps_is_kept_here_before_and_after_it_was_passed(mak
     host = make_host(NOTHING)
     host.call(0)
     assert host.look() == []
-    host.records.keep("1:dp", 1, "slow")
+    host.keep("1:dp", 1, "slow")
     assert [span.name for span in host.look()] == ["all_reduce #1 on dp", "all_reduce rank 0"]
     host.call(1)
     assert [span.name for span in host.look()] == ["all_reduce rank 1"]
@@ -340,6 +356,7 @@ def test_what_the_first_rank_never_came_to_has_a_root_all_the_same(make_host, sa
     host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "rank 0 did not come"}')
     (span,) = host.look()
     host.records.finish(host.now_ns, 2 * S)
+    host.take()
     (root,) = host.spans[1:]
     assert (root.name, root.error) == ("all_reduce #1 on dp", "rank 0 did not come")
     assert root.span_id == span.parent_id
@@ -353,6 +370,7 @@ def test_what_the_first_rank_came_to_has_one_root(make_host) -> None:
     host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "it took long"}')
     host.look()
     host.records.finish(host.now_ns, 2 * S)
+    host.take()
     names_of = [span.name for span in host.spans]
     assert names_of.count("all_reduce #1 on dp") == names_of.count("all_reduce #2 on dp") == 1
 
@@ -371,3 +389,52 @@ def test_of_more_changes_than_a_look_takes_in_no_op_gets_a_span_that_it_was_not_
     spans = [span for span in host.look() if span.attributes[names.ROLE] == "caller"]
     assert 300 < len(spans) < 700
     assert {span.attributes[names.NUMBER] for span in spans} < inside
+
+
+def test_the_same_records_and_events_make_the_same_again(make_host) -> None:
+    host = make_host(NOTHING)
+    host.call(0)
+    host.call(0, 20, status=int(Status.TIMEOUT), error='{"what": "rank 1 did not come"}')
+    host.call(1, None)
+    host.write()
+    finding = Finding(
+        kind=FindingKind.STALL, severity=Severity.ERROR, what="rank 1 is slow", group="dp", seq=1
+    )
+    events = (
+        OpsKept([KeptOp("1:dp", 1, "slow")]),
+        FindingMade(finding, "1:dp", 1, 3 * S),
+        RankEnded(killed(1)),
+    )
+
+    def replay() -> Made:
+        records = HostRecords(
+            folder=host.folder,
+            host="n1",
+            run="r",
+            start=0,
+            sampler=NOTHING,
+            slow_ns=S,
+            spans_per_s=1000.0,
+            now_ns=0,
+        )
+        records.look(S)
+        for event in events:
+            records.hear(event)
+        records.look(2 * S)
+        records.close()
+        return records.take_made()
+
+    made = replay()
+    assert replay() == made
+    assert [log.body for _, log in made.logs] == [
+        "rank 1 did not come",
+        "rank 1 is slow",
+        "rank 1 was killed by SIGKILL",
+    ]
+    assert {span.name for _, span in made.spans} == {
+        "all_reduce #1 on dp",
+        "all_reduce #2 on dp",
+        "all_reduce rank 0",
+        "all_reduce rank 1",
+        "stall",
+    }

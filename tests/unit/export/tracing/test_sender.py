@@ -12,6 +12,7 @@ from distdbg.export.tracing.listening import listen
 from distdbg.export.tracing.queues import DROPPED, FAILED, SENT, Latest, Queue
 from distdbg.export.tracing.sender import Sender, SignalSender
 from distdbg.export.tracing.settings import Batching, Signal, read_settings
+from distdbg.export.tracing.trace_events import RanksStarted
 from distdbg.export.tracing.tracing import Tracing
 
 S = 10**9
@@ -55,7 +56,7 @@ class Bench:
     def run(self) -> None:
         """What the thread would do now."""
         while True:
-            signal, due_ns = self.sender.next_due(self.now_ns)
+            signal, due_ns = self.sender.next_due()
             if signal is None or due_ns > self.now_ns:
                 return
             self.sender.send_one(signal)
@@ -132,7 +133,7 @@ def test_the_end_does_not_wait_for_a_collector_that_holds_a_request(tmp_path) ->
     collector = Collector()
     collector.holds = True
     tracing = Tracing("r", "h", frozenset({"logs"}), {}, make=lambda _: collector)
-    tracing.begin(tmp_path, 1)  # says that the ranks are started again
+    tracing.put(RanksStarted(tmp_path, 1, 0))  # says that the ranks are started again
     began = time.monotonic()
     assert tracing.close(time.monotonic_ns() + S)
     assert time.monotonic() - began < 30  # of the 60 s that the request is held
@@ -143,7 +144,7 @@ def test_at_the_end_all_that_waits_is_sent(tmp_path) -> None:
     collector = Collector()
     environ = {"OTEL_BLRP_SCHEDULE_DELAY": "60000"}
     tracing = Tracing("r", "h", frozenset({"logs"}), environ, make=lambda _: collector)
-    tracing.begin(tmp_path, 1)
+    tracing.put(RanksStarted(tmp_path, 1, 0))
     assert tracing.close(time.monotonic_ns() + 30 * S)
     ((_, log),) = collector.taken
     assert log.body == "the ranks were started again: start 1"

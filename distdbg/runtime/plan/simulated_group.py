@@ -1,6 +1,6 @@
 """Steps on symbolic memory: what each does, and what is wrong with it.
 
-An `Execution` has the memories of all ranks of a group and carries out single steps; in which order
+A `SimulatedGroup` has the memories of all ranks of a group and carries out single steps; in which order
 ranks get on, and when they wait, is `simulate`'s.
 """
 
@@ -40,7 +40,7 @@ class SimulatedHost:
         self.mirrors: dict[int, SymbolicMemory] = {}
 
 
-class Execution:
+class SimulatedGroup:
     """The memories of all ranks while plans run."""
 
     def __init__(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distdbg.record.ends import RankEnd
 
 
-class Host(Protocol):
+class AgentContext(Protocol):
     """What HostAgent is to its parts; they are made by it and live as long."""
 
     folder: Path

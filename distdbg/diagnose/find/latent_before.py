@@ -1,0 +1,53 @@
+"""An error of the program itself after a latent one on the same rank, which may be the reason. Pure.
+
+    RuntimeError: replicas differ by 1.8e-02
+    before it, ranks 0-2 never waited for all_reduce on group 'world' at buckets.py:12 (__init__), 44 times
+
+A program that checks its own results fails behind the line that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind
+from distdbg.diagnose.traits import Advice, Trait
+
+_LATENT: Final = (FindingKind.LEAKED_WORK, FindingKind.BUFFER_RACE)
+
+
+def tell_latent_before(found: Sequence[Finding]) -> list[Finding]:
+    """The findings, errors of the program with what its ranks had told before."""
+    latent = [one for one in found if one.kind in _LATENT]
+    return [_led(one, latent) if latent and _is_own(one) else one for one in found]
+
+
+def _is_own(finding: Finding) -> bool:
+    return finding.kind is FindingKind.DEAD_RANK and finding.has(Trait.OWN_ERROR)
+
+
+def _led(finding: Finding, latent: Sequence[Finding]) -> Finding:
+    before = [
+        one
+        for one in latent
+        if set(one.ranks) & set(finding.ranks)
+        and one.at_ns is not None
+        and (finding.at_ns is None or one.at_ns <= finding.at_ns)
+    ]
+    first = min(before, key=lambda one: one.at_ns or 0, default=None)
+    sites = [] if first is None else list(dict.fromkeys(o.site for o in first.evidence if o.site))
+    if first is None or not sites:
+        return finding
+    short = [site.partition(" (")[0] for site in sites]
+    where = f"{short[1]} first, which drops its Work" if len(short) > 1 else f"{short[0]} first"
+    advice = f"look at {where}: {first.what}; what that op gave may be wrong"
+    return replace(
+        finding,
+        evidence=(
+            *finding.evidence,
+            Evidence(text=f"before it, {first.what}", site=sites[0]),
+        ),
+        advice=Advice(advice, Trait.OWN_ERROR, Trait.ERROR_PLACE),
+    )

@@ -1,0 +1,86 @@
+"""The line of a function of the program that makes the array whose size differs.
+
+see what sets the size of the arrays on rank 1: sums is made by `sums = np.zeros(last - first)` (line 18
+of days.py) in by_day()
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from typing import Final
+
+from distdbg.render.enclosing import Function, bound_at, called_name, line_text, own_nodes, path_to
+from distdbg.render.generators import StackLine, defined, lines_of_stack
+from distdbg.render.hints.case import Case, program_files
+
+#: Functions that hand on what others return.
+_MOST_CALLS: Final = 3
+
+
+def by_function(case: Case) -> str:
+    """What the call was given is what a function returned: where that has made it."""
+    told = next((one for one in case.told if one.frames), None)
+    stack = [] if told is None else lines_of_stack(case.source, told)
+    if not stack or not case.root.advice:
+        return ""
+    files, place = program_files(case), stack[0]
+    call = next(
+        (n for n in ast.walk(_statement(place)) if isinstance(n, ast.Call) and n.args), None
+    )
+    given = call.args[0] if call is not None else None
+    if not isinstance(given, ast.Name):
+        return ""
+    name, function = given.id, ""
+    for _ in range(_MOST_CALLS):
+        line = _bound(place, name)
+        if not line:
+            return ""
+        called = _called_for(_statement(place._replace(line=line)), name)
+        known = None if called is None else defined(called_name(called[0]), files)
+        if called is None or known is None:
+            if not function:
+                return ""
+            made = (
+                f"`{line_text(place.source, line)}` (line {line} of {os.path.basename(place.file)})"
+            )
+            return f"{case.root.advice}: {given.id} is made by {made} in {function}()"
+        file, inner = known
+        returned = _returned(inner, called[1])
+        if not isinstance(returned, ast.Name):
+            return ""
+        name, function = returned.id, inner.name
+        place = StackLine(file, returned.lineno, files[file])
+    return ""
+
+
+def _statement(place: StackLine) -> ast.AST:
+    return path_to(place.source.tree, place.line)[-1]
+
+
+def _bound(place: StackLine, name: str) -> int:
+    """The one line before that gives a name its value in its function; 0."""
+    path = path_to(place.source.tree, place.line)
+    scope = next((one for one in reversed(path) if isinstance(one, Function)), place.source.tree)
+    lines = {at for at in bound_at(scope, name) if at < place.line}
+    return lines.pop() if len(lines) == 1 else 0
+
+
+def _called_for(statement: ast.AST, name: str) -> tuple[ast.Call, int] | None:
+    """The call that gives a name its value, and which of several values it is; -1: the only one."""
+    match statement:
+        case ast.Assign(targets=[ast.Name()], value=ast.Call() as call):
+            return call, -1
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Call() as call):
+            for at, one in enumerate(names):
+                if isinstance(one, ast.Name) and one.id == name:
+                    return call, at
+    return None
+
+
+def _returned(function: Function, at: int) -> ast.expr | None:
+    returns = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
+    value = returns[0] if len(returns) == 1 else None
+    if at < 0:
+        return value
+    return value.elts[at] if isinstance(value, ast.Tuple) and at < len(value.elts) else None
