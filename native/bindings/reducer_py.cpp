@@ -60,7 +60,7 @@ struct KnownBucket {
 class ReducerOp {
  public:
   // `lanes` by group of torch's, and the models that are `armed`, see training/ddp.py; `learn(model, lane, tensor)` fills
-  // in what is known of the bucket that a model expects. `start` is torch's way to its backend. `start_below` is the
+  // in what is known of the bucket that the `model` of this reducer expects, once there is one. `start` is torch's way to its backend. `start_below` is the
   // backend's own, for a CPU's tensors: past the dispatcher, which has nobody to show the op to while neither
   // `profiler` (the names of its module) nor `observers` say so. `key` is that of our kernels.
   ReducerOp(nb::object theirs, nb::dict lanes, nb::list armed, nb::object learn, nb::object start,
@@ -79,15 +79,16 @@ class ReducerOp {
 
   nb::object operator()(nb::handle tensors, nb::handle options) const {
     nb::object found = expected(tensors, options);
-    return found.is_valid() ? found : long_way_(tensors, options);
+    return found.is_valid() ? found : long_way_(model, theirs_, tensors, options);
   }
+
+  nb::object model = nb::none();
 
  private:
   // Invalid: nothing has begun.
   nb::object expected(nb::handle tensors, nb::handle options) const {
     const Names& n = names();
-    if (PyList_GET_SIZE(armed_.ptr()) != 1 || !PyList_CheckExact(tensors.ptr()) ||
-        PyList_GET_SIZE(tensors.ptr()) != 1)
+    if (!is_armed() || !PyList_CheckExact(tensors.ptr()) || PyList_GET_SIZE(tensors.ptr()) != 1)
       return {};
     const nb::handle lane = PyDict_GetItemWithError(lanes_.ptr(), theirs_.ptr());
     if (!lane.is_valid()) {
@@ -96,7 +97,6 @@ class ReducerOp {
     }
     if (keys_.are_traced()) return {};
     const nb::handle tensor = PyList_GET_ITEM(tensors.ptr(), 0);
-    const nb::object model = armed_[0];
     const nb::object bucket = get(model, n.expects);
     if (bucket.is_none()) return {};
     nb::object known_object = get(bucket, n.known);
@@ -112,8 +112,16 @@ class ReducerOp {
     return work;
   }
 
+  bool is_armed() const {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(armed_.ptr()); ++i)
+      if (PyList_GET_ITEM(armed_.ptr(), i) == model.ptr()) return true;
+    return false;
+  }
+
   nb::object launch(KnownBucket& known, nb::handle tensors, nb::handle options) const {
-    const bool is_foreseen = known.was_started && !known.is_first;
+    // The buckets of several models may follow each other in another order than before.
+    const bool is_foreseen =
+        known.was_started && !known.is_first && PyList_GET_SIZE(armed_.ptr()) == 1;
     const auto begin = [&](nb::handle start, const nb::tuple& arguments) {
       return known.ops.launch(known.lane, known.look, true, -1, false, known.comm, start, arguments,
                               is_foreseen);
@@ -158,6 +166,7 @@ void bind_reducer(nb::module_& module) {
            nb::arg("theirs"), nb::arg("lanes"), nb::arg("armed"), nb::arg("learn"),
            nb::arg("start"), nb::arg("start_below"), nb::arg("long_way"), nb::arg("profiler"),
            nb::arg("observers"), nb::arg("key"))
+      .def_rw("model", &ReducerOp::model, "Whose buckets they are; None: it is not known yet.")
       .def("__call__", &ReducerOp::operator(), nb::arg("tensors"), nb::arg("options"));
 }
 

@@ -229,13 +229,18 @@ class TappedOps {
 
   bool are_all_well() { return !parts_ || have_agreed(); }
 
-  // The agreements that have not ended well, with what `begin` was told about their ops; they are the
-  // caller's from here on.
-  nb::list take_unsettled() {
+  // The agreements that have not ended well, with what `begin` was told about their ops.
+  nb::list unsettled() {
     have_agreed();
     nb::list all;
     for (const Unsettled& each : unsettled_)
       all.append(nb::make_tuple(each.agreement, each.about, each.seq, each.issued_ns));
+    return all;
+  }
+
+  // The same; they are the caller's from here on.
+  nb::list take_unsettled() {
+    nb::list all = unsettled();
     unsettled_.clear();
     return all;
   }

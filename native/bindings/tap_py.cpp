@@ -55,6 +55,7 @@ void bind_tap(nb::module_& module) {
            nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))
       .def("are_all_well", &TappedOps::are_all_well)
+      .def("unsettled", &TappedOps::unsettled)
       .def("take_unsettled", &TappedOps::take_unsettled)
       .def("forget", &TappedOps::forget, nb::arg("op"))
       .def("go_on", &TappedOps::go_on)

@@ -126,6 +126,10 @@ class ShortWay(Protocol):
         """The agreements that have not ended well so far."""
         ...
 
+    def unsettled(self) -> list[Agreement]:
+        """The same; they stay there."""
+        ...
+
     def close(self) -> None:
         """Nothing comes any more."""
         ...
@@ -153,12 +157,12 @@ class TapEngine(CheckedEngine):
             return self.messages.submit(call, is_waited_for and self.level == DETAIL)
         with self.order:
             if self.level != DETAIL:
-                agreement = self.control.submit(call)
+                agreement = self.begin_agreement(call)
                 self._unsettled.append(agreement)
                 return self._started(call, agreement, agreement.seq)
             if not getattr(call, "is_async", True):
                 return self._started(call, None, self._agree(call))
-            agreement = self.control.submit(call)
+            agreement = self.begin_agreement(call)
             try:
                 agreement.wait(self.clock.now_ns() + MOMENT_NS)
             except UsageError:
@@ -299,6 +303,11 @@ class TapEngine(CheckedEngine):
             return super()._break(error)
         self._cause = self._cause or error  # torch's group is as well as it was
         return error
+
+    def unsettled(self) -> list[Agreement]:
+        """Also those of the short way."""
+        own = super().unsettled()
+        return own if self.lane is None else own + self.lane.unsettled()
 
     def settle(self) -> None:
         """Raise the error of an agreement that failed after its op had returned, on either way."""

@@ -258,8 +258,15 @@ class FastLane:
 
     def settle(self) -> list[Agreement]:
         """The agreements that have not ended well so far, for who settles them."""
+        return self._agreements(self.ops.take_unsettled())
+
+    def unsettled(self) -> list[Agreement]:
+        """The same; they stay here."""
+        return self._agreements(self.ops.unsettled())
+
+    def _agreements(self, unsettled: list[Any]) -> list[Agreement]:
         found = []
-        for handle, known, seq, issued_ns in self.ops.take_unsettled():
+        for handle, known, seq, issued_ns in unsettled:
             agreement = Agreement(self.control, known.make(), seq, None, issued_ns)
             agreement.handle = handle
             found.append(agreement)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.native import KnownBucket, ReducerOp
 from distdbg.ops.call import Kind
 from distdbg.torch_bridge.tap.methods import ShortMethods
-from distdbg.torch_bridge.training.ddp import armed
+from distdbg.torch_bridge.training.ddp import armed, reducing
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.groups import TappedGroups
@@ -44,7 +44,7 @@ def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], A
     def learn(model: Model, lane: FastLane, tensor: Any) -> KnownBucket | None:
         """Fill in what is known of the bucket that a model expects; None: this tensor is not that."""
         bucket, numel = model.expects, tensor.numel()
-        if bucket is None or model.group_name != lane.name:
+        if bucket is None:
             return None
         if bucket.numel != numel or tensor.dim() != 1 or tensor.layout is not torch.strided:
             return None
@@ -58,6 +58,13 @@ def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], A
         )
         return known_bucket
 
+    def long_way(model: Model | None, theirs: Any, tensors: Any, options: Any) -> Any:
+        before, reducing.model = reducing.model, model
+        try:
+            return all_reduce(theirs, tensors, options)
+        finally:
+            reducing.model = before
+
     class ReducerGroup(kind):
         """See above."""
 
@@ -67,12 +74,15 @@ def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], A
                 self._register_backend(device, kind.BackendType.GLOO, theirs._get_backend(device))
             self._set_default_backend(kind.BackendType.GLOO)
             self._name, self._desc = theirs.group_name, theirs.group_desc
-            long_way = partial(all_reduce, theirs)
             below = theirs._get_backend(torch.device("cpu")).allreduce
             self.allreduce = ReducerOp(
                 theirs, lanes, armed, learn, all_reduce, below, long_way, profiler, observers, key
             )
             self.broadcast = partial(broadcast, theirs)
+
+        def tell_model(self, model: Model) -> None:
+            self.allreduce.model = model
+            model.is_told = True
 
         def getGroupName(self) -> str:
             return str(self._name)

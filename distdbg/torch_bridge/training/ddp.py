@@ -6,6 +6,7 @@ all_reduce on (the tap, our backend); everything else that DDP sends is named wh
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -25,6 +26,15 @@ _log = get_logger("torch")
 #: The models that a backward pass which runs now has not reduced; asked at each all_reduce.
 armed: list[Model] = []
 
+
+class _Reducing(threading.local):
+    """The model whose reducer has called for the op that this thread is in; None: that is not known."""
+
+    model: Model | None = None
+
+
+reducing = _Reducing()
+
 #: Make of a group the one that a reducer is given instead; of whoever watches (the tap).
 group_makers: list[Callable[[Any], Any]] = []
 
@@ -40,12 +50,18 @@ _REBUILDS = "DDP agrees on the order of buckets"
 
 
 def bucket_of(group_name: str, numel: int) -> str:
-    """The bucket that an all_reduce of so many elements on this group is; '' if it is none."""
-    for model in armed:
-        if model.group_name == group_name:
-            name = model.next_name(numel)
-            if name:
-                return name
+    """The bucket that an all_reduce of so many elements on this group is; '' if it is none, or not known."""
+    if reducing.model is not None:
+        return reducing.model.next_name(numel) if reducing.model in armed else ""
+    found = [
+        model
+        for model in armed
+        if model.group_name == group_name and not model.is_told and model.may_reduce(numel)
+    ]
+    if len(found) == 1 and not found[0].is_unsure:
+        return found[0].next_name(numel)
+    for model in found:
+        model.is_unsure = True
     return ""
 
 
@@ -117,7 +133,10 @@ class DdpPatch:
             result = real(ddp, *args, **kwargs)
             given = self._take_given()
             if given is not None:
-                self._models[ddp] = Model(ddp, *given)
+                model = self._models[ddp] = Model(ddp, *given)
+                tell = getattr(self._groups.get(ddp.reducer), "tell_model", None)
+                if tell is not None:
+                    tell(model)
             return result
 
         return _ddp_init_helper

@@ -2,6 +2,8 @@
 
 DDP reduces its buckets strictly in order, one all_reduce each, as their gradients get ready. So the next
 op of its size on its group, in a backward pass, is the next bucket; torch says nothing with the op itself.
+Where the reducer has a group of its own (tap/reducing.py), the op is known to be its model's. Where it has
+not, and an op may be a bucket of several models, none of them gets it: it has no name.
 
 After the first step DDP may order its buckets anew. The new ones are read from the reducer at once where
 that is cheap (it copies as much as the buckets hold), else from what DDP logs about itself, a step later:
@@ -69,6 +71,10 @@ class Model:
         self._done = 0
         self._numel = 0
         self._has_rebuilt = False
+        #: Whether its reducer's ops are told as such, so that no other op is one of its buckets.
+        self.is_told = False
+        #: Whether an op of this pass was a bucket of this model or of another: how far it is, is not known.
+        self.is_unsure = False
         #: () while DDP has ordered them anew and not said how.
         self._buckets: tuple[DdpBucket, ...] = ()
         #: The one that is reduced next; None: all are on their way, or they are not known.
@@ -91,6 +97,7 @@ class Model:
     def begin(self, ddp: Any) -> None:
         """A forward pass of its DDP has ended whose backward pass reduces."""
         self.is_forwarded = True
+        self.is_unsure = False
         self._done = self._numel = 0
         if self.unused:
             self.unused = []
@@ -109,6 +116,15 @@ class Model:
             self._versions = self._no_versions
             return
         self._versions = [None if one is None else one._version for one in gradients]
+
+    def may_reduce(self, numel: int) -> bool:
+        """Whether an all_reduce of so many elements may be a bucket that is to come."""
+        if not self._buckets:
+            return self.is_unsure or self._numel + numel <= self._total
+        bucket = self._buckets[0] if self.is_unsure else self.expects
+        while bucket is not None and bucket.numel != numel:
+            bucket = bucket.next
+        return bucket is not None
 
     def next_name(self, numel: int) -> str:
         """The name of the bucket that an all_reduce of so many elements is; '' if it is none."""
@@ -135,7 +151,9 @@ class Model:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all buckets are on their way."""
+        """Whether all buckets are on their way; where that is not known, whether no gradient is missing."""
+        if self.is_unsure:
+            return not self.without_gradient()
         return self.expects is None if self._buckets else self._numel >= self._total
 
     def without_gradient(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -129,3 +130,42 @@ def test_a_rank_that_leaves_a_pass_is_told_at_its_next_op(
         assert "float32[7] on rank 1" in text
         assert "(DDP bucket 1 of 1)" in text
         assert "the group is unusable" in text
+
+
+def fails_behind_a_difference() -> str:
+    """Torch tells of the last op of rank 0 first that it has failed, when rank 1 has left."""
+    dist = begin()
+    from distdbg.torch_bridge.guarded import state
+    from distdbg.torch_bridge.tap import lane
+
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["both have started"], timedelta(seconds=30))
+        with pytest.raises(MismatchError) as raised:
+            dist.all_reduce(torch.ones(7))
+        return str(raised.value)
+    job: Any = state["job"]
+    job._tap.stop()  # nothing but this thread looks after ops
+    tapped = job.tapped()[0]
+    failed: list[Any] = []
+    lane.MOMENT_NS = 0  # both start before all have agreed
+    fail, tapped.fail = tapped.fail, lambda *told: failed.append(told)
+    works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(2)]
+    store.set("both have started", "")
+    while len(failed) < len(works):
+        time.sleep(0.001)  # torch's threads tell it
+    failed.sort(key=lambda told: told[0].call.checked.agreement.seq, reverse=True)
+    for op, error in failed:
+        while not op.call.checked.agreement.done():
+            time.sleep(0.001)  # the last one ends when it is seen that rank 1 has left
+        fail(op, error)
+    return str(state["job"]._groups.explain())
+
+
+def test_a_rank_that_ends_of_a_difference_is_not_the_news(
+    watched: Callable[..., list[Any]],
+) -> None:
+    for text in watched(fails_behind_a_difference):
+        assert "float32[4] on rank 0" in text
+        assert "float32[7] on rank 1" in text
+        assert "rank 1 left" not in text

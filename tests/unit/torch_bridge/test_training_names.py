@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from distdbg.runtime.parallel.reducer.names import (
     shared_module,
     unit_name,
 )
+from distdbg.torch_bridge.training import ddp
 from distdbg.torch_bridge.training.model import Model
 from distdbg.torch_bridge.training.passes import TrainingSteps
 
@@ -161,3 +163,41 @@ def test_a_step_is_an_optimizers_after_a_backward_pass() -> None:
     assert passes == ["before", "runs", "after True"]
     backward(accumulate_grad=False)
     assert passes[-1] == "runs"
+
+
+@pytest.fixture
+def armed() -> Iterator[list[Model]]:
+    """The models that a backward pass reduces."""
+    yield ddp.armed
+    ddp.armed.clear()
+
+
+def test_an_op_that_may_be_a_bucket_of_two_models_has_no_name(armed: list[Model]) -> None:
+    left, right = Ddp(a=4, b=2), Ddp(c=4, d=1)
+    models = [model_of(one, [0], [1]) for one in (left, right)]
+    for one, model in zip((left, right), models, strict=True):
+        model.begin(one)
+        model.before_backward()
+    armed[:] = models
+    assert ddp.bucket_of("0", 4) == ""
+    assert ddp.bucket_of("0", 2) == ""  # of the first one, whose place is not known
+    assert all(model.is_complete for model in models)
+    left.named["a"].grad = SimpleNamespace(_version=0)
+    assert not models[0].is_complete  # b got none
+    models[0].begin(left)
+    armed[:] = models[:1]
+    assert ddp.bucket_of("0", 4) == "DDP bucket 0 of a"
+
+
+def test_an_op_of_a_reducer_that_tells_its_model_is_nobody_elses(armed: list[Model]) -> None:
+    left, right = Ddp(a=4), Ddp(c=4)
+    models = [model_of(one, [0]) for one in (left, right)]
+    for one, model in zip((left, right), models, strict=True):
+        model.begin(one)
+        model.is_told = True
+    armed[:] = models
+    assert ddp.bucket_of("0", 4) == ""  # an op of the program's own
+    ddp.reducing.model = models[1]
+    assert ddp.bucket_of("0", 4) == "DDP bucket 0 of c"
+    ddp.reducing.model = None
+    assert [model.is_complete for model in models] == [False, True]

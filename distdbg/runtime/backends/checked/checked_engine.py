@@ -34,6 +34,7 @@ from distdbg.errors import (
     JobAborted,
     MismatchError,
     OpTimeout,
+    PeerLost,
     UsageError,
 )
 from distdbg.ops.call import Call, Kind
@@ -47,6 +48,7 @@ from distdbg.runtime.backends.checked.checked_pending import (
     CheckedPending,
     OpWatch,
     as_started,
+    find_difference,
     is_usable_after,
 )
 from distdbg.runtime.backends.checked.control import ControlGroup
@@ -447,11 +449,21 @@ class CheckedEngine:
             )
 
     def _better(self, error: DistError) -> DistError:
-        """The difference that was found, for an error that only says that the group was given up."""
-        if type(error) is not CollectiveError:
+        """The difference that was found, for an error that only says that the group was given up.
+
+        Or that a rank is gone: it may have heard of the difference first, and ended of it.
+        """
+        if not (type(error) is CollectiveError or isinstance(error, PeerLost)):
+            return error
+        if self.level == OFF:
             return error
         known = self._cause if isinstance(self._cause, MismatchError) else None
-        return known or self.control.told_mismatch() or error
+        found = known or find_difference(self.unsettled(), self.clock, self.when_started)
+        return found or self.control.told_mismatch() or error
+
+    def unsettled(self) -> list[Agreement]:
+        """The agreements that nobody has waited for, as far as they have not ended well."""
+        return list(self._unsettled)
 
     def _break(self, error: DistError) -> DistError:
         error = self._better(error)

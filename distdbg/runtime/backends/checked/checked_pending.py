@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -290,6 +291,22 @@ def await_started(agreement: Agreement, deadline_ns: int, when: str) -> None:
         agreement.wait(deadline_ns)
     except MismatchError as error:
         raise as_started(error, when) from error.__cause__
+
+
+def find_difference(
+    agreements: Iterable[Agreement], clock: JobClock, when: str
+) -> MismatchError | None:
+    """What ranks called differently, where the group has ended and some of these may be just about to."""
+    deadline_ns = clock.now_ns() + _SOON_NS
+    for agreement in agreements:
+        try:
+            agreement.wait(deadline_ns)
+        except MismatchError as error:
+            if is_usable_after(error):
+                return as_started(error, when)
+        except DistError:
+            continue
+    return None
 
 
 def as_started(error: MismatchError, when: str) -> MismatchError:
