@@ -38,7 +38,7 @@ Make = Callable[..., NcclEngine]
 def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) -> None:
     tries: list[int] = []
 
-    def fail(device: int, _: object) -> None:
+    def fail(device: int, *_: object) -> None:
         tries.append(device)
         raise DistBackendError("NCCL made no communicator")
 
@@ -53,7 +53,7 @@ def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) 
 def test_a_group_that_is_given_up_while_its_communicator_is_made(
     machine: Machine, make: Make
 ) -> None:
-    def open_it(device: int, _: object) -> Any:
+    def open_it(device: int, *_: object) -> Any:
         engine.abort("while it was made")
         return StandInCommunicator(machine, 1, bytes(128), 0)
 
