@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,9 @@ from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
+
+#: Asked of an op that the backend has, and whether its limit is over; raises what must end it.
+LookAhead = Callable[[bool], None]
 
 #: Held while an op gets its error: it has one, however many threads wait for it.
 _ENDING = threading.Lock()
@@ -84,7 +88,9 @@ class PendingChecks(Protocol):
 class OpWatch:
     """Looks after one op that the backend has: raises what must end the wait for it."""
 
-    __slots__ = ("_agreement", "_control", "_engine", "_seq", "_started_ns", "call")
+    __slots__ = (
+        "_agreement", "_control", "_engine", "_seq", "_started_ns", "call", "look_ahead",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -101,6 +107,7 @@ class OpWatch:
         self._seq = seq
         self._agreement = agreement
         self._started_ns = started_ns
+        self.look_ahead: LookAhead | None = None
 
     def __call__(self, grace_ns: int = GRACE_NS) -> None:
         if not self._engine.is_watching:
@@ -110,9 +117,13 @@ class OpWatch:
             if agreement is not None and agreement.done():
                 self._agreement = None
                 await_started(agreement, NO_DEADLINE, self._engine.when_started)
+            if self.look_ahead is not None:
+                self.look_ahead(False)
             try:
                 self._control.look(self.call, self._seq, self._started_ns, grace_ns)
-            except CollectiveError:
+            except CollectiveError as error:
+                if self.look_ahead is not None and isinstance(error, OpTimeout):
+                    self.look_ahead(True)
                 if agreement is not None:  # it knows better, and ends soon in a broken group
                     with suppress(OpTimeout):
                         self._await_soon(agreement)
@@ -142,7 +153,9 @@ class OpWatch:
 class CheckedPending:
     """An op in flight: first its agreement, then the backend's own handle."""
 
-    __slots__ = ("_engine", "_error", "_foreign", "_has_started", "agreement", "call", "watch")
+    __slots__ = (
+        "_engine", "_error", "_foreign", "_has_started", "agreement", "call", "is_in_turn", "watch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -157,6 +170,8 @@ class CheckedPending:
         self._foreign = foreign
         self.call = call
         self.agreement = agreement
+        #: Whether it waits in the lane without an agreement.
+        self.is_in_turn = False
         seq = agreement.seq if agreement is not None else 0
         self.watch = watch or engine.watcher(
             call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
@@ -246,15 +261,16 @@ class CheckedPending:
     def _wait_start(self, has_started: threading.Event, deadline_ns: int) -> None:
         """Until the lane has started the op, or knows why not."""
         agreement = self.agreement
-        if agreement is None:
+        if agreement is None and not self.is_in_turn:
             raise UsageError(
                 f"{self.call.name or self.call.kind.label} is waited for inside of the block it is part of",
                 hint="wait when the block has ended, which is when its ops are started",
             )
         try:
-            agreement.wait(deadline_ns)
+            if agreement is not None:
+                agreement.wait(deadline_ns)
         except DistError:
-            if not agreement.done():
+            if agreement is not None and not agreement.done():
                 raise  # only this wait has given up
         self.watch.begin()
         while not has_started.wait(SLICE_S):
@@ -262,9 +278,9 @@ class CheckedPending:
                 raise OpTimeout(
                     f"{self.call.kind.label} did not start in time; it continues",
                     kind=self.call.kind.label,
-                    seq=agreement.seq,
+                    seq=-1 if agreement is None else agreement.seq,
                 )
-            if agreement.done():
+            if agreement is None or agreement.done():
                 try:
                     self.watch()
                 except DistError as error:
