@@ -178,7 +178,7 @@ def test_messages_that_share_a_communicator_keep_their_place_among_collectives(
     assert dist.run_threads(program, 2, timeout_s=LIMIT_S) == [[0, 2]] * 2
 
 
-def test_a_message_in_another_order_on_a_shared_communicator_is_told_with_both_lines(
+def test_another_order_on_one_communicator_is_told(
     machine: StreamingMachine,
 ) -> None:
     store = dist.HashStore()

@@ -120,7 +120,7 @@ class Messages:
         except DistError as error:
             told = self._control.told_mismatch() or error
             raise self._engine.on_trouble(told) from error.__cause__
-        self.compare(call, call.peer, header.note, way)
+        self.compare(call, call.peer, header.note, way, self._control.call_site())
         return self._engine.carry_out(call, 0)
 
     def submit(self, call: Call, compares_first: bool = False) -> Pending:
@@ -131,7 +131,9 @@ class Messages:
         tag = self._tag(call)
         with self._lock:
             self.are_certain = self.are_certain and call.peer >= 0
-            pending = ReceivePending(self, call, tag, self._engine.way_of(call))
+            pending = ReceivePending(
+                self, call, tag, self._engine.way_of(call), self._control.call_site()
+            )
             others = self._open.setdefault(tag, weakref.WeakSet())
             if others and (call.peer < 0 or any(other.call.peer < 0 for other in others)):
                 pending.is_certain = False
@@ -157,7 +159,7 @@ class Messages:
         with self._lock:
             self._open[pending.tag].discard(pending)
         pending.is_taken = True
-        self.compare(call, call.peer, header.note, pending.way)
+        self.compare(call, call.peer, header.note, pending.way, pending.site)
 
     def drain(self) -> None:
         """Wait a little for receivers that have not taken the headers of what they are sent."""
@@ -239,7 +241,9 @@ class Messages:
             self.lose(pending.tag)
             return
         if pending.is_certain and self._engine.level > 0:
-            self.compare(pending.call, source, header.note, pending.way, has_come=True)
+            self.compare(
+                pending.call, source, header.note, pending.way, pending.site, has_come=True
+            )
 
     def look_ahead(self, pending: ReceivePending, *, is_late: bool) -> None:
         """Compare a receive that the backend has, if its header is here: it may never end."""
@@ -253,7 +257,9 @@ class Messages:
         except NativeError:
             return  # of the group, which tells it better
         pending.is_compared = True
-        self.compare(pending.call, pending.call.peer, header.note, pending.way, is_late=is_late)
+        self.compare(
+            pending.call, pending.call.peer, header.note, pending.way, pending.site, is_late=is_late
+        )
 
     def expect(self, call: Call, source: int, tag: int) -> Message:
         """Post the receive of a header."""
@@ -269,6 +275,7 @@ class Messages:
         source: int,
         header: bytes,
         way: MessageWay,
+        site: str,
         *,
         is_late: bool = False,
         has_come: bool = False,
@@ -280,7 +287,7 @@ class Messages:
                 return
         except TypeError:  # as above
             key = None
-        theirs, ours = json.loads(header), _words(call, self._control.call_site()) | way.words
+        theirs, ours = json.loads(header), _words(call, site) | way.words
         self.compare_words(call, source, theirs, ours)
         # NCCL need not, and yet may end such a message: then nothing is wrong with it.
         if not has_come and (is_late or self._engine.level > 1):
@@ -376,13 +383,18 @@ class ReceivePending:
         "is_certain",
         "is_compared",
         "is_taken",
+        "site",
         "tag",
         "way",
     )
 
-    def __init__(self, messages: Messages, call: Call, tag: int, way: MessageWay) -> None:
+    def __init__(
+        self, messages: Messages, call: Call, tag: int, way: MessageWay, site: str
+    ) -> None:
         self._messages = messages
         self.way = way
+        #: The program's line; another thread may compare.
+        self.site = site
         #: Whether its header was looked at while the backend had it.
         self.is_compared = False
         self._error: DistError | None = None
