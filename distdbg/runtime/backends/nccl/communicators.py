@@ -146,11 +146,26 @@ def _decide(library: NcclLibrary, makers: Makers, store: Store, deadline: Deadli
         return json.dumps({"error": told.what, "details": told.details, "hint": told.hint})
 
 
-class Deadline:
-    """Of making one communicator."""
+def watch_members(group: ProcessGroup) -> Callable[[], None]:
+    """Of a communicator that is destroyed: raises when a member is gone, or the group's timeout is over."""
+    makers = Makers(group)
+    others = [rank for rank in makers.names if rank != makers.names[makers.me]]
+    deadline = Deadline(makers, makers.what, deed="destroyed")
+    return lambda: deadline.check(lambda: others)
 
-    def __init__(self, makers: Makers, what: str, watch: Callable[[], None] | None = None) -> None:
+
+class Deadline:
+    """Of making or destroying one communicator."""
+
+    def __init__(
+        self,
+        makers: Makers,
+        what: str,
+        watch: Callable[[], None] | None = None,
+        deed: str = "made",
+    ) -> None:
         self.what = what
+        self._deed = deed
         self.makers = makers
         self._group = makers.group
         self._watch = watch
@@ -169,11 +184,16 @@ class Deadline:
         for rank in self.makers.ranks if members else ():
             watched = members[rank].watched
             if watched is not None and watched.is_dead():
-                raise _gone(self.what, self.makers, self._group.ranks[rank], watched.how())
+                raise _gone(
+                    f"{self.what} was not {self._deed}",
+                    self.makers,
+                    self._group.ranks[rank],
+                    watched.how(),
+                )
         if self._watch is not None:
             self._watch()
         if self.left_s <= 0:
-            raise _late(self.what, self.makers, self._waited_s, missing())
+            raise _late(f"{self.what} was not {self._deed}", self.makers, self._waited_s, missing())
 
     @property
     def _waited_s(self) -> float:
@@ -222,14 +242,16 @@ def what_is_wrong(label: str, names: Sequence[int], places: Sequence[dict[str, A
 
 
 def _by_whom(makers: Makers) -> str:
-    return f"its ranks are {format_ranks(makers.names)}; all of them make it together"
+    return (
+        f"its ranks are {format_ranks(makers.names)}; all of them make it, and destroy it, together"
+    )
 
 
 def _gone(what: str, makers: Makers, peer: int, how: str) -> PeerLost:
     # Who ended by itself did not call what the others call: a mismatch as well.
     kind = RankLeft if how.startswith("exited") else PeerLost
     return kind(
-        f"{what} was not made: rank {peer} {how}",
+        f"{what}: rank {peer} {how}",
         peer=peer,
         how=how,
         group=makers.group.label,
@@ -240,7 +262,7 @@ def _gone(what: str, makers: Makers, peer: int, how: str) -> PeerLost:
 def _late(what: str, makers: Makers, waited_s: float, missing: Sequence[int]) -> OpTimeout:
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
     return OpTimeout(
-        f"{what} was not made within {duration_text(waited_s)}: it waits for {whom}",
+        f"{what} within {duration_text(waited_s)}: it waits for {whom}",
         missing=missing,
         waited_s=waited_s,
         group=makers.group.label,

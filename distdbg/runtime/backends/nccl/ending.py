@@ -33,6 +33,10 @@ class CommunicatorEnding:
         self._untold: DistError | None = None
         #: Those that are not aborted.
         self._comms: list[Any] = []
+        #: Held while one is asked for its errors: NCCL must not free it meanwhile.
+        self._asking = threading.Lock()
+        #: Those that nobody is about to free.
+        self._asked: list[Any] = []
         self._is_group_open = False
         self._is_abort_due = False
         self._has_aborted = False
@@ -63,6 +67,7 @@ class CommunicatorEnding:
                 return
             self._is_abort_due = False
             comms, self._comms = self._comms, []
+        self.ask_no_more()
         _abort_together(comms)
         with self._lock:
             self._has_aborted = True
@@ -84,11 +89,29 @@ class CommunicatorEnding:
 
     def watch_over(self, comm: Any) -> None:
         """The group has this communicator now; it may have been given up meanwhile."""
+        with self._asking:
+            self._asked.append(comm)
         with self._lock:
             self._comms.append(comm)
             if self.reason is not None:
                 self._is_abort_due = True
         self.abort_if_due()
+
+    def ask(self, comm: Any) -> None:
+        """Raise the error that NCCL has found by itself, if the communicator is still there."""
+        with self._asking:  # it comes back at once
+            if any(each is comm for each in self._asked):
+                comm.check_async_error()
+
+    def ask_no_more(self) -> None:
+        """From now on communicators may be freed."""
+        with self._asking:
+            self._asked.clear()
+
+    def forget(self, comm: Any) -> None:
+        """It is destroyed."""
+        with self._lock:
+            self._comms = [each for each in self._comms if each is not comm]
 
     def start_group(self) -> None:
         """NCCL gets the calls of this thread together, from now on."""

@@ -16,13 +16,21 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistBackendError, DistError, InternalError, UsageError, format_error
+from distdbg.errors import (
+    DistBackendError,
+    DistError,
+    InternalError,
+    OpTimeout,
+    UsageError,
+    format_error,
+)
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
 from distdbg.runtime.arrays.device_arrays import device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.nccl.calling import NcclQueue
+from distdbg.runtime.backends.nccl.destroying import destroy_all
 from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
 from distdbg.runtime.backends.nccl.failures import to_error
 from distdbg.runtime.backends.nccl.library import NcclLibrary
@@ -63,6 +71,8 @@ class NcclEngine:
         clock: JobClock,
         options: NcclOptions,
         is_alone: bool,
+        guess_device: Callable[[], int] | None = None,
+        watch_members: Callable[[], Callable[[], None]] | None = None,
     ) -> None:
         self.library: Final = library
         #: What messages call the group.
@@ -75,6 +85,9 @@ class NcclEngine:
         self._rank = rank
         self._calling = NcclQueue(library, self.ending, rank, size)
         self._open = open_communicator
+        self._guess_device = guess_device
+        #: Begins to look after the members of the group, until its limit.
+        self._watch_members = watch_members
         self._timeout_ns = int(timeout_s * 1e9)
         #: Whether nothing is put around it.
         self._is_alone = is_alone
@@ -166,12 +179,11 @@ class NcclEngine:
         for pending in list(self._in_flight):
             with suppress(DistError):  # whoever waits for that Work is told
                 pending.wait_on_host()
-        for pair in self._pairs.values():
-            with suppress(Exception):  # as below
-                pair.close(_PATIENCE_S)
-        if self.comm is not None and self.given_up is None:
-            with suppress(Exception):  # nothing comes after it here
-                self.comm.destroy()  # may block, and can be aborted meanwhile
+        comms = [pair.close(_PATIENCE_S) for pair in self._pairs.values()]
+        comms.append(self.comm)
+        self.ending.ask_no_more()
+        if self.given_up is None:
+            self._destroy([comm for comm in comms if comm is not None])
         self.comm = None
         watchdog.leave()
         untold = self.ending.take_untold()
@@ -179,6 +191,19 @@ class NcclEngine:
             raise untold
 
     # ------------------------------------------------------------------------------- blocks
+
+    def _destroy(self, comms: Sequence[Any]) -> None:
+        until_ns = self.clock.now_ns() + self._timeout_ns
+        look = self._watch_members() if comms and self._watch_members is not None else None
+
+        def watch() -> None:
+            if look is not None:
+                look()
+            elif self.clock.now_ns() > until_ns:
+                raise OpTimeout(f"its ranks did not come to destroy group '{self.name}'")
+
+        if comms:
+            destroy_all(comms, watch, self.ending, f"the NCCL communicator of '{self.name}'")
 
     def begin_block(self) -> None:
         """NCCL gets the ops that this thread starts from now on together."""
@@ -235,7 +260,7 @@ class NcclEngine:
         with self.library.cupy.cuda.Device(device):
             stream = current_stream(self.library.cupy, device, is_torchs)
             ready = record(self.library.cupy, stream)
-        call.side = DeviceSide(inputs, outputs, stream, ready, is_torchs)
+        call.side = DeviceSide(inputs, outputs, stream, ready, is_torchs, device)
 
     def side_of(self, call: Call) -> DeviceSide:
         """What prepare() has made of it."""
@@ -283,7 +308,7 @@ class NcclEngine:
         if comm is None or self.given_up is not None:
             return
         try:
-            comm.check_async_error()
+            self.ending.ask(comm)
         except Exception as error:
             raise self.failed_later(error, what, comm) from error
 
@@ -302,14 +327,12 @@ class NcclEngine:
             raise UsageError(f"{what}, which was destroyed")
         self.check(call)
         side = self.side_of(call)
-        buffers = [*side.inputs, *side.outputs]
-        device = buffers[0].device if buffers else self._own_device()
         pair = self._pair_of(call)
         if pair is not None:
-            return self._start_in_pair(pair, call, device, watch)
+            return self._start_in_pair(pair, call, side.device, watch)
         with self._order:
             self._check_usable(what)
-            comm = self._communicator(device, watch)
+            comm = self._communicator(side.device, watch)
             streams = self._made_streams()
             if self._block is not None and not self._is_group_open:
                 # Not before: a communicator cannot be made inside of a group of calls.
@@ -427,7 +450,13 @@ class NcclEngine:
         return self.streams
 
     def _own_device(self) -> int:
-        return int(self.library.cupy.cuda.Device().id) if self._device is None else self._device
+        """Of an op without arrays: the group's, or the one that the program has chosen."""
+        if self._device is not None:
+            return self._device
+        chosen = int(self.library.cupy.cuda.Device().id)
+        if chosen or self._guess_device is None:
+            return chosen
+        return self._guess_device()
 
     def failed_later(self, error: Exception, what: str, comm: Any) -> DistBackendError:
         """The same, found while nobody waits for the op: the next one raises it."""

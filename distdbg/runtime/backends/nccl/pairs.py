@@ -82,12 +82,11 @@ class Pair:
                 return
         self._queue(pending)
 
-    def close(self, patience_s: float) -> None:
-        """End the thread, and destroy the communicator of a group that is in order."""
+    def close(self, patience_s: float) -> Any:
+        """End the thread; returns the communicator, to be destroyed, if there is one."""
         self._lane.close(patience_s)
         comm, self.comm = self.comm, None
-        if comm is not None and self._engine.given_up is None:
-            comm.destroy()
+        return comm
 
     def _queue(self, pending: NcclPending) -> None:
         streams = self.streams
