@@ -161,7 +161,7 @@ def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:
 
     with pytest.raises(DistError):  # of either rank
         dist.run_threads(program, 2, timeout_s=240)
-    assert told[0].what.startswith("all_reduce #1 on group 'world' waited 0.50 s for rank 1 of 0-1")
+    assert re.match(r"all_reduce #1 on group 'world' waited .* for rank 1 of 0-1", told[0].what)
     assert told[0].missing == [1]
 
 
