@@ -65,8 +65,8 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
         parts.append(show_array(facts, others))
     if "input" in differing:
         parts.append(f"input [{show_sizes(facts['input'])}]" if "input" in facts else "blocks")
-    if "device" in differing and "device" in facts:
-        parts.append(f"on {facts['device']}")
+    if "device" in differing:
+        parts.append(f"on {facts.get('device', 'cpu')}")
     if "order" in differing:
         order = facts.get("order")
         parts.append("row-major" if order is None else f"memory order {order}")

@@ -97,6 +97,7 @@ void bind_group(nb::module_& module) {
            })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
+      .def("meet", &GroupHandle::meet)
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
       .def("post_note", &GroupHandle::post_note, nb::arg("words").none(), nb::arg("nbytes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distdbg.runtime.backends.nccl import library
 from tests.gpu import test_groups
+from tests.unit.nccl.stand_in import Machine, StandInArray
 
 
 class Played(np.ndarray):
@@ -43,6 +46,21 @@ def play_cupy() -> None:
 def play(program: str, **more: Any) -> Any:
     play_cupy()
     return getattr(test_groups, program)(**more)
+
+
+def play_over_nccl(program: str) -> Any:
+    """With the recording stand-in for NCCL, whose ops end at once."""
+    rank = int(os.environ["RANK"])
+    play_cupy()
+    sys.modules["cupy"].ones = lambda *args: StandInArray(np.ones(*args), rank)  # type: ignore[attr-defined]  # as above
+    library._library = Machine().library()
+    return getattr(test_groups, program)()
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_come_is_told_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    found = ranks(play_over_nccl, 2, timeout=60.0, program="op_is_late")
+    assert found[0] == ["OpTimeout"]
 
 
 @pytest.mark.slow

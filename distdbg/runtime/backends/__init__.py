@@ -17,6 +17,7 @@ nap             how long a wait in Python sleeps between two looks at a library 
 nccl            groups over NCCL
 on_device       what the CPU engine asks of what carries out ops on arrays of a GPU
 pending         an op of the CPU engine that was started and not yet waited for
+place_check     whether all ranks have the arrays of an op on a GPU, found out before it
 planner         from a Call on this rank's arrays to a native Plan, made once per shape
 progress        a thread that looks after ops that nobody waits for, so that they go on meanwhile
 recorded        the record of a backend that is not ours; our own engine records itself

@@ -25,7 +25,8 @@ from distdbg.native import NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
-from distdbg.runtime.backends.checked.checked_engine import DETAIL, CheckedEngine, failed
+from distdbg.runtime.backends.checked.backend_error import failed
+from distdbg.runtime.backends.checked.checked_engine import DETAIL, CheckedEngine
 from distdbg.runtime.backends.checked.checked_pending import (
     CheckedPending,
     OpWatch,

@@ -19,7 +19,7 @@ from distdbg.errors import DistError
 from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
 from distdbg.ops.call import Kind
 from distdbg.runtime.backends.checked.agreement import Agreement
-from distdbg.runtime.backends.checked.checked_engine import failed
+from distdbg.runtime.backends.checked.backend_error import failed
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.torch_bridge.tap.calls import TapCall

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.errors import DistError
 from distdbg.native import MessageLook, TappedMessages
 from distdbg.ops.call import Kind
-from distdbg.runtime.backends.checked.checked_engine import failed
+from distdbg.runtime.backends.checked.backend_error import failed
 from distdbg.runtime.backends.checked.messages import HEADER_NBYTES
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall

@@ -34,7 +34,7 @@ def make(machine: Machine) -> Iterator[Make]:
         lib = library.load()
         engine = NcclEngine(
             lib,
-            open_it or (lambda device, _: lib.open_communicator(1, lib.new_id(), 0)),
+            open_it or (lambda device, *_: lib.open_communicator(1, lib.new_id(), 0)),
             name="test",
             rank=0,
             size=1,

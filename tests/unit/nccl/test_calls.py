@@ -43,10 +43,10 @@ class Rank:
     def __init__(self, rank: int, size: int, version: int = VERSION) -> None:
         self.machine = Machine()
         self.rank, self.size = rank, size
-        library = self.machine.library(version)
+        self.library = self.machine.library(version)
         self.engine = NcclEngine(
-            library,
-            lambda device, _: library.open_communicator(size, library.new_id(), rank),
+            self.library,
+            self._open,
             name="test",
             rank=rank,
             size=size,
@@ -57,14 +57,18 @@ class Rank:
         )
         _made.append(self)
 
-    def run(self, call: Call) -> list[tuple[str, tuple[Any, ...]]]:
-        """The calls without the stream, which is the group's own."""
+    def _open(self, device: int, _: object, pair: tuple[int, int] | None = None) -> Any:
+        size, rank = (self.size, self.rank) if pair is None else (2, sorted(pair).index(self.rank))
+        return self.library.open_communicator(size, self.library.new_id(), rank)
+
+    def run(self, call: Call, stream: int = 100) -> list[tuple[str, tuple[Any, ...]]]:
+        """The calls without the stream, which is the group's own, or a pair's."""
         before = len(self.machine.calls)
         self.engine.run(call)
         made = []
         for _, method, args in self.machine.calls[before:]:
             if method not in ("groupStart", "groupEnd", "make_premul_sum", "destroy_op"):
-                assert args[-1] == 100
+                assert args[-1] == stream
                 args = args[:-1]
             made.append((method, args))
         return made
@@ -215,13 +219,29 @@ def test_all_to_all_of_rows_leaves_out_messages_of_nothing() -> None:
 
 def test_messages_and_the_barrier() -> None:
     rank = Rank(1, 2)
-    x = gpu(5)
-    assert rank.run(calls.send(2, x, 0, 9)) == [("send", (x.address, 5, FLOAT32, 0))]
-    assert rank.run(calls.recv(2, x, 0, 9)) == [("recv", (x.address, 5, FLOAT32, 0))]
     [(method, args)] = rank.run(calls.barrier())
     assert (method, args[2:]) == ("allReduce", (1, UINT8, SUM))
+    x = gpu(5)
+    assert rank.run(calls.send(2, x, 0, 9), 101) == [("send", (x.address, 5, FLOAT32, 0))]
+    assert rank.run(calls.recv(2, x, 0, 9), 101) == [("recv", (x.address, 5, FLOAT32, 0))]
     with pytest.raises(UsageError, match="from a named rank"):
         rank.run(calls.recv(2, x, -1, 0))
+
+
+@pytest.mark.parametrize(("rank", "peer", "theirs"), [(3, 1, 0), (3, 5, 1)])
+def test_each_peer_has_a_communicator_of_two(rank: int, peer: int, theirs: int) -> None:
+    one, x = Rank(rank, 8), gpu(5)
+    assert one.run(calls.send(8, x, peer, 0)) == [("send", (x.address, 5, FLOAT32, theirs))]
+    other = 7
+    assert one.run(calls.recv(8, x, other, 0), 101) == [("recv", (x.address, 5, FLOAT32, 1))]
+    assert one.run(calls.recv(8, x, peer, 0)) == [("recv", (x.address, 5, FLOAT32, theirs))]
+
+
+def test_with_a_device_messages_take_the_communicator_of_the_group() -> None:
+    one, x = Rank(3, 8), gpu(5)
+    one.engine.bind(0)
+    assert one.run(calls.send(8, x, 6, 0)) == [("send", (x.address, 5, FLOAT32, 6))]
+    assert one.run(calls.all_reduce(x, ReduceOp.SUM))
 
 
 def test_premul_sum_is_an_op_with_the_factor_of_this_rank() -> None:

@@ -26,6 +26,7 @@ from tests.unit.nccl.stand_in import (
     Machine,
     NcclError,
     StandInCommunicator,
+    StandInDevice,
     of_rank,
     raiser,
     sum_of,
@@ -38,7 +39,7 @@ Make = Callable[..., NcclEngine]
 def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) -> None:
     tries: list[int] = []
 
-    def fail(device: int, _: object) -> None:
+    def fail(device: int, *_: object) -> None:
         tries.append(device)
         raise DistBackendError("NCCL made no communicator")
 
@@ -53,7 +54,7 @@ def test_a_group_whose_communicator_was_not_made_is_not_tried_again(make: Make) 
 def test_a_group_that_is_given_up_while_its_communicator_is_made(
     machine: Machine, make: Make
 ) -> None:
-    def open_it(device: int, _: object) -> Any:
+    def open_it(device: int, *_: object) -> Any:
         engine.abort("while it was made")
         return StandInCommunicator(machine, 1, bytes(128), 0)
 
@@ -173,3 +174,46 @@ def test_what_ranks_have_is_compared_when_the_group_is_made(
 
     monkeypatch.setattr(library, "why_not", find)
     dist.run_threads(unlike, 3, timeout_s=LIMIT_S)
+
+
+def use_current_devices(machine: Machine, current: Callable[[], int]) -> None:
+    """As CUDA's, which each thread has: one that has chosen none has the first."""
+    library.load().cupy.cuda.Device = lambda number=None: StandInDevice(
+        machine, current() if number is None else number
+    )
+
+
+def test_an_asynchronous_barrier_begins_on_the_gpu_of_the_program(machine: Machine) -> None:
+    here = threading.local()
+    use_current_devices(machine, lambda: getattr(here, "device", 0))
+    places: dict[int, int] = {}
+
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+        me = dist.get_rank()
+        here.device = 5 - me
+        pg = dist.new_group(backend="nccl")
+        work = dist.barrier(pg, async_op=True)
+        assert work is not None
+        work.wait(timedelta(seconds=LIMIT_S))
+        places[me] = nccl_engine_of(pg).device
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert places == {0: 5, 1: 4}
+
+
+def test_a_barrier_where_no_gpu_was_chosen_takes_one_for_each_rank(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    use_current_devices(machine, lambda: 0)
+    places: dict[int, int] = {}
+
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        dist.barrier(pg)
+        places[dist.get_rank()] = nccl_engine_of(pg).device
+
+    dist.run_threads(program, 3, timeout_s=LIMIT_S)
+    assert places == {0: 0, 1: 1, 2: 2}
+    assert "no array that tells the GPU of this rank: cuda:2 is taken" in caplog.text

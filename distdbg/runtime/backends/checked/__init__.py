@@ -4,8 +4,9 @@ wrapping, traits                                              when the check is 
                                                               declares
 checked_engine, checked_pending, lane, worker_threads, block  ops after their agreements, watched
 control, agreement, table, array_facts                        the ranks agree, without reading arrays
-messages                                                      point to point, by a header beside each
-                                                              message
+messages, message_way                                         point to point, by a header beside each
+                                                              message; by which communicator it goes
+backend_error                                                 what is raised for an error of the backend
 call_facts                                                    what the ranks of another backend must agree
                                                               on before an op, from its arrays
 """

@@ -10,6 +10,7 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending, OpWatch, PendingChecks
+from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 
@@ -20,6 +21,10 @@ class BlockChecks(PendingChecks, Protocol):
 
     def begin_agreement(self, call: Call) -> Agreement:
         """Start to agree on an op."""
+        ...
+
+    def way_of(self, call: Call) -> MessageWay:
+        """By which communicator a message of now goes."""
         ...
 
     def note_disagreed(self, error: DistError) -> None:
@@ -37,6 +42,8 @@ class Block:
     def __init__(self, engine: BlockChecks) -> None:
         self._engine = engine
         self._ops: list[CheckedPending] = []
+        #: Whether one communicator has its messages, and what waits in the lane before them.
+        self.is_in_order = False
 
     @property
     def has_agreements(self) -> bool:
@@ -47,6 +54,7 @@ class Block:
         """An op that waits for the end of the block."""
         pending = CheckedPending(self._engine, call, None, None)
         self._ops.append(pending)
+        self.is_in_order = self.is_in_order or self._engine.way_of(call).is_in_order
         return pending
 
     def begin_agreements(self) -> None:
@@ -58,6 +66,15 @@ class Block:
                 self._ops.append(op)
             except DistError as error:
                 op.fail(error)
+
+    def wait_for_turn(self) -> None:
+        """They start after ops that wait for their agreements, without any of their own."""
+        for op in self._ops:
+            op.is_in_turn = True
+
+    def start_in_turn(self) -> None:
+        """Start all, on the lane."""
+        self._start(self._ops, is_agreed=True)
 
     def start_agreed(self) -> None:
         """Wait for all agreements, then start what all mean; on the lane."""

@@ -41,11 +41,13 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.checked.agreement import Agreement
+from distdbg.runtime.backends.checked.backend_error import failed
 from distdbg.runtime.backends.checked.block import Block
 from distdbg.runtime.backends.checked.checked_pending import (
     AT_INFO,
     BEFORE_ALL,
     CheckedPending,
+    LookAhead,
     OpWatch,
     as_started,
     find_difference,
@@ -53,17 +55,16 @@ from distdbg.runtime.backends.checked.checked_pending import (
 )
 from distdbg.runtime.backends.checked.control import ControlGroup
 from distdbg.runtime.backends.checked.lane import StartQueue
+from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.backends.checked.messages import Messages
 from distdbg.runtime.backends.checked.traits import Traits
 from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 OFF, INFO, DETAIL = 0, 1, 2
-
-_SEND = Kind.SEND
 #: How long close() and abort() wait for a backend that was given up.
 _PATIENCE_S = 2.0
-#: How long after its connections have closed a process may take to count as ended.
+#: A process counts as ended so long after its connections have closed, at the latest.
 _ENDING_NS = 300_000_000
 #: What a backend raises for arguments, whatever the peers do.
 _OWN_FAULTS = (TypeError, ValueError)
@@ -85,6 +86,8 @@ class CheckedEngine:
         self._ends_later = traits.ends_later
         self._run_watched = getattr(engine, "run_watched", None)
         self._submit_watched = getattr(engine, "submit_watched", None)
+        #: Whose communicator a message takes, where there are several.
+        self._message_route = getattr(engine, "message_route", None)
         self._hands = WorkerThreads(name)
         self._lane = StartQueue(name)
         #: The order in which ops are agreed on is the order in which they start.
@@ -119,12 +122,13 @@ class CheckedEngine:
 
     def _run(self, call: Call) -> int:
         self._begin(call)
-        if call.kind >= _SEND:
-            return self.messages.run(call)
-        if not self._lane.is_idle:
+        is_message = call.kind >= Kind.SEND
+        if not self._lane.is_idle and (not is_message or self.way_of(call).is_in_order):
             pending = self.submit(call)  # behind the asynchronous ones
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
+        if is_message:
+            return self.messages.run(call)
         with self.order:
             if self.level == DETAIL:
                 return self.carry_out(call, self._agree(call))
@@ -139,7 +143,7 @@ class CheckedEngine:
     def submit(self, call: Call) -> Pending:
         """Start `call`, at DETAIL when all have agreed; returns at once."""
         self._begin(call)
-        if call.kind >= _SEND:
+        if call.kind >= Kind.SEND:
             return self.messages.submit(call)
         block = self._blocks.get(threading.get_ident())
         if block is not None:
@@ -166,7 +170,11 @@ class CheckedEngine:
         if block is None:
             return
         if not block.has_agreements:
-            block.start_now()
+            if self._lane.is_idle or not block.is_in_order:
+                block.start_now()
+            else:
+                block.wait_for_turn()
+                self._lane.put(block.start_in_turn)
             return
         with self.order:
             block.begin_agreements()
@@ -358,6 +366,10 @@ class CheckedEngine:
             self.note_disagreed(error)
             pending.fail(error)
             return
+        self._start_in_turn(pending)
+
+    def _start_in_turn(self, pending: CheckedPending) -> None:
+        """On the lane."""
         try:
             pending.watch.begin()
             pending.go(self.start(pending.call, pending.watch))
@@ -379,13 +391,27 @@ class CheckedEngine:
         """What to call again and again while the backend has the op."""
         return OpWatch(self, self.control, call, seq, agreement, started_ns)
 
-    def pending(self, call: Call) -> Pending:
-        """Start a point to point op."""
+    def pending(self, call: Call, look_ahead: LookAhead | None = None) -> Pending:
+        """Start a point to point op; `look_ahead` is asked while a device has it."""
+        look_ahead = look_ahead if self._ends_later else None
         block = self._blocks.get(threading.get_ident())
         if block is not None:
-            return block.add(call)
+            op = block.add(call)
+            op.watch.look_ahead = look_ahead
+            return op
         watch = self.watcher(call, 0, None, self.clock.now_ns())
+        watch.look_ahead = look_ahead
+        if not self._lane.is_idle and self.way_of(call).is_in_order:
+            op = CheckedPending(self, call, None, None, watch)
+            op.is_in_turn = True
+            self._lane.put(partial(self._start_in_turn, op))
+            return op
         return CheckedPending(self, call, None, self.start(call, watch), watch)
+
+    def way_of(self, call: Call) -> MessageWay:
+        """By which communicator a message of now goes."""
+        is_in_batch = threading.get_ident() in self._blocks
+        return MessageWay.of(self._message_route, is_in_batch, self.control.begun)
 
     def carry_out_wait(self, pending: Pending, watch: OpWatch) -> None:
         """Wait for an op of the backend without end, but not alone."""
@@ -449,6 +475,7 @@ class CheckedEngine:
             )
 
     def _better(self, error: DistError) -> DistError:
+<<<<<<< HEAD
         """The difference that was found, for an error that only says that the group was given up.
 
         Or that a rank is gone: it may have heard of the difference first, and ended of it.
@@ -464,6 +491,14 @@ class CheckedEngine:
     def unsettled(self) -> list[Agreement]:
         """The agreements that nobody has waited for, as far as they have not ended well."""
         return list(self._unsettled)
+=======
+        """The difference that was found, for an error that only says that the group was given up."""
+        known = self._cause if isinstance(self._cause, MismatchError) else None
+        if known is not None and known.what == error.what:
+            return known  # this rank found it, and has more to say
+        is_bare = type(error) is CollectiveError
+        return (known or self.control.told_mismatch() or error) if is_bare else error
+>>>>>>> g20
 
     def _break(self, error: DistError) -> DistError:
         error = self._better(error)
@@ -483,12 +518,3 @@ class CheckedEngine:
 
         with suppress(Exception):  # the reason is told by whoever calls this
             self._hands.carry_out(partial(self.engine.abort, reason), watch)
-
-
-def failed(engine: Engine, call: Call, error: Exception) -> DistBackendError:
-    """What is raised for an error of the backend."""
-    return DistBackendError(
-        f"{call.kind.label} failed in {type(engine).__name__}: {type(error).__name__}: {error}".splitlines()[
-            0
-        ]
-    )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+<<<<<<< HEAD
 from collections.abc import Iterable
+=======
+from collections.abc import Callable
+>>>>>>> g20
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +29,9 @@ from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
+
+#: Asked of an op that the backend has, and whether its limit is over; raises what must end it.
+LookAhead = Callable[[bool], None]
 
 #: Held while an op gets its error: it has one, however many threads wait for it.
 _ENDING = threading.Lock()
@@ -85,7 +92,9 @@ class PendingChecks(Protocol):
 class OpWatch:
     """Looks after one op that the backend has: raises what must end the wait for it."""
 
-    __slots__ = ("_agreement", "_control", "_engine", "_seq", "_started_ns", "call")
+    __slots__ = (
+        "_agreement", "_control", "_engine", "_seq", "_started_ns", "call", "look_ahead",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -102,6 +111,7 @@ class OpWatch:
         self._seq = seq
         self._agreement = agreement
         self._started_ns = started_ns
+        self.look_ahead: LookAhead | None = None
 
     def __call__(self, grace_ns: int = GRACE_NS) -> None:
         if not self._engine.is_watching:
@@ -111,9 +121,13 @@ class OpWatch:
             if agreement is not None and agreement.done():
                 self._agreement = None
                 await_started(agreement, NO_DEADLINE, self._engine.when_started)
+            if self.look_ahead is not None:
+                self.look_ahead(False)
             try:
                 self._control.look(self.call, self._seq, self._started_ns, grace_ns)
-            except CollectiveError:
+            except CollectiveError as error:
+                if self.look_ahead is not None and isinstance(error, OpTimeout):
+                    self.look_ahead(True)
                 if agreement is not None:  # it knows better, and ends soon in a broken group
                     with suppress(OpTimeout):
                         self._await_soon(agreement)
@@ -143,7 +157,9 @@ class OpWatch:
 class CheckedPending:
     """An op in flight: first its agreement, then the backend's own handle."""
 
-    __slots__ = ("_engine", "_error", "_foreign", "_has_started", "agreement", "call", "watch")
+    __slots__ = (
+        "_engine", "_error", "_foreign", "_has_started", "agreement", "call", "is_in_turn", "watch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -158,6 +174,8 @@ class CheckedPending:
         self._foreign = foreign
         self.call = call
         self.agreement = agreement
+        #: Whether it waits in the lane without an agreement.
+        self.is_in_turn = False
         seq = agreement.seq if agreement is not None else 0
         self.watch = watch or engine.watcher(
             call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
@@ -247,15 +265,16 @@ class CheckedPending:
     def _wait_start(self, has_started: threading.Event, deadline_ns: int) -> None:
         """Until the lane has started the op, or knows why not."""
         agreement = self.agreement
-        if agreement is None:
+        if agreement is None and not self.is_in_turn:
             raise UsageError(
                 f"{self.call.name or self.call.kind.label} is waited for inside of the block it is part of",
                 hint="wait when the block has ended, which is when its ops are started",
             )
         try:
-            agreement.wait(deadline_ns)
+            if agreement is not None:
+                agreement.wait(deadline_ns)
         except DistError:
-            if not agreement.done():
+            if agreement is not None and not agreement.done():
                 raise  # only this wait has given up
         self.watch.begin()
         while not has_started.wait(SLICE_S):
@@ -263,9 +282,9 @@ class CheckedPending:
                 raise OpTimeout(
                     f"{self.call.kind.label} did not start in time; it continues",
                     kind=self.call.kind.label,
-                    seq=agreement.seq,
+                    seq=-1 if agreement is None else agreement.seq,
                 )
-            if agreement.done():
+            if agreement is None or agreement.done():
                 try:
                     self.watch()
                 except DistError as error:

@@ -22,12 +22,18 @@ import weakref
 from typing import Any, Protocol
 
 from distdbg.errors import DistError, MismatchError
-from distdbg.native import Message
+from distdbg.native import Message, NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending
 from distdbg.ops.sites import UNKNOWN, shorten
 from distdbg.runtime.backends.checked.array_facts import ArrayFacts
+from distdbg.runtime.backends.checked.checked_pending import LookAhead
 from distdbg.runtime.backends.checked.control import ControlGroup
+from distdbg.runtime.backends.checked.message_way import (
+    MessageWay,
+    differing_orders,
+    differing_routes,
+)
 from distdbg.runtime.backends.failures import DIFFERS
 from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.handles.work import NO_DEADLINE
@@ -41,6 +47,12 @@ _SOON_NS = 5_000_000_000
 _LINGER_S = 5.0
 #: Looks that are kept.
 _MOST_KNOWN = 512
+_TWO = "NCCL has one communicator for the batches of a group, and one for the other messages of two ranks"
+_BOTH_OR_NONE = (
+    "call both sides in batch_isend_irecv, or neither; or make the group with device_id="
+)
+_ONE = "the two share a communicator, which carries out messages and collectives in one order"
+_IN_ORDER = "call both in one order on both ranks, or use a group of their own for the messages"
 
 
 class MessageChecks(Protocol):
@@ -52,8 +64,12 @@ class MessageChecks(Protocol):
         """Let the backend do the op, and wait for it, but not alone."""
         ...
 
-    def pending(self, call: Call) -> Pending:
-        """Start a point to point op."""
+    def pending(self, call: Call, look_ahead: LookAhead | None = None) -> Pending:
+        """Start a point to point op; `look_ahead` is asked while the backend has it."""
+        ...
+
+    def way_of(self, call: Call) -> MessageWay:
+        """By which communicator a message of now goes."""
         ...
 
     def on_trouble(self, error: DistError) -> DistError:
@@ -97,13 +113,14 @@ class Messages:
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
         deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
+        way = self._engine.way_of(call)
         try:
             header = self.expect(call, call.peer, tag)
             self._control.await_header(call, header, deadline_ns, True)
         except DistError as error:
             told = self._control.told_mismatch() or error
             raise self._engine.on_trouble(told) from error.__cause__
-        self.compare(call, call.peer, header.note)
+        self.compare(call, call.peer, header.note, way, self._control.call_site())
         return self._engine.carry_out(call, 0)
 
     def submit(self, call: Call, compares_first: bool = False) -> Pending:
@@ -114,7 +131,9 @@ class Messages:
         tag = self._tag(call)
         with self._lock:
             self.are_certain = self.are_certain and call.peer >= 0
-            pending = ReceivePending(self, call, tag)
+            pending = ReceivePending(
+                self, call, tag, self._engine.way_of(call), self._control.call_site()
+            )
             others = self._open.setdefault(tag, weakref.WeakSet())
             if others and (call.peer < 0 or any(other.call.peer < 0 for other in others)):
                 pending.is_certain = False
@@ -125,7 +144,7 @@ class Messages:
                 pending.expect(call.peer)
         if compares_first and pending.is_certain and pending.header is not None:
             self._compare_first(pending, pending.header)
-        pending.inner = self._engine.pending(call)
+        pending.inner = self._engine.pending(call, pending.look_ahead)
         return pending
 
     def _compare_first(self, pending: ReceivePending, header: Message) -> None:
@@ -140,7 +159,7 @@ class Messages:
         with self._lock:
             self._open[pending.tag].discard(pending)
         pending.is_taken = True
-        self.compare(call, call.peer, header.note)
+        self.compare(call, call.peer, header.note, pending.way, pending.site)
 
     def drain(self) -> None:
         """Wait a little for receivers that have not taken the headers of what they are sent."""
@@ -187,14 +206,15 @@ class Messages:
         return words | {"call_site": self._control.call_site()[-_WORDS:]}
 
     def _header(self, call: Call, site: str) -> bytes:
-        key: object = (site, *_look(call, call.inputs[0]))
+        way = self._engine.way_of(call)
+        key: object = (site, way, *_look(call, call.inputs[0]))
         try:
             known = self._known.get(key)
         except TypeError:  # a dtype or shape of somebody's that cannot be hashed
             known, key = None, None
         if known is not None:
             return known
-        header = _make_header(_words(call, site))
+        header = _make_header(_words(call, site) | way.words)
         if key is not None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -221,7 +241,25 @@ class Messages:
             self.lose(pending.tag)
             return
         if pending.is_certain and self._engine.level > 0:
-            self.compare(pending.call, source, header.note)
+            self.compare(
+                pending.call, source, header.note, pending.way, pending.site, has_come=True
+            )
+
+    def look_ahead(self, pending: ReceivePending, *, is_late: bool) -> None:
+        """Compare a receive that the backend has, if its header is here: it may never end."""
+        header = pending.header
+        is_of_use = pending.is_certain and not pending.is_taken and self._engine.level > 0
+        if header is None or not is_of_use or (pending.is_compared and not is_late):
+            return
+        try:
+            if not self._control.has_come(header):
+                return
+        except NativeError:
+            return  # of the group, which tells it better
+        pending.is_compared = True
+        self.compare(
+            pending.call, pending.call.peer, header.note, pending.way, pending.site, is_late=is_late
+        )
 
     def expect(self, call: Call, source: int, tag: int) -> Message:
         """Post the receive of a header."""
@@ -231,17 +269,29 @@ class Messages:
         """From now on headers of this tag cannot be told apart."""
         self.lost_tags.add(tag)
 
-    def compare(self, call: Call, source: int, header: bytes) -> None:
-        """Raise when what was sent is not what is expected."""
-        key: object = (header, *_look(call, call.outputs[0]))
+    def compare(
+        self,
+        call: Call,
+        source: int,
+        header: bytes,
+        way: MessageWay,
+        site: str,
+        *,
+        is_late: bool = False,
+        has_come: bool = False,
+    ) -> None:
+        """Raise when what was sent is not what is expected; `is_late`: and did not come within the limit."""
+        key: object = (header, way, is_late, has_come, *_look(call, call.outputs[0]))
         try:
             if key in self._alike:
                 return
         except TypeError:  # as above
             key = None
-        self.compare_words(
-            call, source, json.loads(header), _words(call, self._control.call_site())
-        )
+        theirs, ours = json.loads(header), _words(call, site) | way.words
+        self.compare_words(call, source, theirs, ours)
+        # NCCL need not, and yet may end such a message: then nothing is wrong with it.
+        if not has_come and (is_late or self._engine.level > 1):
+            self._compare_orders(call, source, theirs, ours)
         if key is not None:
             if len(self._alike) >= _MOST_KNOWN:
                 self._alike.clear()
@@ -257,6 +307,9 @@ class Messages:
         """Raise when what was sent is not what is expected."""
         aspects = ("dtype", "count", "device", *(("tag",) if self._ignores_tags else ()))
         if all(theirs[aspect] == ours[aspect] for aspect in aspects):
+            routes = differing_routes(theirs, ours)
+            if routes is not None:
+                raise self._unlike(call, source, theirs, ours, routes, _TWO, _BOTH_OR_NONE)
             return
         names = self._control.names
         sender, receiver = names[source], names[self._control.rank]
@@ -278,6 +331,44 @@ class Messages:
         )
         raise self._engine.on_trouble(error)
 
+    def _compare_orders(
+        self, call: Call, source: int, theirs: dict[str, Any], ours: dict[str, Any]
+    ) -> None:
+        """Raise when the communicator cannot come to the two sides at once."""
+        orders = differing_orders(theirs, ours)
+        if orders is not None:
+            raise self._unlike(call, source, theirs, ours, orders, _ONE, _IN_ORDER)
+
+    def _unlike(
+        self,
+        call: Call,
+        source: int,
+        theirs: dict[str, Any],
+        ours: dict[str, Any],
+        how: tuple[str, str],
+        why: str,
+        hint: str,
+    ) -> DistError:
+        """The group is given up for the way in which the sides of a message are called."""
+        names = self._control.names
+        sender, receiver = names[source], names[self._control.rank]
+        sites = shorten([theirs["call_site"], ours["call_site"]])
+        error = MismatchError(
+            f"message on group '{self._control.name}' {DIFFERS}"
+            f"rank {sender} sends it {how[0]}, rank {receiver} receives it {how[1]}",
+            kind=call.kind.label,
+            group=self._control.name,
+            ranks=[sender, receiver],
+            details=[
+                f"rank {sender} called {theirs['function']} at {sites[theirs['call_site']]}",
+                f"rank {receiver} called {ours['function']} at {sites[ours['call_site']]}",
+                why,
+                "the message stays in the backend, so the group is unusable",
+            ],
+            hint=hint,
+        )
+        return self._engine.on_trouble(error)
+
 
 class ReceivePending:
     """A receive that the backend has, compared when it has ended."""
@@ -290,12 +381,22 @@ class ReceivePending:
         "header",
         "inner",
         "is_certain",
+        "is_compared",
         "is_taken",
+        "site",
         "tag",
+        "way",
     )
 
-    def __init__(self, messages: Messages, call: Call, tag: int) -> None:
+    def __init__(
+        self, messages: Messages, call: Call, tag: int, way: MessageWay, site: str
+    ) -> None:
         self._messages = messages
+        self.way = way
+        #: The program's line; another thread may compare.
+        self.site = site
+        #: Whether its header was looked at while the backend had it.
+        self.is_compared = False
         self._error: DistError | None = None
         #: Whether its header was looked at.
         self.is_taken = False
@@ -309,6 +410,10 @@ class ReceivePending:
     def expect(self, source: int) -> None:
         """Post the receive of the header."""
         self.header = self._messages.expect(self.call, source, self.tag)
+
+    def look_ahead(self, is_late: bool) -> None:
+        """Compare what is known of it while the backend has it."""
+        self._messages.look_ahead(self, is_late=is_late)
 
     def done(self) -> bool:
         """Whether the receive has ended."""

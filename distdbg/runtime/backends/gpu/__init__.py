@@ -5,7 +5,6 @@ capabilities.py         what the ranks of a group have for it
 driver.py cuda_functions.py cuda_without_cupy.py    CuPy and CUDA of this process
 control_group.py        how the ranks agree in an op: a group in shared memory beside the host's
 host_memory.py chunks.py exchanges.py    through pinned memory, piece by piece
-mixed.py                arrays on the host on some ranks: found while the others wait
 exports.py ipc_info.py mappings.py    memory that ranks open of each other, and what they say of it
 schedule.py kernels.py  from the ranks' memory to copies and reductions: plain data, and the CUDA text
 ipc.py                  one op in which ranks read and write each other's memory
@@ -13,5 +12,5 @@ message_offer.py message_memory.py    what a message says of its sender's memory
 messages.py transfer.py    messages that the receiver takes from the sender's device
 message_pieces.py       those that go through pinned memory, piece by piece
 engine.py pending.py    all of it as an Engine
-beside_host.py          that with a record, made by the first op that needs it
+issued_record.py beside_host.py    that with a record, made by the first op that needs it
 """

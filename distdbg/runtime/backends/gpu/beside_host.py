@@ -18,8 +18,8 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.backends.gpu import capabilities, chunks, driver
+from distdbg.runtime.backends.gpu.issued_record import IssuedRecord
 from distdbg.runtime.backends.gpu.messages import GpuMessages
-from distdbg.runtime.backends.gpu.mixed import IssuedRecord
 from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, GpuRoute, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.process.debugger_seam import on_other_rules
@@ -155,7 +155,9 @@ class OnGpu:
         from distdbg.runtime.backends.gpu.engine import GpuEngine
 
         group = self._group
-        engine: Engine = GpuEngine(driver.load(), group, self._store, self._way, self._break_host)
+        engine: Engine = GpuEngine(
+            driver.load(), group, self._store, self._way, self._host, self._break_host
+        )
         recorder = group.world.recorder
         if recorder is None:
             return engine
@@ -168,7 +170,6 @@ class OnGpu:
             engine, recorder, self._number, group.ranks, group.world.control,
             partial(on_other_rules, group),
         )  # fmt: skip
-        recorded.host = self._host
         recorded.skip_rules()
         return recorded
 
@@ -189,9 +190,6 @@ class _Recorded(RecordedEngine):
     Whether anybody waits for them or not.
     """
 
-    #: The group's memory for ops on the host.
-    host: Group
-
     def skip_rules(self) -> None:
         """Whoever looks at the group's ops has looked at the first one by the breakpoints armed now."""
         self._seen_rules = self._clock.break_generation
@@ -208,5 +206,5 @@ class _Recorded(RecordedEngine):
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         op = super()._begin(call, flags)
-        call.side = IssuedRecord(op.started, self.count, self.host.issued, self.host, op.measured)
+        call.side = IssuedRecord(op.started, op.measured)
         return op

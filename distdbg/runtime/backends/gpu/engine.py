@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.errors import (
+    CollectiveError,
     DistBackendError,
     DistError,
     MismatchError,
@@ -21,6 +22,7 @@ from distdbg.errors import (
     RendezvousError,
     UsageError,
 )
+from distdbg.native import Group
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.ops.dtypes import Dtype
@@ -29,15 +31,17 @@ from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.checked.lane import StartQueue
+from distdbg.runtime.backends.failures import BROKEN
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline, longest
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.exchanges import largest_block
 from distdbg.runtime.backends.gpu.ipc import GpuOp, Ipc
-from distdbg.runtime.backends.gpu.mixed import IssuedRecord, MixedWatch
+from distdbg.runtime.backends.gpu.issued_record import IssuedRecord
 from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import GpuRoute
 from distdbg.runtime.backends.nccl.streams import current_stream
+from distdbg.runtime.backends.place_check import PlaceCheck, PlaceMeeting
 from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.handles.work import NO_DEADLINE
 
@@ -63,6 +67,7 @@ class GpuEngine:
         group: ProcessGroup,
         store: Store,
         choose: Callable[[Call], GpuRoute],
+        host: Group,
         on_break: Callable[[str], object],
     ) -> None:
         self._driver = driver
@@ -72,7 +77,9 @@ class GpuEngine:
         self._choose = choose
         #: Told when no op can run any more.
         self._on_break = on_break
-        self._mixed = MixedWatch(group, self._give_up)
+        #: The memory of the group's ops on the host, where ranks find out that all come to one on a GPU.
+        self._host = host
+        self._places = PlaceCheck(host, group)
         self._clock = group.world.control
         self._timeout_ns = int(group.timeout_s * 1e9)
         self._lane = StartQueue(f"{group.label} (gpu)")
@@ -91,7 +98,7 @@ class GpuEngine:
 
     def run(self, call: Call) -> int:
         """Carry out `call`, blocking."""
-        one = self._prepare(call)
+        one = self._begin(call)
         with self._order:
             if self._lane.is_idle:
                 self._carry_out(one)
@@ -101,7 +108,7 @@ class GpuEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; it is carried out by the group's thread."""
-        return self._put(self._prepare(call))
+        return self._put(self._begin(call))
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -128,7 +135,6 @@ class GpuEngine:
         if self._is_closed:
             return
         self._is_closed = True
-        self._mixed.close()
         self._lane.drain(None if self._cause is None else _PATIENCE_S)
         self._lane.close(_PATIENCE_S)
         with self._order:
@@ -142,6 +148,12 @@ class GpuEngine:
                 self._control.close()
 
     # ------------------------------------------------------------------------------- one op
+
+    def _begin(self, call: Call) -> _Prepared:
+        """In the order of the program's calls, on the thread that calls."""
+        one = self._prepare(call)
+        one.place = self._places.begin(call, one.deadline_ns - one.started_ns)
+        return one
 
     def _prepare(self, call: Call) -> _Prepared:
         """Look at the arrays on the thread that calls: its stream is the one to come after."""
@@ -220,26 +232,22 @@ class GpuEngine:
         what = f"{one.call.name or one.call.kind.label} on group '{self._group.label}'"
         if self._cause is not None and self._control is None:
             raise DistBackendError(f"{what} cannot run: {self._cause}")
+        self._seq += 1
         try:
-            self._mixed.begin(one.call)
+            if one.place is not None:
+                one.place.wait(NO_DEADLINE)  # it has the op's own
             with self._driver.on_device(one.device):
                 control = self._open(one)
-                self._seq += 1
                 header = OpHeader(one.call, control.names, self._seq, control.descriptions)
                 header.started_ns, header.deadline_ns = one.started_ns, one.deadline_ns
                 header.on_start = partial(self._started, one.call)
                 self._move(one, control, header)
                 self._finish(one, partial(self._await, control, header))
-        except Exception as error:
-            if self._mixed.found is None:
-                self._fail(what, error)
-            raise self._mixed.found from error
-        finally:
-            self._mixed.end()
+        except Exception as error:  # noqa: BLE001 - told as what it means for the group
+            self._fail(what, error)
 
     def _started(self, call: Call) -> None:
         """All ranks have come."""
-        self._mixed.end()
         if callable(call.side):
             call.side()
 
@@ -290,7 +298,7 @@ class GpuEngine:
         if self._control is None:
             try:
                 control = GpuControlGroup(
-                    self._store, self._group, one.deadline_ns, self._mixed.raise_found
+                    self._store, self._group, one.deadline_ns, partial(self._look_at_host, one.call)
                 )
             except RendezvousError as error:
                 waited_s = (self._clock.now_ns() - one.started_ns) / 1e9
@@ -301,6 +309,18 @@ class GpuEngine:
             if self._cause is not None:
                 control.abort(self._cause)
         return self._control
+
+    def _look_at_host(self, call: Call) -> None:
+        """Raise why the group cannot be used, while the first op on a GPU waits for the ranks."""
+        cause = self._host.cause()
+        if cause is not None:
+            what = f"{call.name or call.kind.label} on group '{self._group.label}'"
+            raise CollectiveError(
+                f"{what} cannot run: {cause[4]}",
+                kind=call.kind.label,
+                group=self._group.label,
+                details=[BROKEN],
+            )
 
     def _await(self, control: GpuControlGroup, header: OpHeader, event: Any) -> None:
         """Block until the device has come to the event, and look after the peers meanwhile."""
@@ -327,7 +347,7 @@ class _Prepared:
     """One op, as the thread that called has seen it."""
 
     __slots__ = (
-        "call", "deadline_ns", "device", "job", "outputs", "ready", "started_ns", "way",
+        "call", "deadline_ns", "device", "job", "outputs", "place", "ready", "started_ns", "way",
     )  # fmt: skip
 
     def __init__(
@@ -340,6 +360,8 @@ class _Prepared:
         self.way = way
         self.device = device
         self.ready = ready
+        #: Where the ranks find out that all come to it.
+        self.place: PlaceMeeting | None = None
         #: Job time.
         self.started_ns = started_ns
         self.deadline_ns = deadline_ns

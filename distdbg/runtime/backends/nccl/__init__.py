@@ -7,9 +7,10 @@ steps                     from a Call to calls of NCCL: plain data
 side, streams             what an op has on its device: memory, streams, events
 alike, arrivals           what ranks have, compared when a group is made; waits for what all of them say
 communicators, splitting  a communicator for each group
+pairs                     and one for each two ranks, for messages that are in no batch
 pending, watchdog         an op in flight, and the thread that looks after all of them
 failures                  what an error of NCCL says, and what to do about it
-ending                    how a group is given up
+ending, destroying        how a group is given up, and how it is destroyed
 calling                   queues one op
 engine, making            all of it as an Engine
 beside_host               that with the check around it, and the engine of the host beside it

@@ -25,15 +25,22 @@ from distdbg.runtime.backends.nccl.streams import Streams
 
 
 class NcclQueue:
-    """Of one group. One op at a time is queued."""
+    """Of one communicator. One op at a time is queued."""
 
     def __init__(
-        self, library: NcclLibrary, ending: CommunicatorEnding, rank: int, size: int
+        self,
+        library: NcclLibrary,
+        ending: CommunicatorEnding,
+        rank: int,
+        size: int,
+        peer: int | None = None,
     ) -> None:
         self._library = library
         self._ending = ending
         self._rank = rank
         self._size = size
+        #: Of a pair: who the other one is, by the communicator's numbers.
+        self._peer = peer
         self._scratch: DeviceBuffer | None = None
 
     def wire_and_op(self, call: Call, dtype: Dtype, device: int) -> tuple[wire.Wire, int | None]:
@@ -62,8 +69,9 @@ class NcclQueue:
                 side.begin = streams.event(is_timed=True)
             op = self._make_premul_sum(call, dtype, sent.code, comm) if known is None else known
             try:
+                peer = call.peer if self._peer is None else self._peer
                 sides = DeviceSides(
-                    call, self._rank, self._size, side.inputs, side.outputs, sent, op
+                    call, self._rank, self._size, side.inputs, side.outputs, sent, op, peer
                 )
                 nbytes = scratch_nbytes(sides)
                 if nbytes:

@@ -1,6 +1,7 @@
-"""A communicator for each group, made by its members when the first op needs it, or at once with device_id=.
+"""Makes communicators: of a group, by its members when the first op needs it or at once with device_id=,
+and of two of its ranks, by these.
 
-Before NCCL is called the ranks tell rank 0 of the group who they are, through the group's store. It says
+Before NCCL is called the ranks tell the first of them who they are, through the group's store. It says
 what NCCL would refuse later and in worse words (two ranks on one GPU, different versions), or hands out the
 unique id. NCCL has no form of ncclCommInitRank that ends by itself when a rank never calls it, so it is
 called on a thread.
@@ -33,53 +34,81 @@ if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
 
-_VERDICT: Final = "nccl/id"
-_PLACES: Final = "nccl/rank/"
 #: How often the members are looked at while the store is waited for.
 _SLICE_S: Final = 0.3
 #: A store may round a timeout down.
 _EARLY_S: Final = 0.02
 
 
+class Makers:
+    """The ranks of a group that make one communicator together: all of them, or two."""
+
+    def __init__(self, group: ProcessGroup, pair: tuple[int, int] | None = None) -> None:
+        self.group: Final = group
+        #: Their numbers in the group; their place here is their rank in the communicator.
+        self.ranks: Final = tuple(range(group.size())) if pair is None else tuple(sorted(pair))
+        self.is_pair: Final = pair is not None
+        self.names: Final = [group.ranks[rank] for rank in self.ranks]
+        self.me: Final = self.ranks.index(group.rank())
+        whose = f"group '{group.label}'"
+        if self.is_pair:
+            whose = f"ranks {self.names[0]} and {self.names[-1]} of {whose}"
+        #: What messages call it.
+        self.what: Final = f"the NCCL communicator of {whose}"
+        self._prefix = f"nccl/pair/{self.ranks[0]}-{self.ranks[-1]}" if self.is_pair else "nccl"
+
+    @property
+    def verdict(self) -> str:
+        """The key under which the first one says what comes of it."""
+        return f"{self._prefix}/id"
+
+    @property
+    def places(self) -> list[str]:
+        """The keys under which each says who it is."""
+        return [f"{self._prefix}/rank/{rank}" for rank in self.ranks]
+
+
 def make_communicator(
-    library: NcclLibrary, group: ProcessGroup, store: Store, device: int, watch: Callable[[], None]
+    library: NcclLibrary,
+    group: ProcessGroup,
+    store: Store,
+    device: int,
+    watch: Callable[[], None],
+    pair: tuple[int, int] | None = None,
 ) -> Any:
-    """The communicator whose ranks are those of the group, on this rank's device; all members call it.
+    """The communicator of the group's ranks, or of two of them, on this rank's device; all of these call it.
 
     `watch` is called while the others are waited for, and raises what means that one of them does not come.
     """
-    what = f"the NCCL communicator of group '{group.label}'"
-    deadline = Deadline(what, group, watch)
-    place = _place(library, group, device)
-    store.set(f"{_PLACES}{group.rank()}", json.dumps(place))
-    if group.rank() == 0:
-        store.set(_VERDICT, _decide(library, group, store, deadline))
-    verdict = json.loads(_await(store, [_VERDICT], deadline)[0])
+    makers = Makers(group, pair)
+    deadline = Deadline(makers, makers.what, watch)
+    store.set(makers.places[makers.me], json.dumps(_place(library, group, device)))
+    if makers.me == 0:
+        store.set(makers.verdict, _decide(library, makers, store, deadline))
+    verdict = json.loads(_await(store, [makers.verdict], deadline)[0])
     if "error" in verdict:
         raise DistBackendError(verdict["error"], details=verdict["details"], hint=verdict["hint"])
     unique_id = bytes.fromhex(verdict["id"])
 
     def open_it() -> Any:
         with library.cupy.cuda.Device(device):
-            return library.open_communicator(group.size(), unique_id, group.rank())
+            return library.open_communicator(len(makers.ranks), unique_id, makers.me)
 
-    return carry_out(open_it, library, group, what, watch)
+    return carry_out(open_it, library, makers, makers.what, watch)
 
 
 def carry_out(
     make: Callable[[], Any],
     library: NcclLibrary,
-    group: ProcessGroup,
+    makers: Makers,
     what: str,
     watch: Callable[[], None] | None = None,
 ) -> Any:
-    """Call what makes a communicator, until a member is gone or the group's timeout is over."""
-    hands = WorkerThreads(group.label)
-    deadline = Deadline(what, group, watch)
-    me = group.ranks[group.rank()]
-    others = [
-        rank for rank in group.ranks if rank != me
-    ]  # which of them NCCL waits for, nobody can tell
+    """Call what makes a communicator, until one of them is gone or the group's timeout is over."""
+    hands = WorkerThreads(makers.group.label)
+    deadline = Deadline(makers, what, watch)
+    me = makers.names[makers.me]
+    others = [rank for rank in makers.names if rank != me]  # for which NCCL waits, nobody can tell
 
     def look() -> None:
         deadline.check(lambda: others)
@@ -102,10 +131,9 @@ def _place(library: NcclLibrary, group: ProcessGroup, device: int) -> dict[str, 
     return {"version": library.version, "host": host, "bus_id": bus_id, "device": device}
 
 
-def _decide(library: NcclLibrary, group: ProcessGroup, store: Store, deadline: Deadline) -> str:
-    keys = [f"{_PLACES}{rank}" for rank in range(group.size())]
-    places = [json.loads(place) for place in _await(store, keys, deadline)]
-    wrong = what_is_wrong(group.label, group.ranks, places)
+def _decide(library: NcclLibrary, makers: Makers, store: Store, deadline: Deadline) -> str:
+    places = [json.loads(place) for place in _await(store, makers.places, deadline)]
+    wrong = what_is_wrong(makers.group.label, makers.names, places)
     if wrong is not None:
         return json.dumps({"error": wrong, "details": [], "hint": advice(wrong)})
     try:
@@ -118,33 +146,54 @@ def _decide(library: NcclLibrary, group: ProcessGroup, store: Store, deadline: D
         return json.dumps({"error": told.what, "details": told.details, "hint": told.hint})
 
 
+def watch_members(group: ProcessGroup) -> Callable[[], None]:
+    """Of a communicator that is destroyed: raises when a member is gone, or the group's timeout is over."""
+    makers = Makers(group)
+    others = [rank for rank in makers.names if rank != makers.names[makers.me]]
+    deadline = Deadline(makers, makers.what, deed="destroyed")
+    return lambda: deadline.check(lambda: others)
+
+
 class Deadline:
-    """Of making one communicator."""
+    """Of making or destroying one communicator."""
 
     def __init__(
-        self, what: str, group: ProcessGroup, watch: Callable[[], None] | None = None
+        self,
+        makers: Makers,
+        what: str,
+        watch: Callable[[], None] | None = None,
+        deed: str = "made",
     ) -> None:
         self.what = what
-        self.group = group
+        self._deed = deed
+        self.makers = makers
+        self._group = makers.group
         self._watch = watch
-        self._clock = group.world.control
+        self._clock = makers.group.world.control
         self._began_ns = self._clock.now_ns()
 
     @property
     def left_s(self) -> float:
         """How long there is to wait."""
-        return self.group.timeout_s - self._waited_s
+        return self._group.timeout_s - self._waited_s
 
     def check(self, missing: Callable[[], Sequence[int]]) -> None:
-        """Raise when the job was ended, a member is gone, or the time is over; then `missing` is asked."""
-        self._clock.check(group=self.group.label)
-        for rank, life in enumerate(self.group.members):
-            if life.watched is not None and life.watched.is_dead():
-                raise _gone(self.what, self.group, rank, life.watched.how())
+        """Raise when the job was ended, a maker is gone, or the time is over; then `missing` is asked."""
+        self._clock.check(group=self._group.label)
+        members = self._group.members
+        for rank in self.makers.ranks if members else ():
+            watched = members[rank].watched
+            if watched is not None and watched.is_dead():
+                raise _gone(
+                    f"{self.what} was not {self._deed}",
+                    self.makers,
+                    self._group.ranks[rank],
+                    watched.how(),
+                )
         if self._watch is not None:
             self._watch()
         if self.left_s <= 0:
-            raise _late(self.what, self.group, self._waited_s, missing())
+            raise _late(f"{self.what} was not {self._deed}", self.makers, self._waited_s, missing())
 
     @property
     def _waited_s(self) -> float:
@@ -153,12 +202,12 @@ class Deadline:
 
 def _await(store: Store, keys: Sequence[str], deadline: Deadline) -> list[bytes]:
     """The values of keys that other ranks set; what the store says but that they are not there is raised."""
-    group = deadline.group
+    makers = deadline.makers
 
     def missing() -> list[int]:
-        places = [f"{_PLACES}{rank}" for rank in range(group.size())]
-        late = [group.ranks[rank] for rank, key in enumerate(places) if not store.check([key])]
-        return late or [group.ranks[0]]  # it has to say what comes of it
+        places = zip(makers.names, makers.places, strict=True)
+        late = [name for name, key in places if not store.check([key])]
+        return late or [makers.names[0]]  # it has to say what comes of it
 
     while not store.check(list(keys)):
         deadline.check(missing)
@@ -192,30 +241,33 @@ def what_is_wrong(label: str, names: Sequence[int], places: Sequence[dict[str, A
     return None
 
 
-def _by_whom(group: ProcessGroup) -> str:
-    return f"its ranks are {format_ranks(group.ranks)}; all of them make it together"
-
-
-def _gone(what: str, group: ProcessGroup, rank: int, how: str) -> PeerLost:
-    peer = group.ranks[rank]
-    # Who ended by itself did not call what the others call: a mismatch as well.
-    kind = RankLeft if how.startswith("exited") else PeerLost
-    return kind(
-        f"{what} was not made: rank {peer} {how}",
-        peer=peer,
-        how=how,
-        group=group.label,
-        details=[_by_whom(group)],
+def _by_whom(makers: Makers) -> str:
+    return (
+        f"its ranks are {format_ranks(makers.names)}; all of them make it, and destroy it, together"
     )
 
 
-def _late(what: str, group: ProcessGroup, waited_s: float, missing: Sequence[int]) -> OpTimeout:
+def _gone(what: str, makers: Makers, peer: int, how: str) -> PeerLost:
+    # Who ended by itself did not call what the others call: a mismatch as well.
+    kind = RankLeft if how.startswith("exited") else PeerLost
+    return kind(
+        f"{what}: rank {peer} {how}",
+        peer=peer,
+        how=how,
+        group=makers.group.label,
+        details=[_by_whom(makers)],
+    )
+
+
+def _late(what: str, makers: Makers, waited_s: float, missing: Sequence[int]) -> OpTimeout:
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
     return OpTimeout(
-        f"{what} was not made within {duration_text(waited_s)}: it waits for {whom}",
+        f"{what} within {duration_text(waited_s)}: it waits for {whom}",
         missing=missing,
         waited_s=waited_s,
-        group=group.label,
-        details=[_by_whom(group)],
-        hint="begin with a collective, or make it with the group: device_id=",
+        group=makers.group.label,
+        details=[_by_whom(makers)],
+        hint="the other side of a message has to be called, in no batch as well"
+        if makers.is_pair
+        else "begin with a collective, or make it with the group: device_id=",
     )

@@ -1,4 +1,4 @@
-"""Ending: how a group is given up: once. Its communicator is aborted while no group of calls is open on it.
+"""Ending: how a group is given up: once. Its communicators are aborted while no group of calls is open.
 
 NCCL would end a group of calls with memory of a communicator that is gone. So what falls into one is made up
 for when NCCL has got the calls.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -31,7 +31,12 @@ class CommunicatorEnding:
         self.reason: str | None = None
         #: What ended an op that the program may not wait for.
         self._untold: DistError | None = None
-        self._comm: Any = None
+        #: Those that are not aborted.
+        self._comms: list[Any] = []
+        #: Held while one is asked for its errors: NCCL must not free it meanwhile.
+        self._asking = threading.Lock()
+        #: Those that nobody is about to free.
+        self._asked: list[Any] = []
         self._is_group_open = False
         self._is_abort_due = False
         self._has_aborted = False
@@ -56,15 +61,14 @@ class CommunicatorEnding:
             self.abort_if_due()
 
     def abort_if_due(self) -> None:
-        """Abort the communicator of a group that was given up, if nobody has and NCCL can bear it."""
+        """Abort the communicators of a group that was given up, if nobody has and NCCL can bear it."""
         with self._lock:
             if not self._is_abort_due or self._is_group_open:
                 return
             self._is_abort_due = False
-            comm = self._comm
-        if comm is not None:
-            with suppress(Exception):  # why it is given up says more
-                comm.abort()
+            comms, self._comms = self._comms, []
+        self.ask_no_more()
+        _abort_together(comms)
         with self._lock:
             self._has_aborted = True
             self._held.clear()
@@ -84,12 +88,30 @@ class CommunicatorEnding:
         return self._has_aborted or is_late
 
     def watch_over(self, comm: Any) -> None:
-        """The group has its communicator now; it may have been given up meanwhile."""
+        """The group has this communicator now; it may have been given up meanwhile."""
+        with self._asking:
+            self._asked.append(comm)
         with self._lock:
-            self._comm = comm
+            self._comms.append(comm)
             if self.reason is not None:
                 self._is_abort_due = True
         self.abort_if_due()
+
+    def ask(self, comm: Any) -> None:
+        """Raise the error that NCCL has found by itself, if the communicator is still there."""
+        with self._asking:  # it comes back at once
+            if any(each is comm for each in self._asked):
+                comm.check_async_error()
+
+    def ask_no_more(self) -> None:
+        """From now on communicators may be freed."""
+        with self._asking:
+            self._asked.clear()
+
+    def forget(self, comm: Any) -> None:
+        """It is destroyed."""
+        with self._lock:
+            self._comms = [each for each in self._comms if each is not comm]
 
     def start_group(self) -> None:
         """NCCL gets the calls of this thread together, from now on."""
@@ -117,3 +139,22 @@ class CommunicatorEnding:
         with self._lock:
             if error is self._untold:
                 self._untold = None
+
+
+def _abort_together(comms: Sequence[Any]) -> None:
+    """Beside each other: to abort one may wait for what the device has of the others."""
+    threads = [
+        threading.Thread(target=_abort, args=(comm,), name="distdbg-nccl-abort", daemon=True)
+        for comm in comms[1:]
+    ]
+    for thread in threads:
+        thread.start()
+    for comm in comms[:1]:
+        _abort(comm)
+    for thread in threads:
+        thread.join()  # as long as one does not return the arrays are kept, and nobody waits: is_over()
+
+
+def _abort(comm: Any) -> None:
+    with suppress(Exception):  # why it is given up says more
+        comm.abort()

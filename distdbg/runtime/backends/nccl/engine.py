@@ -2,6 +2,8 @@
 
     the caller's stream  ---ready event--->  the group's stream: NCCL  ---event at the end--->  who waits
 
+Messages that are in no batch have communicators and streams of their own (pairs.py).
+
 What is compared between ranks is put around it, as around any other backend (backends/checked).
 """
 
@@ -14,23 +16,37 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistBackendError, DistError, InternalError, UsageError, format_error
+from distdbg.errors import (
+    DistBackendError,
+    DistError,
+    InternalError,
+    OpTimeout,
+    UsageError,
+    format_error,
+)
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
 from distdbg.runtime.arrays.device_arrays import device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.nccl.calling import NcclQueue
+from distdbg.runtime.backends.nccl.destroying import destroy_all
 from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
 from distdbg.runtime.backends.nccl.failures import to_error
 from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.options import NcclOptions
-from distdbg.runtime.backends.nccl.pending import NcclPending
+from distdbg.runtime.backends.nccl.pairs import Open, Pair
+from distdbg.runtime.backends.nccl.pending import Channel, NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
 from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.handles.work import NO_DEADLINE
 
+#: Whose communicator a message takes.
+GROUPS: Final = "group"
+PAIRS: Final = "pair"
+#: How long close() waits for a thread that NCCL does not let go of.
+_PATIENCE_S: Final = 2.0
 #: The check around it knows better who is late, and looks half a second after the limit.
 _SLACK_NS: Final = 2_000_000_000
 
@@ -46,7 +62,7 @@ class NcclEngine:
     def __init__(
         self,
         library: NcclLibrary,
-        open_communicator: Callable[[int, Callable[[], None]], Any],
+        open_communicator: Open,
         *,
         name: str,
         rank: int,
@@ -55,6 +71,8 @@ class NcclEngine:
         clock: JobClock,
         options: NcclOptions,
         is_alone: bool,
+        guess_device: Callable[[], int] | None = None,
+        watch_members: Callable[[], Callable[[], None]] | None = None,
     ) -> None:
         self.library: Final = library
         #: What messages call the group.
@@ -67,17 +85,27 @@ class NcclEngine:
         self._rank = rank
         self._calling = NcclQueue(library, self.ending, rank, size)
         self._open = open_communicator
+        self._guess_device = guess_device
+        #: Begins to look after the members of the group, until its limit.
+        self._watch_members = watch_members
         self._timeout_ns = int(timeout_s * 1e9)
         #: Whether nothing is put around it.
         self._is_alone = is_alone
         self._slack_ns = 0 if is_alone else _SLACK_NS
         #: One communicator takes calls in one order, from one thread at a time; also protects what follows.
         self._order = threading.RLock()
-        self._comm: Any = None
-        self._streams: Streams | None = None
+        #: The group's communicator, when it is made, and its stream.
+        self.comm: Any = None
+        self.streams: Streams | None = None
+        #: By the peer.
+        self._pairs: dict[int, Pair] = {}
+        self._pairs_lock = threading.Lock()  # protects it
+        #: The device of the group's arrays on this rank, when one is known.
+        self._device: int | None = None
         self._in_flight: set[NcclPending] = set()
-        #: Ops whose calls NCCL gets together at the end of a block.
+        #: Ops whose calls NCCL gets together at the end of a block, and whose thread that is.
         self._block: list[NcclPending] | None = None
+        self._block_thread = 0
         self._is_group_open = False
         self._is_closed = False
         #: Whether all members have made the communicator with the group.
@@ -116,8 +144,8 @@ class NcclEngine:
             )
         buffers = [*side.inputs, *side.outputs]
         devices = {buffer.device for buffer in buffers}
-        if self._streams is not None and buffers:
-            devices.add(self._streams.device)
+        if self._device is not None and buffers:
+            devices.add(self._device)
         if len(devices) > 1:
             raise UsageError(
                 f"{call.name or call.kind.label}: an array is on cuda:{buffers[0].device}, and the group "
@@ -151,10 +179,12 @@ class NcclEngine:
         for pending in list(self._in_flight):
             with suppress(DistError):  # whoever waits for that Work is told
                 pending.wait_on_host()
-        if self._comm is not None and self.given_up is None:
-            with suppress(Exception):  # nothing comes after it here
-                self._comm.destroy()  # may block, and can be aborted meanwhile
-        self._comm = None
+        comms = [pair.close(_PATIENCE_S) for pair in self._pairs.values()]
+        comms.append(self.comm)
+        self.ending.ask_no_more()
+        if self.given_up is None:
+            self._destroy([comm for comm in comms if comm is not None])
+        self.comm = None
         watchdog.leave()
         untold = self.ending.take_untold()
         if untold is not None:
@@ -162,10 +192,24 @@ class NcclEngine:
 
     # ------------------------------------------------------------------------------- blocks
 
+    def _destroy(self, comms: Sequence[Any]) -> None:
+        until_ns = self.clock.now_ns() + self._timeout_ns
+        look = self._watch_members() if comms and self._watch_members is not None else None
+
+        def watch() -> None:
+            if look is not None:
+                look()
+            elif self.clock.now_ns() > until_ns:
+                raise OpTimeout(f"its ranks did not come to destroy group '{self.name}'")
+
+        if comms:
+            destroy_all(comms, watch, self.ending, f"the NCCL communicator of '{self.name}'")
+
     def begin_block(self) -> None:
         """NCCL gets the ops that this thread starts from now on together."""
         self._order.acquire()
         self._block = []
+        self._block_thread = threading.get_ident()
 
     def end_block(self) -> None:
         """NCCL gets them now."""
@@ -216,7 +260,7 @@ class NcclEngine:
         with self.library.cupy.cuda.Device(device):
             stream = current_stream(self.library.cupy, device, is_torchs)
             ready = record(self.library.cupy, stream)
-        call.side = DeviceSide(inputs, outputs, stream, ready, is_torchs)
+        call.side = DeviceSide(inputs, outputs, stream, ready, is_torchs, device)
 
     def side_of(self, call: Call) -> DeviceSide:
         """What prepare() has made of it."""
@@ -242,7 +286,7 @@ class NcclEngine:
         for pending in list(self._in_flight):
             with suppress(DistError):  # whoever waits for that Work is told
                 pending.wait_on_host()
-        return self._comm
+        return self.comm
 
     @property
     def given_up(self) -> str | None:
@@ -251,22 +295,22 @@ class NcclEngine:
 
     def order_after(self, pending: NcclPending) -> None:
         """Queue: this thread's stream goes on after the op."""
-        streams, side = self._streams, pending.side
+        streams, side = pending.channel.streams, pending.side
         assert streams is not None  # something was queued
         with streams.on_device():
             current_stream(self.library.cupy, streams.device, side.is_torchs).wait_event(
                 pending.ended
             )
 
-    def check_communicator(self, what: str) -> None:
+    def check_communicator(self, channel: Channel, what: str) -> None:
         """Raise the error that NCCL has found by itself."""
-        comm = self._comm
+        comm = channel.comm
         if comm is None or self.given_up is not None:
             return
         try:
-            comm.check_async_error()
+            self.ending.ask(comm)
         except Exception as error:
-            raise self.failed_later(error, what) from error
+            raise self.failed_later(error, what, comm) from error
 
     def _break_off(self) -> None:
         """What the device is about to let go of has not ended well."""
@@ -283,22 +327,18 @@ class NcclEngine:
             raise UsageError(f"{what}, which was destroyed")
         self.check(call)
         side = self.side_of(call)
+        pair = self._pair_of(call)
+        if pair is not None:
+            return self._start_in_pair(pair, call, side.device, watch)
         with self._order:
             self._check_usable(what)
-            buffers = [*side.inputs, *side.outputs]
-            device = buffers[0].device if buffers else self._own_device()
-            comm = self._communicator(device, watch)
+            comm = self._communicator(side.device, watch)
             streams = self._made_streams()
             if self._block is not None and not self._is_group_open:
                 # Not before: a communicator cannot be made inside of a group of calls.
                 self.ending.start_group()
                 self._is_group_open = True
-            limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
-            pending = NcclPending(self, call, side, limit_ns, self._slack_ns)
-            pending.watch = watch
-            self._in_flight.add(pending)
-            # Before NCCL has it: a call of NCCL waits on the host for peers that it is not connected with.
-            watchdog.add(pending)
+            pending = self._enter(call, self, watch)
             try:
                 self._calling.queue(pending, streams, comm, is_in_block=self._block is not None)
                 if self._block is None:
@@ -306,11 +346,57 @@ class NcclEngine:
                 else:
                     self._block.append(pending)
             except Exception as error:  # noqa: BLE001 - as in _attempt()
-                self._end_badly(pending, error)
-            if self.given_up is not None and self._block is None:
-                pending.wait_on_host()  # NCCL's call may have come back because it was broken off
-                pending.raise_error()
+                self._end_badly(pending, error, comm)
+            if self._block is None:
+                self._raise_if_broken_off(pending)
         return pending
+
+    def _start_in_pair(
+        self, pair: Pair, call: Call, device: int, watch: Callable[[], None] | None
+    ) -> NcclPending:
+        """Beside what the group's own communicator does, which may wait for ranks that wait for this one."""
+        pending = self._enter(call, pair, watch)
+        try:
+            self._check_usable(pending.what)
+            self._device = device
+            pair.start(pending, device)
+        except Exception as error:  # noqa: BLE001 - as in _attempt()
+            self._end_badly(pending, error, pair.comm)
+        if pending.queued is None:
+            self._raise_if_broken_off(pending)
+        return pending
+
+    def _enter(self, call: Call, channel: Channel, watch: Callable[[], None] | None) -> NcclPending:
+        """An op that NCCL is about to get, which is looked after from now on."""
+        limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
+        side = self.side_of(call)
+        pending = NcclPending(self, channel, call, side, limit_ns, self._slack_ns)
+        pending.watch = watch
+        self._in_flight.add(pending)
+        # Before NCCL has it: a call of NCCL waits on the host for peers that it is not connected with.
+        watchdog.add(pending)
+        return pending
+
+    def _raise_if_broken_off(self, pending: NcclPending) -> None:
+        if self.given_up is not None:
+            pending.wait_on_host()  # NCCL's call may have come back because it was broken off
+            pending.raise_error()
+
+    def message_route(self, is_in_batch: bool) -> str:
+        """Whose communicator a message takes: both sides have to mean the same one."""
+        return GROUPS if is_in_batch or self.is_bound else PAIRS
+
+    def _pair_of(self, call: Call) -> Pair | None:
+        """Whose communicator the call takes; None: the group's."""
+        is_in_batch = self._block is not None and self._block_thread == threading.get_ident()
+        is_message = call.kind >= Kind.SEND and call.peer != self._rank
+        if not is_message or self.message_route(is_in_batch) == GROUPS:
+            return None
+        with self._pairs_lock:
+            pair = self._pairs.get(call.peer)
+            if pair is None:
+                pair = self._pairs[call.peer] = Pair(self, self._open, self._rank, call.peer)
+        return pair
 
     def _check_usable(self, what: str) -> None:
         reason = self.given_up
@@ -324,14 +410,14 @@ class NcclEngine:
             details=["the group is unusable; destroy it and create a new one"],
         )
 
-    def _end_badly(self, pending: NcclPending, error: Exception) -> NoReturn:
+    def _end_badly(self, pending: NcclPending, error: Exception, comm: Any) -> NoReturn:
         """Raise why an op was not queued, or not all of it, after all is in order again."""
         if isinstance(error, DistError) and not pending.is_over and self.given_up is None:
             self._in_flight.discard(pending)  # NCCL has not got it, and the group goes on
             watchdog.remove(pending)
             raise error
-        block = self._block or []
-        if self._is_group_open:
+        block = (self._block or []) if pending.channel is self else []
+        if pending.channel is self and self._is_group_open:
             # A communicator is not aborted inside of a group of calls.
             self._is_group_open = False
             with suppress(Exception):  # it says the same, or less
@@ -339,14 +425,14 @@ class NcclEngine:
         if self.given_up is not None:
             pending.wait_on_host()  # which knows better why NCCL failed
         pending.raise_error()
-        told = self.failed(error, pending.what)
+        told = self.failed(error, pending.what, comm)
         for each in (*block, pending):
             each.end(told)
         raise told from error
 
     def _communicator(self, device: int, watch: Callable[[], None] | None = None) -> Any:
         """All members make it in their first op; `watch`: asked meanwhile, since one may have given up."""
-        if self._comm is None:
+        if self.comm is None:
             streams = Streams(self.library, device, self.options.is_high_priority_stream)
             try:
                 comm = self._open(device, watch or _no_watch)
@@ -354,31 +440,33 @@ class NcclEngine:
                 # Not once more: the others have used up the id, or wait with it.
                 self.ending.give_up(format_error(error))
                 raise
-            self._comm, self._streams = comm, streams
+            self.comm, self.streams, self._device = comm, streams, device
             self.ending.watch_over(comm)
             self._check_usable(f"group '{self.name}'")
-        return self._comm
+        return self.comm
 
     def _made_streams(self) -> Streams:
-        assert self._streams is not None  # made with the communicator
-        return self._streams
+        assert self.streams is not None  # made with the communicator
+        return self.streams
 
     def _own_device(self) -> int:
-        return (
-            int(self.library.cupy.cuda.Device().id)
-            if self._streams is None
-            else self._streams.device
-        )
+        """Of an op without arrays: the group's, or the one that the program has chosen."""
+        if self._device is not None:
+            return self._device
+        chosen = int(self.library.cupy.cuda.Device().id)
+        if chosen or self._guess_device is None:
+            return chosen
+        return self._guess_device()
 
-    def failed_later(self, error: Exception, what: str) -> DistBackendError:
+    def failed_later(self, error: Exception, what: str, comm: Any) -> DistBackendError:
         """The same, found while nobody waits for the op: the next one raises it."""
-        told = to_error(error, what, self.library, self._comm)
+        told = to_error(error, what, self.library, comm)
         self.ending.give_up(told.what, told)
         return told
 
-    def failed(self, error: Exception, what: str) -> DistBackendError:
+    def failed(self, error: Exception, what: str, comm: Any = None) -> DistBackendError:
         """What is raised for an error of NCCL or CUDA; the group is given up."""
-        told = to_error(error, what, self.library, self._comm)
+        told = to_error(error, what, self.library, comm or self.comm)
         self.ending.give_up(told.what)
         return told
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
 from distdbg.config import read_setting
 from distdbg.errors import UsageError
-from distdbg.runtime.backends.nccl.communicators import make_communicator
+from distdbg.log.logs import get_logger
+from distdbg.runtime.backends.nccl.communicators import make_communicator, watch_members
 from distdbg.runtime.backends.nccl.engine import NcclEngine
-from distdbg.runtime.backends.nccl.library import load
+from distdbg.runtime.backends.nccl.library import NcclLibrary, load
 from distdbg.runtime.backends.nccl.options import NcclOptions
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
+
+_log = get_logger("runtime")
 
 
 def make_engine(group: ProcessGroup, store: Store, pg_options: object) -> NcclEngine:
@@ -32,6 +36,8 @@ def make_engine(group: ProcessGroup, store: Store, pg_options: object) -> NcclEn
         clock=group.world.control,
         options=NcclOptions.read(pg_options),
         is_alone=group.size() == 1 or bool(read_setting("DISTDBG_UNWRAPPED")),
+        guess_device=partial(_guess_device, library, group),
+        watch_members=partial(watch_members, group),
     )
     if device is not None:
         try:
@@ -40,6 +46,20 @@ def make_engine(group: ProcessGroup, store: Store, pg_options: object) -> NcclEn
             engine.close()
             raise
     return engine
+
+
+def _guess_device(library: NcclLibrary, group: ProcessGroup) -> int:
+    """For an op without arrays where the program has chosen none; torch takes the same."""
+    text = os.environ.get("LOCAL_RANK", "")
+    rank = int(text) if text.isdecimal() else group.ranks[group.rank()]
+    device = rank % library.device_count()
+    _log.warning(
+        "barrier on group '%s' has no array that tells the GPU of this rank: cuda:%d is taken; "
+        "choose one with device_id=, or cupy.cuda.Device(n).use()",
+        group.label,
+        device,
+    )
+    return device
 
 
 def device_of(device_id: object) -> int | None:

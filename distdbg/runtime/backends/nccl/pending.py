@@ -16,7 +16,7 @@ from distdbg.ops.call import Call, Kind
 from distdbg.record.durations import duration_text
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.nccl.side import DeviceSide
-from distdbg.runtime.backends.nccl.streams import has_passed
+from distdbg.runtime.backends.nccl.streams import Streams, has_passed
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 if TYPE_CHECKING:
@@ -27,8 +27,19 @@ if TYPE_CHECKING:
 
 #: Between two looks of a host that waits.
 _LOOK_S: Final = 0.0005
+#: The same of one that waits until NCCL has the op, when it is woken.
+_QUEUED_S: Final = 0.02
 #: How often the check looks after the peers.
 _WATCH_NS: Final = 20_000_000
+
+
+class Channel(Protocol):
+    """A communicator and its stream, as far as there are any: the group's or a pair's (pairs.py)."""
+
+    @property
+    def comm(self) -> Any: ...
+    @property
+    def streams(self) -> Streams | None: ...
 
 
 class _Engine(Protocol):
@@ -51,11 +62,11 @@ class _Engine(Protocol):
         """Let this thread's stream wait for the op."""
         ...
 
-    def check_communicator(self, what: str) -> None:
-        """Raise what NCCL says of its communicator."""
+    def check_communicator(self, channel: Channel, what: str) -> None:
+        """Raise what NCCL says of a communicator."""
         ...
 
-    def failed_later(self, error: Exception, what: str) -> DistBackendError:
+    def failed_later(self, error: Exception, what: str, comm: Any) -> DistBackendError:
         """What is raised for an error of an op that was queued."""
         ...
 
@@ -76,18 +87,27 @@ class NcclPending:
         "_lock",
         "_watched_ns",
         "call",
+        "channel",
         "copies",
         "deadline_ns",
         "ended",
+        "queued",
         "scratch",
         "side",
         "watch",
     )
 
     def __init__(
-        self, engine: _Engine, call: Call, side: DeviceSide, limit_ns: int, slack_ns: int
+        self,
+        engine: _Engine,
+        channel: Channel,
+        call: Call,
+        side: DeviceSide,
+        limit_ns: int,
+        slack_ns: int,
     ) -> None:
         self._engine = engine
+        self.channel = channel
         self.call = call
         self.side = side
         self._limit_ns = limit_ns
@@ -101,6 +121,8 @@ class NcclPending:
         self._found: DistError | None = None
         #: The event after it; None: NCCL has not got all of it, or all of its block.
         self.ended: Any = None
+        #: Set when NCCL has it or never gets it, where a thread calls NCCL for it.
+        self.queued: threading.Event | None = None
         #: Memory that it needs beside its arrays; kept until the device is done with it.
         self.scratch: DeviceBuffer | None = None
         #: What is left to copy when NCCL has done all of it: target, source, bytes.
@@ -171,7 +193,7 @@ class NcclPending:
 
     def fail(self, error: Exception) -> None:
         """End it for an error that nobody has foreseen."""
-        self.end(self._engine.failed_later(error, self.what))
+        self.end(self._engine.failed_later(error, self.what, self.channel.comm))
 
     def _has_ended(self) -> bool:
         """Whether the device has passed the event."""
@@ -180,7 +202,7 @@ class NcclPending:
         try:
             return has_passed(self._engine.library.cupy, self.ended)
         except RuntimeError as error:  # CUDA's: what went wrong on the device is told at any call
-            self.end(self._engine.failed_later(error, self.what))
+            self.end(self._engine.failed_later(error, self.what, self.channel.comm))
             return False
 
     @property
@@ -210,7 +232,7 @@ class NcclPending:
             watch()
         if self._engine.clock.now_ns() >= self.deadline_ns:
             raise self.late(self._limit_ns, "NCCL did not carry it out")
-        self._engine.check_communicator(self.what)
+        self._engine.check_communicator(self.channel, self.what)
 
     def end(self, error: DistError | None) -> None:
         """The op is over; the first to say so counts."""
@@ -246,11 +268,21 @@ class NcclPending:
         if blocks_host:
             self._block_host(deadline_ns, watch)
         elif not self.done():
-            if self._engine.given_up is None:
+            self._await_queued()
+            if self._is_over:
+                pass
+            elif self._engine.given_up is None:
                 self._engine.order_after(self)
             else:
                 self.wait_on_host()  # a stream that waits for it would go on as if it had ended
         self.raise_error()
+
+    def _await_queued(self) -> None:
+        """Until there is an event that a stream can wait for; each op has a deadline."""
+        queued = self.queued
+        while queued is not None and not queued.wait(_QUEUED_S):
+            if self.look():
+                return
 
     def _block_host(self, deadline_ns: int, watch: Callable[[], None] | None) -> None:
         clock = self._engine.clock

@@ -16,8 +16,8 @@ class DeviceSide:
     """Of one Call."""
 
     __slots__ = (
-        "_can_watch", "_lock", "begin", "inputs", "is_torchs", "on_end", "on_queued", "on_start", "outputs",
-        "ready", "stop_watching", "stream",
+        "_can_watch", "_lock", "begin", "device", "inputs", "is_torchs", "on_end", "on_queued", "on_start",
+        "outputs", "ready", "stop_watching", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -27,7 +27,10 @@ class DeviceSide:
         stream: Any,
         ready: Any,
         is_torchs: bool,
+        device: int,
     ) -> None:
+        #: That of the arrays, or of the program where there are none.
+        self.device = device
         self.inputs = inputs
         self.outputs = outputs
         #: Where the caller's own work is, before and after the op.

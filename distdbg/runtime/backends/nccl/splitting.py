@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distdbg.runtime.backends.nccl.communicators import carry_out
+from distdbg.runtime.backends.nccl.communicators import Makers, carry_out
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.split_alike import SplitRequest, agree_on_split
 
@@ -37,7 +37,10 @@ def split_communicator(
             return comm.commSplit(color, key)
 
     return carry_out(
-        split, engine.library, parent, f"a part of the NCCL communicator of '{parent.label}'"
+        split,
+        engine.library,
+        Makers(parent),
+        f"a part of the NCCL communicator of '{parent.label}'",
     )
 
 

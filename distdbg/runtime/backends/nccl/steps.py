@@ -52,6 +52,8 @@ class DeviceSides(NamedTuple):
     wire: Wire
     #: NCCL's number of the reduce op.
     op: int
+    #: Of a message: the other rank, by the communicator's numbers.
+    peer: int
     #: Where the blocks of a list lie one after the other, if scratch_nbytes() asks for that.
     scratch: int = 0
 
@@ -256,12 +258,12 @@ def _barrier(sides: DeviceSides) -> list[NcclStep]:
 
 def _send(sides: DeviceSides) -> list[NcclStep]:
     piece = _piece(sides.inputs[0], sides.wire)
-    return [NcclStep("send", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
+    return [NcclStep("send", (piece.address, piece.count, sides.wire.code, sides.peer))]
 
 
 def _recv(sides: DeviceSides) -> list[NcclStep]:
     piece = _piece(sides.outputs[0], sides.wire)
-    return [NcclStep("recv", (piece.address, piece.count, sides.wire.code, sides.call.peer))]
+    return [NcclStep("recv", (piece.address, piece.count, sides.wire.code, sides.peer))]
 
 
 #: The arrays of which are one block for each rank.
