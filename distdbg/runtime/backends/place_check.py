@@ -68,7 +68,7 @@ class PlaceCheck:
             group=self._host,
             name=group.label,
             rank=group.rank(),
-            names=group.ranks,
+            global_ranks=group.ranks,
             waited_s=(time.monotonic_ns() - started_ns) / 1e9,
             goes_on=goes_on,
             where=lambda rank: where_is(group, rank),

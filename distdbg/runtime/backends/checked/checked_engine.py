@@ -41,7 +41,7 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.checked.agreement import Agreement
-from distdbg.runtime.backends.checked.backend_error import failed
+from distdbg.runtime.backends.checked.backend_error import failed, raise_better
 from distdbg.runtime.backends.checked.block import Block
 from distdbg.runtime.backends.checked.checked_pending import (
     AT_INFO,
@@ -325,14 +325,8 @@ class CheckedEngine:
                 release = partial(self._abort_backend, "a peer is gone, or the deadline has passed")
                 return self._hands.keep_watch(partial(self.engine.run, call), watch, release)
             return self._hands.carry_out(partial(self.engine.run, call), watch)
-        except DistBackendError as error:
-            self.explain(error, watch)
-            raise
-        except DistError:
-            raise
-        except Exception as error:
-            self.explain(error, watch)
-            raise failed(self.engine, call, error) from error
+        except Exception as error:  # noqa: BLE001 - it is raised, or a better one
+            raise_better(self, error, watch)
 
     def start(self, call: Call, watch: OpWatch | None = None) -> Pending:
         """Give the op to the backend; one that may block meanwhile asks the watch by itself."""
@@ -424,14 +418,8 @@ class CheckedEngine:
                 self._hands.keep_watch(partial(pending.wait, NO_DEADLINE), watch, release)
             else:
                 self._hands.carry_out(partial(pending.wait, NO_DEADLINE), watch)
-        except DistBackendError as error:
-            self.explain(error, watch)
-            raise
-        except DistError:
-            raise
-        except Exception as error:
-            self.explain(error, watch)
-            raise failed(self.engine, watch.call, error) from error
+        except Exception as error:  # noqa: BLE001 - it is raised, or a better one
+            raise_better(self, error, watch)
 
     def explain(self, error: Exception, watch: OpWatch) -> None:
         """Raise a better error for this one of the backend, where there is one.
@@ -475,30 +463,21 @@ class CheckedEngine:
             )
 
     def _better(self, error: DistError) -> DistError:
-<<<<<<< HEAD
         """The difference that was found, for an error that only says that the group was given up.
 
         Or that a rank is gone: it may have heard of the difference first, and ended of it.
         """
-        if not (type(error) is CollectiveError or isinstance(error, PeerLost)):
-            return error
-        if self.level == OFF:
-            return error
         known = self._cause if isinstance(self._cause, MismatchError) else None
+        if known is not None and known.what == error.what:
+            return known  # this rank found it, and has more to say
+        if self.level == OFF or not (type(error) is CollectiveError or isinstance(error, PeerLost)):
+            return error
         found = known or find_difference(self.unsettled(), self.clock, self.when_started)
         return found or self.control.told_mismatch() or error
 
     def unsettled(self) -> list[Agreement]:
         """The agreements that nobody has waited for, as far as they have not ended well."""
         return list(self._unsettled)
-=======
-        """The difference that was found, for an error that only says that the group was given up."""
-        known = self._cause if isinstance(self._cause, MismatchError) else None
-        if known is not None and known.what == error.what:
-            return known  # this rank found it, and has more to say
-        is_bare = type(error) is CollectiveError
-        return (known or self.control.told_mismatch() or error) if is_bare else error
->>>>>>> g20
 
     def _break(self, error: DistError) -> DistError:
         error = self._better(error)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import threading
-<<<<<<< HEAD
-from collections.abc import Iterable
-=======
-from collections.abc import Callable
->>>>>>> g20
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 

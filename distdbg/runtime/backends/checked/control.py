@@ -114,12 +114,8 @@ class ControlGroup:
             group.group_name, self.name, "", "", self._size, self.rank, self.timeout_ns
         )
         self._group.set_recorder(self._recorder, number, lambda is_send, view: _HEADER)
-<<<<<<< HEAD
         self.seqs = itertools.count(1)
-=======
-        self._seqs = itertools.count(1)
         self.begun = 0  # ops that this rank has begun to agree on
->>>>>>> g20
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._died_ns: dict[int, int] = {}
 
@@ -147,11 +143,7 @@ class ControlGroup:
     def agree(self, call: Call) -> int:
         """Block until all ranks are known to mean the same op; return its number."""
         table = self._table(call)
-<<<<<<< HEAD
-        seq = next(self.seqs)
-=======
-        seq = self.begun = next(self._seqs)
->>>>>>> g20
+        seq = self.begun = next(self.seqs)
         started_ns = time.monotonic_ns()
         try:
             self._group.run(*self._arguments(call, table))
@@ -165,12 +157,8 @@ class ControlGroup:
         """Start to agree; native code carries it through without the GIL."""
         table = self._table(call)
         started_ns = time.monotonic_ns()
-<<<<<<< HEAD
-        agreement = Agreement(self, call, next(self.seqs), table, started_ns)
-=======
-        self.begun = next(self._seqs)
+        self.begun = next(self.seqs)
         agreement = Agreement(self, call, self.begun, table, started_ns)
->>>>>>> g20
         try:
             agreement.handle = self._group.submit(*self._arguments(call, table))
         except NativeError as error:

@@ -50,6 +50,10 @@ class NcclLibrary:
         #: 22703 for 2.27.3.
         self.version = int(nccl.get_version())
 
+    def device_count(self) -> int:
+        """How many devices this process sees."""
+        return int(self.cupy.cuda.runtime.getDeviceCount())
+
     def capability(self, device: int) -> int:
         """The compute capability of a device: 90 for 9.0."""
         if device not in self._capabilities:
