@@ -359,6 +359,8 @@ def _hint(
         return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
     if "block" in differing:
         return f"see what decides which arrays go into the block{where}"
+    if list(differing) == ["device"]:
+        return "give arrays on a GPU on all ranks, or on none"
     if differing == ["objects"]:
         return f"see what decides how many objects are in the list{where}"
     if {"shape", "counts", "input", "objects"} & set(differing):

@@ -65,7 +65,8 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
         parts.append(show_array(facts, others))
     if "input" in differing:
         parts.append(f"input [{show_sizes(facts['input'])}]" if "input" in facts else "blocks")
-    if "device" in differing:
+    # An op on the host does not say where its arrays were: from a GPU they may have been copied.
+    if "device" in differing and (differing == ["device"] or "device" in facts):
         parts.append(f"on {facts.get('device', 'cpu')}")
     if "order" in differing:
         order = facts.get("order")

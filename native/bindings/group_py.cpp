@@ -3,6 +3,24 @@
 
 namespace distdbg {
 
+// Starts an op that is in no record and stops at no breakpoint: it compares what all are about to do elsewhere, in
+// the order of the group's ops.
+OpPointer GroupHandle::meet(const CompiledPlan& compiled, std::int64_t limit_ns) {
+  const std::shared_ptr<Parts> p = parts();
+  const std::int64_t deadline_ns = p->group.control().moment().job_ns + limit_ns;
+  CallWords words;
+  words.facts = &compiled.plan->words;
+  RecordedOp unrecorded;
+  unrecorded.seq = p->group.issue();
+  if (recorder_) {
+    words.recorder = recorder_->recorder.get();
+    words.site = recorder_->sites->here(frames_above_user);
+    words.comm = words.recorder->comm();
+  }
+  const ReleaseGil release;
+  return p->runner.submit(compiled.plan, words, unrecorded, {}, {}, deadline_ns);
+}
+
 namespace {
 
 // The quickest of a few: what interrupts one makes it longer, never shorter.

@@ -165,24 +165,7 @@ class GroupHandle {
     op->is_plain = is_plain;
     return op;
   }
-  // Starts an op that is in no record and stops at no breakpoint: ranks compare what they are about to do
-  // elsewhere, in the order of the group's ops.
-  OpPointer meet(const CompiledPlan& compiled, std::int64_t limit_ns) {
-    const std::shared_ptr<Parts> p = parts();
-    const std::int64_t deadline_ns = p->group.control().moment().job_ns + limit_ns;
-    CallWords words;
-    words.facts = &compiled.plan->words;
-    RecordedOp unrecorded;
-    unrecorded.seq = p->group.issue();
-    if (recorder_) {
-      words.recorder = recorder_->recorder.get();
-      words.site = recorder_->sites->here(frames_above_user);
-      words.comm = words.recorder->comm();
-    }
-    const ReleaseGil release;
-    return p->runner.submit(compiled.plan, words, unrecorded, {}, {}, deadline_ns);
-  }
-
+  OpPointer meet(const CompiledPlan& compiled, std::int64_t limit_ns);
   // Whether somebody else wrote to the arrays of an op that has ended well, up to now: "early", before it
   // started, "late", after it ended, or "". Must be asked before the program has them back.
   const char* how_changed(const Op& op) const {

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.signature import fingerprint
-from distdbg.errors import MismatchError
 from distdbg.native import Form, Group, NativeError, Op, Plan
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
@@ -74,8 +73,6 @@ class PlaceCheck:
             where=lambda rank: where_is(group, rank),
             doing=lambda rank: doing(group, rank),
         )
-        if isinstance(public, MismatchError) and _differ_in_place(public):
-            public.hint = "give arrays on a GPU on all ranks, or on none"
         tell_out_of_batches(group, public)
         raise_instead(public, error)
 
@@ -135,8 +132,3 @@ class PlaceMeeting:
     def wait(self, deadline_ns: int) -> None:
         """Block until all have come; raise what is wrong."""
         self._check.end(self, deadline_ns)
-
-
-def _differ_in_place(error: MismatchError) -> bool:
-    sides = error.sides or []
-    return len({str(side.get("facts", {}).get("device")) for side in sides}) > 1

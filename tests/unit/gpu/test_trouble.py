@@ -276,6 +276,23 @@ def test_arrays_on_the_host_on_one_rank_are_a_mismatch_and_the_group_goes_on(
         assert "the group is still usable" in told
 
 
+def test_sizes_that_go_different_ways_are_told_as_sizes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_GPU_IPC", "on")
+
+    def program() -> str:
+        count = (15_000, 17_000)[dist.get_rank()]  # the first goes whole, through the host
+        with pytest.raises(MismatchError) as differs:
+            dist.all_reduce(machine.array(np.ones(count, np.float32)))
+        dist.barrier()
+        return str(differs.value)
+
+    for told in dist.run_threads(program, 2, timeout_s=30):
+        assert "float32[15000] on rank 0, float32[17000] on cuda on rank 1" in told
+        assert "arrays on a GPU on all ranks" not in told
+
+
 def test_at_info_they_are_a_mismatch_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_DEBUG", "info")
 

@@ -36,7 +36,7 @@ from distdbg.runtime.backends.nccl.failures import to_error
 from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.pairs import Open, Pair
-from distdbg.runtime.backends.nccl.pending import Channel, NcclPending
+from distdbg.runtime.backends.nccl.pending import NcclChannel, NcclPending
 from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
 from distdbg.runtime.backends.nccl.watchdog import watchdog
@@ -200,7 +200,7 @@ class NcclEngine:
             if look is not None:
                 look()
             elif self.clock.now_ns() > until_ns:
-                raise OpTimeout(f"its ranks did not come to destroy group '{self.name}'")
+                raise OpTimeout(f"not all ranks have destroyed group '{self.name}'")
 
         if comms:
             destroy_all(comms, watch, self.ending, f"the NCCL communicator of '{self.name}'")
@@ -302,7 +302,7 @@ class NcclEngine:
                 pending.ended
             )
 
-    def check_communicator(self, channel: Channel, what: str) -> None:
+    def check_communicator(self, channel: NcclChannel, what: str) -> None:
         """Raise the error that NCCL has found by itself."""
         comm = channel.comm
         if comm is None or self.given_up is not None:
@@ -366,7 +366,9 @@ class NcclEngine:
             self._raise_if_broken_off(pending)
         return pending
 
-    def _enter(self, call: Call, channel: Channel, watch: Callable[[], None] | None) -> NcclPending:
+    def _enter(
+        self, call: Call, channel: NcclChannel, watch: Callable[[], None] | None
+    ) -> NcclPending:
         """An op that NCCL is about to get, which is looked after from now on."""
         limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
         side = self.side_of(call)

@@ -33,7 +33,7 @@ _QUEUED_S: Final = 0.02
 _WATCH_NS: Final = 20_000_000
 
 
-class Channel(Protocol):
+class NcclChannel(Protocol):
     """A communicator and its stream, as far as there are any: the group's or a pair's (pairs.py)."""
 
     @property
@@ -62,7 +62,7 @@ class _Engine(Protocol):
         """Let this thread's stream wait for the op."""
         ...
 
-    def check_communicator(self, channel: Channel, what: str) -> None:
+    def check_communicator(self, channel: NcclChannel, what: str) -> None:
         """Raise what NCCL says of a communicator."""
         ...
 
@@ -100,7 +100,7 @@ class NcclPending:
     def __init__(
         self,
         engine: _Engine,
-        channel: Channel,
+        channel: NcclChannel,
         call: Call,
         side: DeviceSide,
         limit_ns: int,
