@@ -67,6 +67,8 @@ class StartedOp:
     handle = "Work"
     #: Whether another op was given the same memory meanwhile.
     is_shared = False
+    #: Whether a wait for another one has raised meanwhile.
+    is_excused = False
     #: Inputs that the op only reads.
     read: tuple[Any, ...] = ()
     #: Of them; None: there are none, or they are not looked at.
@@ -143,8 +145,9 @@ class StartedOp:
             self.end()
 
     def failed(self) -> None:
-        """A wait for it has raised: the Work of others that a loop over them drops is a consequence."""
-        self.unwaited.has_raised = True
+        """A wait for it has raised: the Work of others in flight that is dropped then is a consequence."""
+        for other in self.unwaited.in_flight:
+            other.is_excused = True
         self.end()
 
     def end(self) -> None:
@@ -222,8 +225,6 @@ class UnwaitedOps:
         self._sweep_at = 64
         self._ranges: list[Range] = []
         self._count = 0
-        #: Whether a wait has raised, and no op was started since.
-        self.has_raised = False
 
     @property
     def in_flight(self) -> list[StartedOp]:
@@ -238,7 +239,6 @@ class UnwaitedOps:
         handle = getattr(pending, "handle", None)
         site = 0 if handle is None else handle.site
         started = StartedOp(self, group, call, pending, site, None if site else spot_above(3))
-        self.has_raised = False
         mine = self._started
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
@@ -307,9 +307,8 @@ class UnwaitedOps:
 
     def tell_dropped(self, started: StartedOp) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
-        if not self.latent.is_on or sys.is_finalizing() or has_failed(started.pending):
-            return
-        if self.has_raised:
+        is_excused = started.is_excused or has_failed(started.pending)
+        if not self.latent.is_on or sys.is_finalizing() or is_excused:
             return
         self._tell(
             "LeakedWork",
@@ -360,7 +359,8 @@ class UnwaitedOps:
         parts = {id(part) for each in left for part in each.parts}
         for started in left:
             started.is_over = True
-            if id(started) in parts or not self.latent.is_on or has_failed(started.pending):
+            is_excused = started.is_excused or has_failed(started.pending)
+            if id(started) in parts or not self.latent.is_on or is_excused:
                 continue  # of a bundle the whole is told
             self._tell(
                 "LeakedWork",
