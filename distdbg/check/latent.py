@@ -77,7 +77,7 @@ class RecordedPlace(NamedTuple):
         return self.text
 
 
-#: A Place before it is one: made at every asynchronous op.
+#: A CodeLine before it is one: made at every asynchronous op.
 Spot = tuple[CodeType, int]
 
 
@@ -94,7 +94,7 @@ def spot_above(depth: int) -> Spot | None:
 
 
 def place_above(depth: int) -> CodeLine | None:
-    """The same as a Place."""
+    """The same as a CodeLine."""
     spot = spot_above(depth + 1)
     return None if spot is None else CodeLine(*spot)
 

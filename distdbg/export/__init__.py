@@ -26,7 +26,7 @@ reading   A run as the formats need it
 tables    A run as one table, a row for each op, mark, span and finding of each rank
 torch_fr  dumps as torch's flight recorder writes them, so that torch's own analyzer can look at a run of
           ours
-trace     perfetto's TrackEvent protobuf and Chrome's JSON
+trace     Perfetto's TrackEvent protobuf and Chrome's JSON
 window    cuts what a rank did to a time
 wire      protobuf's wire format
 """

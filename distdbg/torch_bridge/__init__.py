@@ -11,7 +11,7 @@ Importing this package costs nothing and imports no torch. `register()` makes "d
 runs by itself when torch is imported before or after this package is installed (entry point
 `torch.backends`, which TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches off).
 
-data_parallel  distributedDataParallel for torch modules, over a distdbg group
+data_parallel  DistributedDataParallel for torch modules, over a distdbg group
 functional     functional collectives in autograd's graph
 hook           installs the tap when a program imports torch.distributed; costs next to nothing where none
                does

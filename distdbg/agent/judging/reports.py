@@ -4,7 +4,7 @@
     dead rank, missing rank that is gone,
     mismatch                                     when others still wait a moment later: most ranks notice
                                                  it by themselves, and raise
-    stuck rank                                   when others wait for it (`patience` says who is stuck)
+    stuck rank                                   when others wait for it (`record.thresholds` say since when)
     stall                                        after half a minute, as information; not of a rank that will
                                                  count as stuck
     anything else                                never; it is in verdict.json

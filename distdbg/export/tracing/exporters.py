@@ -60,7 +60,7 @@ def make_exporter(
 
 
 class _Converted:
-    """Implements Exporter: makes of plain values those of the SDK, in the thread that sends them."""
+    """Makes of plain values those of the SDK, in the thread that sends them."""
 
     def __init__(
         self, inner: Any, convert: Callable[[Sequence[Any]], Any], listener: Listener
