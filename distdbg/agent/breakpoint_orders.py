@@ -94,7 +94,7 @@ class Breakpoints:
         here = wanted & self._agent.roster.watched_ranks.keys()
         elsewhere = sorted(wanted - here)
         if ranks is None:
-            here |= ranks_with_sockets(folder)
+            here |= ranks_with_sockets(folder).difference(elsewhere)
         steering = self._agent.steering
         failed = []
         if elsewhere and steering.has_tree:

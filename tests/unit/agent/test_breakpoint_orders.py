@@ -26,6 +26,7 @@ class Steering:
         self.node = node
         self.is_slow = is_slow
         self.page = b""
+        self.has_tree = False
 
     def rules(self) -> bytes:
         return self.page
@@ -214,3 +215,13 @@ def test_all_go_on_that_are_stopped_also_before_the_agent_has_seen_it(
     for prompt in prompts:
         prompt.join()
     assert json.loads(prompts[0].heard) == {"continue": True}
+
+
+def test_a_stopped_rank_of_another_host_in_a_shared_folder_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "debug-rank5.sock").touch()
+    asked, agent = Asker(), JustStarted(tmp_path)
+    agent.steering.has_tree = True
+    row = {"rank": 5, "state": "in the debugger"}
+    Breakpoints(agent).continue_requested(Request(1, "continue"), asked, [row])  # type: ignore[arg-type]  # all it asks
+    [answer] = asked.answers
+    assert json.loads(answer)["ok"] == {"ranks": [5], "failed": []}
