@@ -50,7 +50,12 @@ void bind_device_messages(nb::class_<GroupHandle>& group) {
       .def(
           "wanted_messages", [](const GroupHandle& self) { return WantedMessages{self.parts()}; },
           "The queue of them; it does not keep the group alive.")
-      .def("wake_wanted", [](const GroupHandle& self) { self.parts()->messages.wake_wanted(); })
+      .def("wake_wanted",
+           [](const GroupHandle& self) {
+             const std::shared_ptr<Parts> p = self.parts();
+             const ReleaseGil release;  // who holds the lock of the messages may wait for the GIL
+             p->messages.wake_wanted();
+           })
       .def(
           "took",
           [](const GroupHandle& self, const MessagePointer& message, std::int64_t ran_ns) {
