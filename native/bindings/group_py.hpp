@@ -330,14 +330,10 @@ class GroupHandle {
 
   std::uint64_t count_issued() const { return parts()->group.issued(); }
   std::uint64_t count_messages(bool is_send, int peer) const {
-    const std::shared_ptr<Parts> p = parts();
-    const ReleaseGil release;  // who holds the lock of the messages may wait for the GIL
-    return p->messages.count(is_send, peer);
+    return parts()->messages.count(is_send, peer);
   }
   bool meets_itself(bool is_send, std::int64_t tag) const {
-    const std::shared_ptr<Parts> p = parts();
-    const ReleaseGil release;
-    return p->messages.meets_itself(is_send, tag);
+    return parts()->messages.meets_itself(is_send, tag);
   }
 
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
