@@ -177,7 +177,7 @@ def diagnose_with_waits(session: Session) -> VerdictWithWaits:
     found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     found = [thread_error.tell_thread_error(finding, session) for finding in found]
-    found = latent_before.tell_latent_before(stale_receive.tell_stale_receive(found))
+    found = latent_before.tell_latent_before(stale_receive.tell_stale_receive(found), session)
     found = [dead_child.tell_dead_child(finding, session) for finding in found]
     found = [handled.tell_handled(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)

@@ -60,7 +60,7 @@ def test_an_engine_hands_out_its_suspicions(checked: Callable[..., None]) -> Non
         found: list[Any] = []
         world = dist.group.WORLD
         assert world is not None
-        world.engine.on_suspicion = found.append  # type: ignore[attr-defined]
+        world.engine.on_suspicion = found.append  # type: ignore[attr-defined]  # the checked engine of this test
         x = np.ones(4)
         work = dist.all_reduce(np.ones((2, 3)) if rank else np.ones((3, 2)).T, async_op=True)
         assert work is not None

@@ -8,7 +8,10 @@ import pytest
 
 from distdbg.diagnose.find.latent_before import tell_latent_before
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Advice, Trait
+from distdbg.record.format import Exit
+from tests.support.session_builder import SessionBuilder
 
 FAILED = Finding(
     kind=FindingKind.DEAD_RANK,
@@ -32,8 +35,14 @@ LEAKED = Finding(
 )
 
 
+def failed(error: str = "RuntimeError: replicas differ") -> Session:
+    build = SessionBuilder(3)
+    build.exit(0, Exit.RAISED, at_s=3, what=error)
+    return build.session
+
+
 def test_what_was_told_before_is_where_to_look_first() -> None:
-    found, left = tell_latent_before([FAILED, LEAKED])
+    found, left = tell_latent_before([FAILED, LEAKED], failed())
     assert left is LEAKED
     assert found.advice == (
         f"look at a.py:34 first, which drops its Work: {LEAKED.what}; what that op gave may be wrong"
@@ -53,9 +62,21 @@ def test_what_was_told_before_is_where_to_look_first() -> None:
     ],
 )
 def test_what_came_later_or_of_another_rank_is_no_reason(other: Finding) -> None:
-    assert tell_latent_before([FAILED, other])[0] is FAILED
+    assert tell_latent_before([FAILED, other], failed())[0] is FAILED
 
 
 def test_an_error_that_says_its_reason_stays_as_it_is() -> None:
     known = replace(FAILED, advice="raise the limit")
-    assert tell_latent_before([known, LEAKED])[0] is known
+    assert tell_latent_before([known, LEAKED], failed())[0] is known
+
+
+def test_of_an_error_that_is_no_check_it_is_evidence_alone() -> None:
+    found = tell_latent_before([FAILED, LEAKED], failed("ValueError: image 7 is truncated"))[0]
+    assert found.advice == FAILED.advice
+    assert found.evidence[-1].text == f"before it, {LEAKED.what}"
+
+
+def test_of_a_buffer_race_the_line_of_the_op_is_told() -> None:
+    race = replace(LEAKED, kind=FindingKind.BUFFER_RACE)
+    found = tell_latent_before([FAILED, race], failed())[0]
+    assert found.advice.startswith("look at a.py:12 first: ")

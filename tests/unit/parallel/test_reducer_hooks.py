@@ -33,7 +33,7 @@ def test_what_a_hook_gives_back_is_checked() -> None:
             assert "comm hook test_what_a_hook" in str(caught.value)
         reducer = dist.GradientReducer(tree)
         with pytest.raises(TypeError, match="the hook is no function but of type int"):
-            reducer.register_comm_hook(None, 1)  # type: ignore[arg-type]
+            reducer.register_comm_hook(None, 1)  # type: ignore[arg-type]  # wrong on purpose
 
     run(job, 1)
 

@@ -167,7 +167,7 @@ def test_a_rank_that_hears_of_a_death_from_another_names_the_dead_one(
     control._members = [alive, SimpleNamespace(watched=Dead()), alive]  # type: ignore[list-item]
     control._group = Broken(why)  # type: ignore[assignment]
     control.names, control.name, control._died_ns = [0, 1, 2], "world", {}
-    control.rank, control._between = 0, SimpleNamespace(hosts=())  # type: ignore[assignment]
+    control.rank, control._between = 0, SimpleNamespace(hosts=())  # type: ignore[assignment]  # all it asks
     control.clock = SimpleNamespace(now_ns=time.monotonic_ns)  # type: ignore[assignment]
     control._where = lambda rank: "at home"  # type: ignore[assignment,misc]
     told: list[DistError] = []
