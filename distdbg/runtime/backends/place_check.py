@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.signature import fingerprint
+from distdbg.errors import MismatchError
 from distdbg.native import Form, Group, NativeError, Op, Plan
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
@@ -41,11 +42,11 @@ class PlaceCheck:
         self._group = group
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
-    def begin(self, call: Call, limit_ns: int) -> PlaceMeeting:
-        """Start to meet; in the order of the program's calls, on the thread that calls."""
+    def begin(self, call: Call, limit_ns: int, site: int | None = None) -> PlaceMeeting:
+        """Start to meet; in the order of the program's calls. `site`: the line, on another thread."""
         started_ns = time.monotonic_ns()
         try:
-            op = self._host.meet(self._plan(call), limit_ns)
+            op = self._host.meet(self._plan(call), limit_ns, site)
         except NativeError as error:
             self._fail(call, error, started_ns)
         return PlaceMeeting(self, call, op, started_ns)
@@ -95,6 +96,7 @@ class PlaceCheck:
     def _make_plan(self, call: Call) -> Plan:
         size = self._group.size()
         facts, sends, expects = call_facts(call, size, reads_strides=True)
+        facts.setdefault("device", "cuda")  # a barrier has no array to say so
         number = fingerprint(facts)
         if "root" in facts:
             facts["root"] = self._group.ranks[call.root]
@@ -111,6 +113,11 @@ class PlaceCheck:
             Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
             call.part is not None and call.part.place > 0,
         )
+
+
+def is_elsewhere(error: MismatchError) -> bool:
+    """Whether an op on the host has found that other ranks have it on a GPU: only these name a device."""
+    return any("device" in side.get("facts", {}) for side in error.sides)
 
 
 class PlaceMeeting:

@@ -25,6 +25,7 @@ from distdbg.errors import (
     PeerLost,
     UsageError,
 )
+from distdbg.ops.call import Call, Kind
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.gpu import driver
 from tests.unit.gpu.stand_in import Machine
@@ -274,6 +275,27 @@ def test_arrays_on_the_host_on_one_rank_are_a_mismatch_and_the_group_goes_on(
         assert re.search(r"ranks 0,2 called all_reduce at \S*test_trouble.py:\d", told)
         assert re.search(r"rank 1 called all_reduce at \S*test_trouble.py:\d", told)
         assert "the group is still usable" in told
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_after_such_a_mismatch_ops_have_the_same_number_on_all_ranks(
+    machine: Machine, first: bool
+) -> None:
+    def program() -> int:
+        if not first:
+            sum_of(machine, 1.0)
+        x: Any = np.ones(4, np.float32)
+        for _ in range(2):
+            with pytest.raises(MismatchError):
+                dist.all_reduce(x if dist.get_rank() == 1 else machine.array(x))
+        sum_of(machine, 1.0)
+        assert dist.group.WORLD is not None
+        own: Any = dist.group.WORLD.engine
+        arrays = (machine.array(x),)
+        call = Call(Kind.ALL_REDUCE, arrays, arrays)
+        return int(own.on_gpu.engine_for(call).next_seq(call))
+
+    assert dist.run_threads(program, 2, timeout_s=30) == [4 if first else 5] * 2
 
 
 def test_sizes_that_go_different_ways_are_told_as_sizes(

@@ -54,6 +54,7 @@ from distdbg.runtime.backends.checked.checked_pending import (
     is_usable_after,
 )
 from distdbg.runtime.backends.checked.control import ControlGroup
+from distdbg.runtime.backends.checked.elsewhere import agree, await_agreed
 from distdbg.runtime.backends.checked.lane import StartQueue
 from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.backends.checked.messages import Messages
@@ -295,7 +296,7 @@ class CheckedEngine:
 
     def _agree(self, call: Call) -> int:
         try:
-            return self.control.agree(call)
+            return agree(self.control, call)
         except MismatchError as error:
             if not is_usable_after(error):
                 self._break(error)
@@ -355,7 +356,7 @@ class CheckedEngine:
         agreement = pending.agreement
         assert agreement is not None  # what waits in the lane waits for it
         try:
-            agreement.wait(NO_DEADLINE)
+            await_agreed(agreement, self.control)
         except DistError as error:
             self.note_disagreed(error)
             pending.fail(error)

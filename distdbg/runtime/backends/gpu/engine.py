@@ -110,6 +110,10 @@ class GpuEngine:
         """Start `call`; it is carried out by the group's thread."""
         return self._put(self._begin(call))
 
+    def skip_number(self) -> None:
+        """Other ranks have begun an op here that this one had on the host."""
+        self._seq += 1
+
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = int(timeout_s * 1e9)
