@@ -28,6 +28,7 @@ from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
 from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
+from distdbg.runtime.arrays.capture import refuse_capture
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.checked.lane import StartQueue
@@ -188,12 +189,13 @@ class GpuEngine:
         first = (*call.inputs, *call.outputs)[0]
         with self._driver.on_device(device):
             stream = current_stream(self._driver.cupy, device, is_tensor(first))
+            refuse_capture(call.name or call.kind.label, stream)
             ready = self._driver.event(stream)
         limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
         now_ns = self._clock.now_ns()
         job = self._job(call, dtype, inputs, outputs)
         return _Prepared(
-            call, job, outputs, self._choose(call), device, ready, now_ns, now_ns + limit_ns
+            call, job, inputs, outputs, self._choose(call), device, ready, now_ns, now_ns + limit_ns
         )
 
     def _job(
@@ -287,7 +289,9 @@ class GpuEngine:
         nbytes = longest(job)
         if job.kind is Kind.ALL_TO_ALL:  # each rank knows its own blocks alone
             nbytes = largest_block(control, header, job)
-        self._pipeline.run(job, control.size, nbytes, one.ready, move, wait)
+        self._pipeline.run(
+            job, control.size, nbytes, one.ready, move, wait, (one.inputs, one.outputs)
+        )
 
     def _finish(self, one: _Prepared, wait: Callable[[Any], None]) -> None:
         """Copy into arrays that are not in one piece what was written for them."""
@@ -351,15 +355,17 @@ class _Prepared:
     """One op, as the thread that called has seen it."""
 
     __slots__ = (
-        "call", "deadline_ns", "device", "job", "outputs", "place", "ready", "started_ns", "way",
+        "call", "deadline_ns", "device", "inputs", "job", "outputs", "place", "ready", "started_ns", "way",
     )  # fmt: skip
 
     def __init__(
-        self, call: Call, job: ChunkedOp, outputs: Sequence[DeviceBuffer], way: GpuRoute, device: int,
-        ready: Any, started_ns: int, deadline_ns: int,
+        self, call: Call, job: ChunkedOp, inputs: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer],
+        way: GpuRoute, device: int, ready: Any, started_ns: int, deadline_ns: int,
     ) -> None:  # fmt: skip
         self.call = call
         self.job = job
+        #: Here for their memory, which may be a copy that nobody else has.
+        self.inputs = inputs
         self.outputs = outputs
         self.way = way
         self.device = device
