@@ -1,14 +1,18 @@
-"""The capture of a CUDA graph: an op of ours has no place in one, which is told before anything is sent."""
+"""The capture of a CUDA graph: no op of ours has a place in one, and none of our threads is to end one."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from distdbg.errors import UsageError
 from distdbg.runtime.arrays.device_arrays import is_on_device, library_of, on_device_of
 from distdbg.runtime.arrays.torch_arrays import is_tensor
+
+#: CU_STREAM_CAPTURE_MODE_RELAXED
+_RELAXED: Final = 2
 
 
 def refuse_capture(name: str, stream: Any) -> None:
@@ -31,6 +35,15 @@ def refuse_captured(name: str, arrays: Iterable[Any]) -> None:
     if current is not None:
         with on_device_of(first):
             refuse_capture(name, current())
+
+
+def let_others_capture() -> None:
+    """What this thread asks of CUDA is not to end the capture of another one's stream with an error."""
+    try:
+        exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):  # no driver, or one before CUDA 10.1
+        return
+    exchange(ctypes.byref(ctypes.c_int(_RELAXED)))
 
 
 def _refuse(name: str) -> None:

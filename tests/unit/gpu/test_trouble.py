@@ -27,7 +27,7 @@ from distdbg.errors import (
 )
 from distdbg.ops.call import Call, Kind
 from distdbg.record.reader import read_record
-from distdbg.runtime.backends.gpu import driver
+from distdbg.runtime.backends.gpu import driver, held_copies
 from tests.unit.gpu.stand_in import Machine
 
 
@@ -144,6 +144,30 @@ def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine, way: s
         assert "failed on the GPU: CudaError: 700" in first
     assert "all_reduce #2" in second
     assert "rank 0" in second
+
+
+def test_what_an_op_over_ipc_has_is_held_until_the_gpu_is_done(machine: Machine) -> None:
+    def program() -> None:
+        sum_of(machine, 1)
+        if dist.get_rank() == 0:
+            own: Any = dist.group.WORLD.engine  # type: ignore[union-attr]  # there is one
+            own.on_gpu._engine.inner._control.clock = Clock(machine)
+            machine.hangs.add(0)
+        x = machine.array([1.0, 0.0, 2.0, 0.0])[::2]
+        with pytest.raises(DistError):
+            dist.all_gather_into_tensor(machine.array(np.zeros(4)), x)
+        if dist.get_rank() == 0:
+            own.on_gpu.close()
+            assert machine.left_open() >= 2  # the other rank's array and event
+            assert any(
+                buffer.is_stand_in for held in held_copies._held[:1] for buffer in held.memory[0]
+            )
+            machine.hangs.clear()
+            held_copies.look()
+            assert held_copies._held == []
+
+    dist.run_threads(program, 2, timeout_s=240)
+    assert machine.left_open() == 0
 
 
 def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:

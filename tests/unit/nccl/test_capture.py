@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,3 +43,25 @@ def test_an_op_in_the_capture_of_a_graph_is_refused_before_anything_is_sent(
 
     dist.run_threads(program, 2, timeout_s=LIMIT_S)
     assert [machine.methods(rank) for rank in (0, 1)] == [["allReduce"], ["allReduce"]]
+
+
+def test_the_thread_that_looks_after_ops_ends_no_capture_of_another(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[tuple[str, int]] = []
+
+    def exchange(mode: Any) -> int:
+        modes.append((threading.current_thread().name, mode._obj.value))
+        return 0
+
+    driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        dist.all_reduce(of_rank([1.0]), group=pg)
+        dist.destroy_process_group(pg)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert modes
+    assert set(modes) == {("distdbg-nccl-watchdog", 2)}

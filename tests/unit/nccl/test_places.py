@@ -44,9 +44,15 @@ def has_both_lines(error: MismatchError) -> bool:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
 def test_at_detail_all_are_told_both_lines_and_the_group_goes_on(
-    machine: Machine, backend: str, asynchronous: bool
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    transport: str,
+    backend: str,
+    asynchronous: bool,
 ) -> None:
+    monkeypatch.setenv("DISTDBG_TRANSPORT", transport)
     told: dict[int, MismatchError] = {}
     sums: dict[int, list[float]] = {}
 

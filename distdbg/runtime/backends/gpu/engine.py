@@ -28,11 +28,12 @@ from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
 from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
-from distdbg.runtime.arrays.capture import refuse_capture
+from distdbg.runtime.arrays.capture import let_others_capture, refuse_capture
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.checked.lane import StartQueue
 from distdbg.runtime.backends.failures import BROKEN
+from distdbg.runtime.backends.gpu import held_copies
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline, longest
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
@@ -93,6 +94,8 @@ class GpuEngine:
         self._stream: Any = None
         self._seq = 0
         self._cause: str | None = None
+        #: After what a failed op has left in the stream; empty: it is not known when that is done.
+        self._left: list[Any] | None = None
         self._is_closed = False
 
     # ------------------------------------------------------------------------------- Engine
@@ -146,7 +149,7 @@ class GpuEngine:
             if self._device is not None:
                 with self._driver.on_device(self._device):
                     if self._ipc is not None:
-                        self._ipc.close()
+                        self._close_ipc(self._ipc)
                     if self._pipeline is not None:
                         self._pipeline.close()
             if self._control is not None:
@@ -223,6 +226,7 @@ class GpuEngine:
         pending = GpuPending(one.call, self._group.label, self._clock)
 
         def work() -> None:
+            let_others_capture()
             try:
                 with self._order:
                     self._carry_out(one)
@@ -250,7 +254,39 @@ class GpuEngine:
                 self._move(one, control, header)
                 self._finish(one, partial(self._await, control, header))
         except Exception as error:  # noqa: BLE001 - told as what it means for the group
+            self._hold(one)
             self._fail(what, error)
+        except BaseException:
+            self._hold(one)
+            raise
+
+    def _hold(self, one: _Prepared) -> None:
+        """It has failed: what the device may have of it stays until it is done."""
+        if self._stream is None:
+            return
+        try:
+            with self._driver.on_device(one.device):
+                self._left = [self._driver.event(self._stream)]
+                if self._driver.has_passed(self._left[0]):
+                    self._left = None
+                    return
+        except Exception:  # noqa: BLE001 - of CUDA, which may have ended: nothing is known
+            self._left = []
+        held_copies.hold(self._driver, self._left, (one.inputs, one.outputs))
+
+    def _close_ipc(self, ipc: Ipc) -> None:
+        if self._left is None:
+            ipc.close()
+            return
+        device = self._device
+        assert device is not None  # or there were no ops
+
+        def close() -> None:
+            with self._driver.on_device(device):
+                ipc.close()
+
+        held_copies.hold(self._driver, self._left, ipc, close)
+        held_copies.look()
 
     def _started(self, call: Call) -> None:
         """All ranks have come."""

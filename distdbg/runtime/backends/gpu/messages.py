@@ -28,7 +28,7 @@ from distdbg.native import Form, Group, Message, NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.record.forms import write_form
-from distdbg.runtime.arrays.capture import refuse_capture
+from distdbg.runtime.arrays.capture import let_others_capture, refuse_capture
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer, device_text
 from distdbg.runtime.arrays.torch_arrays import is_plain, is_tensor
 from distdbg.runtime.backends.gpu import held_copies
@@ -343,6 +343,7 @@ class GpuMessagePending(CpuPending):
 def _serve(ref: weakref.ref[GpuMessages], wanted: Group.WantedMessages) -> None:
     """The thread. It holds nothing but native memory while it waits, so that a group can be collected."""
     copying: list[Transfer] = []
+    let_others_capture()
     while True:
         try:
             message = wanted.next(0 if copying else _SLICE_NS)
