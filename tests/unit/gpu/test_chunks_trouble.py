@@ -68,8 +68,7 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
         with pytest.raises(DistError, match="all_reduce #1") as ended:
             step()
         if dist.get_rank() == 1:  # what the device may have still is not freed
-            [held] = held_copies._held
-            memory, arrays = cast(tuple[HostMemory, Any], held.memory)
+            memory, arrays = cast(tuple[HostMemory, Any], held_copies._held[0].memory)
             assert memory._places
             assert arrays[0][0].address == x.host.ctypes.data
             machine.hangs.clear()

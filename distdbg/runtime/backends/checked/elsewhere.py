@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from distdbg.control.clock import JobClock
 
 DETAIL: Final = 2
-#: So long the others have before it is looked whether they have an op elsewhere: one that has it there and does
-#: not wait for it may come here next.
+#: So long the others have before it is looked whether they have an op elsewhere: one that has it there, and
+#: does not wait for it, may come here next.
 _LOOK_NS: Final = 100_000_000
 #: How long a rank that comes here with an op of the host waits for those that have it here.
 _PATIENCE_S: Final = 2.0
