@@ -2,7 +2,7 @@
 
 A third each is for messages that are sent in pieces, for those that are received in pieces, and for all other
 ops. A message waits until there is room. A receiver has its memory before its sender is asked for any, so who
-waits to send waits for messages that both sides have memory for: no circle of waits comes of it. Other ops
+waits to send waits for messages that both sides have memory for, and no deadlock comes of it. Other ops
 do not wait, since those of two groups may be begun in different orders on two ranks: they take memory that is
 not pinned, which is slower.
 """
