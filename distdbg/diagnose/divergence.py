@@ -28,13 +28,12 @@ from distdbg.diagnose.matching import GroupOps, RankOps
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import MarkEntry, SpanBegin
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE, Flag
 
 #: Calls of a group that are looked at, from the last back.
 _MOST_COMPARED: Final = 1 << 14
 #: How many skipped calls are tried, beside the number that is known: each compares all calls again.
 _MOST_SHIFTS: Final = 256
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 #: A gap is one of its own from so many times the usual on, and all others stay below so many.
 _LONG: Final = 1.7
 _USUAL: Final = 1.4
@@ -337,7 +336,7 @@ def _far_on(calls: _Calls, group: int) -> list[Value]:
     found = [
         at
         for at, (index, flags) in enumerate(zip(ops.group, ops.flags, strict=True))
-        if index == group and not flags & _NO_COLLECTIVE and index != NONE
+        if index == group and not flags & NO_COLLECTIVE and index != NONE
     ]
 
     def read(at: int) -> Value:

@@ -40,7 +40,7 @@ from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
 from distdbg.diagnose.stops import killed_at_once, stop_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Flag, Status
 
 #: How an op ends that waited, when something outside it gives up.
 _CUT: Final = frozenset(
@@ -55,7 +55,6 @@ _CUT: Final = frozenset(
 )
 #: A death is felt by others before whoever watches processes has written it down.
 DEATH_NS: Final = 2 * 10**9
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def last_moment(session: Session) -> Session:
@@ -266,13 +265,13 @@ def _progress(
     }
     for at in range(kept, len(ops)):
         far = shown.get(ops.group[at])
-        if far is not None and not ops.flags[at] & _NO_COLLECTIVE and ops.seq[at] <= far.issued_seq:
+        if far is not None and not ops.flags[at] & NO_COLLECTIVE and ops.seq[at] <= far.issued_seq:
             shown[ops.group[at]] = replace(far, issued_seq=ops.seq[at] - 1)
     for group, far in shown.items():
         shown[group] = replace(far, ended_seq=min(far.ended_seq, far.issued_seq))
     for at in opened:
         far = shown.get(ops.group[at])
-        if far is not None and not ops.flags[at] & _NO_COLLECTIVE and ops.seq[at] <= far.ended_seq:
+        if far is not None and not ops.flags[at] & NO_COLLECTIVE and ops.seq[at] <= far.ended_seq:
             shown[ops.group[at]] = replace(far, ended_seq=ops.seq[at] - 1)
     return shown
 

@@ -11,7 +11,7 @@ Missing ranks, rings that wrapped around and clocks that differ are normal. What
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -292,10 +292,27 @@ class Session:
             return Aside(kind).label
         return self.forms[ops.form[op.at]].kind or "an op"
 
+    def stack_of(self, op: OpRef) -> Stack:
+        """Where it was called, with the callers."""
+        return self.stacks[self.ranks[op.rank].ops.stack[op.at]]
+
     def site_of(self, op: OpRef) -> RecordedFrame | None:
         """Where it was called."""
-        stack = self.stacks[self.ranks[op.rank].ops.stack[op.at]]
+        stack = self.stack_of(op)
         return stack[0] if stack else None
+
+    def tag_of(self, op: OpRef) -> int:
+        return self.ranks[op.rank].ops.tag[op.at]
+
+    def form_of(self, op: OpRef) -> Form:
+        """What its arguments were."""
+        return self.forms[self.ranks[op.rank].ops.form[op.at]]
+
+    def messages(self, rank: int, kind: str = "") -> Iterator[OpRef]:
+        """The sends and recvs of a rank, in the order of issue; of one kind."""
+        for at, flags in enumerate(self.ranks[rank].ops.flags):
+            if flags & Flag.MESSAGE and (not kind or self.kind_of(OpRef(rank, at)) == kind):
+                yield OpRef(rank, at)
 
     def group_of(self, op: OpRef) -> GroupInfo | None:
         index = self.ranks[op.rank].ops.group[op.at]

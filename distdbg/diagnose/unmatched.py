@@ -161,7 +161,7 @@ def _pair(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) ->
 
 
 def _cause(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) -> tuple[str, ...]:
-    tags = [session.ranks[op.rank].ops.tag[op.at] for op in (send, recv)]
+    tags = [session.tag_of(op) for op in (send, recv)]
     sent, waited = f" (tag {tags[0]})" if tags[0] else "", "its message"
     if differ is PairDifference.TAG:
         sent, waited = f" (tag {tags[0]})", f"tag {tags[1]}"

@@ -49,7 +49,6 @@ rank_state      what a rank is doing, as seen from outside; shared by agents, di
 rank_words      where a rank is now, in words, from its record
 reader          reads a record
 recent          the newest entries of a ring as plain rows
-record_json     A record as plain values that JSON can hold
 recursion       how deep a RecursionError was, and from where the recursion began
 references      follows the references between entries
 regular_file    opens files that a rank could have replaced
@@ -67,7 +66,6 @@ thresholds      from which age on a rank that others wait for is worth a note, a
 traceback_text  how an uncaught exception is shown
 trusted_path    whether a folder that somebody names is safe to write to
 values          what the variables of a program held where it failed
-waits           the waits in the state of a record
 writing         what Python writes into a record
 """
 

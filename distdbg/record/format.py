@@ -245,6 +245,10 @@ class Flag(IntEnum):
     )
 
 
+#: Flags of what is not counted among the collectives of its group.
+NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+
+
 class Aside(IntEnum):
     """Kinds that no engine knows: calls beside the data plane in which a rank may wait."""
 

@@ -12,7 +12,7 @@ from typing import Final
 from distdbg.errors import RecordError
 from distdbg.record.batches import RanOut, find_ran_out, to_said
 from distdbg.record.folders import record_name
-from distdbg.record.format import EventType, Flag
+from distdbg.record.format import NO_COLLECTIVE, EventType
 from distdbg.record.loop_marks import LoopTrack
 from distdbg.record.reader import RecordFile
 
@@ -53,7 +53,7 @@ def _track(record: RecordFile, group: str) -> LoopTrack | None:
     calls = [
         op
         for op in record.recent(after, _MOST_EVENTS)
-        if op.group == number and not op.flags & (Flag.MESSAGE | Flag.ASIDE)
+        if op.group == number and not op.flags & NO_COLLECTIVE
     ]
     marks = to_said(record.notes(after, _MOST_EVENTS, EventType.MARK))
     return LoopTrack(marks, [op.seq for op in calls], [op.issued_ns for op in calls])

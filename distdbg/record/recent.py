@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, Section, unpack
+from distdbg.record.format import NO_COLLECTIVE, OP, OP_NBYTES, EventType, Section, unpack
 from distdbg.record.header import SectionTable
 from distdbg.record.ring import find_entry, is_op_whole, read_places
 from distdbg.record.ring_copy import WORDS, to_array
@@ -128,7 +128,7 @@ def find_seq(
             row = data[at * OP_NBYTES : (at + 1) * OP_NBYTES]
             if (
                 row[_TYPE] == EventType.OP
-                and row[_FLAGS] & (Flag.MESSAGE | Flag.ASIDE) == flags
+                and row[_FLAGS] & NO_COLLECTIVE == flags
                 and (kind is None or row[_KIND] == kind)
                 and (peer is None or int.from_bytes(row[_PEER : _PEER + 4], "little") == peer)
                 and is_op_whole(row, words[at * WORDS])

@@ -12,12 +12,11 @@ from typing import Final
 
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import Session
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE, Flag
 from distdbg.render.where import gave_up
 from distdbg.render.words import ranks_text
 
 _MOST_OPS: Final = 400_000
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 #: Ranks that a table or a chart has room for.
 MOST_LANES: Final = 64
 #: As many again in a table of lanes by lanes.
@@ -85,7 +84,7 @@ def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[SharedColl
         first = max(0, len(ops) - per_rank)
         columns = (ops.group[first:], ops.seq[first:], ops.flags[first:], ops.issued_ns[first:])
         for group, seq, flags, issued in zip(*columns, strict=True):
-            if group != NONE and not flags & _NO_COLLECTIVE:
+            if group != NONE and not flags & NO_COLLECTIVE:
                 came.setdefault((group, seq), []).append((issued + offset, rank))
     for (group, seq), issued_by in came.items():
         if len(issued_by) == members[group] > 1:

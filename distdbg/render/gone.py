@@ -19,13 +19,12 @@ from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, Stack
 from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.entries import RecordedFrame
-from distdbg.record.format import Exit, Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Exit, Flag, Status
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.where import place_of
 
 #: How far back the ops are looked at for the whole name of a file.
 _MOST_STACKS: Final = 10_000
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def _is_error_of(session: Session, op: OpRef, log: RankLog) -> bool:
 def _before(session: Session, op: OpRef) -> str:
     """', before #8': the next of its group, which it never called."""
     ops = session.ranks[op.rank].ops
-    if ops.flags[op.at] & _NO_COLLECTIVE or ops.group[op.at] == NONE:
+    if ops.flags[op.at] & NO_COLLECTIVE or ops.group[op.at] == NONE:
         return ""
     return f", before #{ops.seq[op.at] + 1}"
 

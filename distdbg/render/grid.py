@@ -15,7 +15,7 @@ from typing import Final
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 from distdbg.record.forms import Shape
 from distdbg.render.where import place_of
 
@@ -23,7 +23,6 @@ from distdbg.render.where import place_of
 _MOST_STEPS: Final = 20_000
 #: Kinds whose inputs have one shape on all ranks.
 _SAME_SHAPES: Final = frozenset({"all_reduce", "reduce", "broadcast"})
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 class GridCell(StrEnum):
@@ -97,7 +96,7 @@ def _place_of_op(session: Session, op: OpRef, seq: int) -> tuple[bool, int, int]
     if op.rank not in session.ranks or op.at >= len(session.ranks[op.rank].ops):
         return None
     ops = session.ranks[op.rank].ops
-    if ops.flags[op.at] & _NO_COLLECTIVE or ops.group[op.at] == NONE:
+    if ops.flags[op.at] & NO_COLLECTIVE or ops.group[op.at] == NONE:
         return None
     if seq and ops.seq[op.at] != seq:
         return None
@@ -149,7 +148,7 @@ def _ops_of(log: RankLog, group: int, seqs: tuple[int, ...]) -> dict[int, int]:
     ops = log.ops
     found: dict[int, int] = {}
     for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MOST_STEPS), -1):
-        if ops.group[at] != group or ops.flags[at] & _NO_COLLECTIVE:
+        if ops.group[at] != group or ops.flags[at] & NO_COLLECTIVE:
             continue
         seq = ops.seq[at]
         if seqs[0] <= seq <= seqs[-1]:

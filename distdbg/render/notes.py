@@ -79,7 +79,7 @@ def _what_differs(session: Session, root: Finding) -> Sequence[str]:
     ops = [place.op for place in places if place is not None]
     if len({session.kind_of(op) for op in ops}) != 1:
         return ()
-    forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in ops]
+    forms = [session.form_of(op) for op in ops]
     if len({form.root for form in forms}) > 1:
         return ("src", "dst", "root")
     return ("op",) if len({form.op for form in forms}) > 1 else ()

@@ -22,12 +22,11 @@ from rich.text import Text
 
 from distdbg.diagnose.alike import is_alike
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import LogLine, Session
 from distdbg.errors import format_ranks
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
-from distdbg.render.printed import printed_last
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import StoryStep, ago_text, story_of
 from distdbg.render.told_stacks import ToldStack, tell_stacks
@@ -222,7 +221,7 @@ def _where(
             is_gone = log is not None and log.end is not None and not session.is_live
             yield _head(f"What rank {rank} did last{', before its end' if is_gone else ''}")
             yield _story(session, steps)
-        printed = printed_last(session, rank, _ALL if verbose else _MOST_PRINTED)
+        printed = _printed_last(session, rank, _ALL if verbose else _MOST_PRINTED)
         if printed and root.severity is not Severity.NOTE:
             yield _head(f"What rank {rank} printed last ({safe(printed[-1].source)})")
             for line in printed:
@@ -405,3 +404,10 @@ def _is_same(one: Verdict, other: Verdict) -> bool:
     if one.root is None or other.root is None:
         return False
     return one.root.kind is other.root.kind and is_alike(one.what, other.what)
+
+
+def _printed_last(session: Session, rank: int, most: int) -> list[LogLine]:
+    """The last lines of a rank; those of stderr where there are any: they tell of failures."""
+    lines = [line for line in session.lines if line.rank == rank and line.text.strip()]
+    errors = [line for line in lines if line.source.startswith("stderr")]
+    return (errors or lines)[-most:]

@@ -7,16 +7,17 @@ lost, and whose end nobody saw, is dead as well.
 
 from __future__ import annotations
 
+import re
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from distdbg.diagnose.debugged import prompt_of
 from distdbg.diagnose.endings import EndRole, RankEnding, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
-from distdbg.diagnose.find.unlike_models import UnlikeModels, find_unlike_models
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
@@ -24,10 +25,13 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
 from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, verb
 from distdbg.record.durations import nbytes_text
 from distdbg.record.ends import MORE_MEMORY, TIMERS
 from distdbg.record.memory_share import MemoryShare, its_share
+
+_TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+)")
+
 
 _MOST_VICTIMS_TOLD = 4
 
@@ -57,7 +61,7 @@ def find(
     return findings + [_lost_finding(session, rank, by, waits) for rank, by in lost.items()]
 
 
-def _unlike_finding(session: Session, found: UnlikeModels, same: Sequence[RankEnding]) -> Finding:
+def _unlike_finding(session: Session, found: _UnlikeModels, same: Sequence[RankEnding]) -> Finding:
     """Every rank has raised; only the odd ones are the cause."""
     shown = sorted(same, key=lambda one: (one.rank not in found.odd, one.rank))
     where = shown[0].where
@@ -327,3 +331,40 @@ def _lost_finding(
 
 def _needs(edges: tuple[Edge, ...], rank: int) -> bool:
     return any(rank in edge.on for edge in edges)
+
+
+class _UnlikeModels(NamedTuple):
+    """The words of a finding about models that differ."""
+
+    odd: tuple[int, ...]
+    others: tuple[int, ...]
+    what: str
+    advice: Advice
+
+
+def find_unlike_models(reasons: Mapping[int, str]) -> _UnlikeModels | None:
+    """From why ranks failed; None where none says so, or as many ranks have the one model as the other."""
+    counts: dict[int, int] = {}
+    for reason in reasons.values():
+        if told := _TOLD.search(reason):
+            rank, count, other, others_count = map(int, told.groups())
+            counts |= {rank: count, other: others_count}
+    usual = Counter(counts.values()).most_common(2)
+    if len(usual) < 2 or usual[0][1] == usual[1][1]:
+        return None
+    odd = tuple(sorted(rank for rank, count in counts.items() if count != usual[0][0]))
+    others = tuple(sorted(counts.keys() - set(odd)))
+    differ = ", ".join(
+        f"{say_ranks(ranks)} {verb(ranks, 'has', 'have')} {count}"
+        for count in sorted({counts[rank] for rank in odd})
+        for ranks in [[rank for rank in odd if counts[rank] == count]]
+    )
+    what = (
+        f"the models for DDP differ: {differ} parameters that require grad, "
+        f"{say_ranks(others)} {verb(others, 'has', 'have')} {usual[0][0]}"
+    )
+    advice = Advice(
+        f"see what makes the model of {say_ranks(odd)} another one: requires_grad, or its settings",
+        Trait.MODELS_DIFFER,
+    )
+    return _UnlikeModels(odd, others, what, advice)

@@ -104,7 +104,7 @@ def _matters(session: Session, race: _Race) -> bool:
 
 
 def _shape(session: Session, send: OpRef) -> tuple[object, ...]:
-    form = session.forms[session.ranks[send.rank].ops.form[send.at]]
+    form = session.form_of(send)
     return form.dtype, form.inputs, form.nbytes
 
 

@@ -15,21 +15,30 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.calls_of_errors import calls_of_errors
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
 from distdbg.diagnose.find.forward_alone import forward_alone
-from distdbg.diagnose.find.left_loop import find_left_loop
-from distdbg.diagnose.find.one_more_call import find_one_more_call
+from distdbg.diagnose.find.mismatch_calls import (
+    MOST_SIDES,
+    call_lines,
+    calls_of_errors,
+    find_sides,
+    first_issue,
+    odd_ranks,
+    show_call,
+    told_advice,
+)
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import DifferenceText, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
-from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
-from distdbg.diagnose.find.sides import find_sides, odd_ranks
-from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
-from distdbg.diagnose.find.told_difference import told_advice
+from distdbg.diagnose.find.skipped_calls import (
+    SkippedBefore,
+    WentOn,
+    find_skipped_before,
+    find_went_on,
+)
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
 from distdbg.diagnose.find.two_threads import are_of_threads, two_threads
-from distdbg.diagnose.find.went_on import WentOn, find_went_on
+from distdbg.diagnose.find.uneven_calls import find_left_loop, find_one_more_call
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -38,8 +47,11 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.shifted_calls import CallShift, find_slip
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 from distdbg.record.forms import Shape
+
+#: The calls of an op, by what was called.
+_Sides = Sequence[Sequence[OpRef]]
 
 _MOST_SITES: Final = 3
 _MOST_PAIRS: Final = 8
@@ -184,7 +196,7 @@ def _skipped_before(
     if not odd or not others:
         return None
     ops, at = session.ranks[others[0]].ops, calls[others[0]].at
-    if ops.flags[at] & (Flag.ASIDE | Flag.MESSAGE):
+    if ops.flags[at] & NO_COLLECTIVE:
         return None
     group = ops.group[at]
     return find_skipped_before(session, matched.of(group), tuple(odd), others[0], seq)
@@ -271,11 +283,7 @@ def _severity(session: Session, ops: GroupOps, calls: Mapping[int, OpRef]) -> Se
 
 
 def _slip(
-    session: Session,
-    comparer: Comparer,
-    ops: GroupOps,
-    sides: Sequence[Sequence[OpRef]],
-    seq: int,
+    session: Session, comparer: Comparer, ops: GroupOps, sides: _Sides, seq: int
 ) -> CallShift | None:
     """Whether the first odd rank is some calls off against the largest side."""
     theirs, others = sides[-1][0].rank, sides[0][0].rank
@@ -292,11 +300,7 @@ def _slip(
 
 
 def _slip_lines(
-    session: Session,
-    ops: GroupOps,
-    sides: Sequence[Sequence[OpRef]],
-    seq: int,
-    slip: CallShift | None,
+    session: Session, ops: GroupOps, sides: _Sides, seq: int, slip: CallShift | None
 ) -> Iterator[Evidence]:
     if slip is None:
         return
@@ -314,9 +318,7 @@ def _slip_lines(
     yield Evidence(text=text, rank=theirs, op=op, site=site_of(session, op))
 
 
-def _previous_lines(
-    session: Session, ops: GroupOps, sides: Sequence[Sequence[OpRef]], seq: int
-) -> Iterator[Evidence]:
+def _previous_lines(session: Session, ops: GroupOps, sides: _Sides, seq: int) -> Iterator[Evidence]:
     """The op before says where to look when the order has slipped."""
     for side in sides[:MOST_SIDES]:
         at = ops.index(side[0].rank, seq - 1)
@@ -337,7 +339,7 @@ def _what(
     session: Session,
     comparer: Comparer,
     ops: GroupOps,
-    sides: Sequence[Sequence[OpRef]],
+    sides: _Sides,
     seq: int,
     slip: CallShift | None,
     parted: DifferenceText,
@@ -381,16 +383,14 @@ def _is_repeat(session: Session, ops: GroupOps, op: OpRef, seq: int) -> bool:
     return facts[0] == facts[1]
 
 
-def _aspects(comparer: Comparer, sides: Sequence[Sequence[OpRef]]) -> set[str]:
+def _aspects(comparer: Comparer, sides: _Sides) -> set[str]:
     return {name for side in sides[1:] for name in comparer.differing(side[0], sides[0][0])}
 
 
-def _is_short(
-    session: Session, sides: Sequence[Sequence[OpRef]], odd: Sequence[int], seq: int
-) -> bool:
+def _is_short(session: Session, sides: _Sides, odd: Sequence[int], seq: int) -> bool:
     shapes: dict[bool, list[Shape]] = {True: [], False: []}
     for side in sides:
-        form = session.forms[session.ranks[side[0].rank].ops.form[side[0].at]]
+        form = session.form_of(side[0])
         if not form.inputs.items:
             return False
         shapes[side[0].rank in odd].append(form.inputs.items[0])
@@ -401,11 +401,7 @@ def _is_short(
 
 
 def _advice(
-    session: Session,
-    comparer: Comparer,
-    sides: Sequence[Sequence[OpRef]],
-    odd: Sequence[int],
-    seq: int,
+    session: Session, comparer: Comparer, sides: _Sides, odd: Sequence[int], seq: int
 ) -> str:
     aspects = _aspects(comparer, sides)
     where = f" on {say_ranks(odd, 3)}" if odd else ""
@@ -444,9 +440,7 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
         return None
     for seq in _troubled(session, ops):
         calls = {r: op for r, op in ops.at(seq).items() if session.kind_of(op) == "all_to_all"}
-        forms = {
-            rank: session.forms[session.ranks[rank].ops.form[op.at]] for rank, op in calls.items()
-        }
+        forms = {rank: session.form_of(op) for rank, op in calls.items()}
         pairs = split_pairs(forms, members)
         if not pairs:
             continue

@@ -18,7 +18,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, NONE
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.ends import RankEnd
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 
 #: Keys of `RankLog.lost`: what is not there, and what would have kept it.
 _WORDS: Final = {
@@ -101,7 +101,7 @@ def _overwritten(session: Session, matched: Matched) -> list[Finding]:
             continue
         for at in log.ops.in_flight():
             group, seq = log.ops.group[at], log.ops.seq[at]
-            if group == NONE or log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+            if group == NONE or log.ops.flags[at] & NO_COLLECTIVE:
                 continue
             if group not in gone:
                 gone[group] = {seq}

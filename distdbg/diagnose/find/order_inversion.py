@@ -30,11 +30,10 @@ from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_ranks
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE, Flag
 
 _MOST_GROUPS: Final = 64
 _MOST_FINDINGS: Final = 4
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 class _Crossing(NamedTuple):
@@ -74,7 +73,7 @@ def threads_at_one_time(log: RankLog) -> dict[int, tuple[int, int]]:
     found: dict[int, tuple[int, int]] = {}
     rows = zip(ops.group, ops.flags, ops.thread, ops.issued_ns, ops.ended_ns, strict=True)
     for at, (group, flags, thread, issued, ended) in enumerate(rows):
-        if group == NONE or flags & (_NO_COLLECTIVE | Flag.ASYNC) or ended == NEVER:
+        if group == NONE or flags & (NO_COLLECTIVE | Flag.ASYNC) or ended == NEVER:
             continue
         before = inside.get(group)
         if before is not None and thread != ops.thread[before] and issued < ops.ended_ns[before]:

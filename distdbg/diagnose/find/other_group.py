@@ -11,7 +11,7 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, say_op, site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 
 ADVICE = Advice(
     "see how that line chooses the group: all ranks of a group must call the same ops on it",
@@ -77,7 +77,7 @@ def _next_seq(session: Session, call: OpRef, group: int) -> int:
     """Of the rank on another group when it made the call."""
     ops = session.ranks[call.rank].ops
     for at in range(call.at - 1, -1, -1):
-        if ops.group[at] == group and not ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+        if ops.group[at] == group and not ops.flags[at] & NO_COLLECTIVE:
             return ops.seq[at] + 1
     return 1
 

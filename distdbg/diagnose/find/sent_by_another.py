@@ -55,10 +55,9 @@ def _has_exchanged(session: Session, pair: UnmatchedPair) -> bool:
     other = _late_rank(session, pair)
     if mine.lost.get("ops"):
         return True
-    ops = mine.ops
     return any(
-        at != op.at and flags & Flag.MESSAGE and other in (ops.peer[at], ops.source[at])
-        for at, flags in enumerate(ops.flags)
+        one != op and other in (mine.ops.peer[one.at], mine.ops.source[one.at])
+        for one in session.messages(op.rank)
     )
 
 

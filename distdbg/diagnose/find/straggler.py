@@ -34,7 +34,7 @@ from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, say_ranks, site_of
 from distdbg.record.entries import MarkEntry
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 from distdbg.record.text import format_duration
 
 _LEAST_TIMES: Final = 12
@@ -387,7 +387,7 @@ def _op(session: Session, it: _Straggler, seq: int) -> OpRef:
     at = next(
         at
         for at, (group, number, flags) in enumerate(zip(ops.group, ops.seq, ops.flags, strict=True))
-        if group == it.group and number == seq and not flags & (Flag.MESSAGE | Flag.ASIDE)
+        if group == it.group and number == seq and not flags & NO_COLLECTIVE
     )
     return OpRef(it.rank, at)
 

@@ -48,7 +48,7 @@ def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence 
 
 def are_of_threads(session: Session, calls: Mapping[int, OpRef]) -> bool:
     """Whether the lines at which these calls differ are of two threads on one of the ranks."""
-    lines = {session.stacks[session.ranks[op.rank].ops.stack[op.at]][:1] for op in calls.values()}
+    lines = {session.stack_of(op)[:1] for op in calls.values()}
     for rank in [*calls][:_MOST] if len(lines) > 1 else ():
         ops = session.ranks[rank].ops
         threads: dict[Stack, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.comparing import Comparer
-from distdbg.diagnose.find.sides import find_sides, odd_ranks
+from distdbg.diagnose.find.mismatch_calls import find_sides, odd_ranks
 from tests.support.session_builder import SessionBuilder
 
 

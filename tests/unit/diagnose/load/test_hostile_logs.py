@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.load import log_blocks, log_fingerprints, log_lines, log_shapes, ncclras
+from distdbg.diagnose.load import log_blocks, log_differences, log_lines, log_shapes, ncclras
 from distdbg.diagnose.load.log_files import read_logs
 from distdbg.diagnose.load.log_lines import MOST_LINE_NBYTES
 from distdbg.diagnose.load.open import open_paths
@@ -32,7 +32,7 @@ BITS = [
 def patterns() -> Iterator[re.Pattern[str]]:
     for row in log_shapes.ROWS:
         yield row.pattern
-    for module in (log_blocks, log_fingerprints, log_lines, log_shapes, ncclras):
+    for module in (log_blocks, log_differences, log_lines, log_shapes, ncclras):
         for value in vars(module).values():
             if isinstance(value, re.Pattern):
                 yield value

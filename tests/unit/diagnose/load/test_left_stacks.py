@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.load.left_stacks import add_left_stacks
+from distdbg.diagnose.load.run_folder import add_left_stacks
 from distdbg.diagnose.session import Activity, LogLine, RankLog, Session
 from distdbg.record.crash_file import write_crash
 from distdbg.record.ends import RankEnd
