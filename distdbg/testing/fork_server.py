@@ -40,7 +40,7 @@ class ForkedRank:
     output: Path
     """Where its stdout and stderr go."""
     arguments: Sequence[str]
-    """Of `rank_process.run_function`."""
+    """What a forked rank has to call; see fork_server_main.py."""
 
 
 class ForkServer:

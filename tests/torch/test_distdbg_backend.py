@@ -258,7 +258,7 @@ def test_a_rank_ends_without_destroying_its_groups(ranks: Ranks) -> None:
 
 
 def leave_where_torch_tells_no_backend() -> None:
-    from distdbg.torch_bridge.backend.patches import _destroy_process_group
+    from distdbg.torch_bridge.backend.creation import _destroy_process_group
 
     with job() as (dist, _, _):
         part = dist.new_group([0])

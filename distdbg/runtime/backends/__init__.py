@@ -11,7 +11,6 @@ cpu             the CPU engine: carries out the ops of one group through shared 
 failures        turns a native fault into the public error
 foreign         makes an object with torch's method names look like an Engine
 gpu             arrays on a GPU in groups of our own engine, without NCCL
-message_timeout    what is told of a send or recv whose limit is over
 mpi             groups over MPI
 nap             how long a wait in Python sleeps between two looks at a library that wakes nobody
 nccl            groups over NCCL

@@ -12,7 +12,6 @@ broadcast       plans of broadcast and scatter
 build           the list of steps of one rank while it is made
 compare         all algorithms for one call side by side
 contents        what bytes mean in a simulation
-cost            predicts how long plans take
 cut             how bytes are cut
 draw            draws plans as text
 draw_passages   draws the messages of a plan over time, as SVG
@@ -28,7 +27,6 @@ problem         what a plan is made from
 promise         what each kind promises
 reduce          plans of reduce
 reduce_scatter  plans of reduce_scatter
-schedule        A plan with everything left out but when and with whom
 simulate        proves plans right without a process
 steps           the vocabulary of plans
 timing          runs plans on a simulated network

@@ -1,6 +1,6 @@
 """How ranks find each other: own rank and world size, the place to meet, and who has joined.
 
-detect, host_list, resolve  decisions from arguments, URL and environment; pure
+detect, resolve  decisions from arguments, URL and environment; pure
 verdict                     the result of a rendezvous and its error messages; pure
 process                     which process an announcement came from, and whether it is gone
 presence                    who of this host has come, and died before the store knew

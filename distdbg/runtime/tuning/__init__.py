@@ -8,7 +8,6 @@
     ranks      the processes that time them
     choose     from the times to a profile
     background when it is measured without being asked
-    busy       how much others use the machine meanwhile
     tuner      all of it: measures and keeps; `background` starts it by `python -m`
 
 A rank loads `current` and what it needs; the others run in a process of their own.

@@ -15,17 +15,18 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 
+from distdbg.errors import UsageError
 from distdbg.ops.call import Call, Kind
-from distdbg.ops.reduce_op import ReduceOp
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import check_one_dtype
 from distdbg.runtime.api.monitored_barrier import monitored_barrier
+from distdbg.runtime.api.options import seconds_or_none
 from distdbg.runtime.groups.coalesced import start_all
 from distdbg.runtime.groups.group import ProcessGroup
-from distdbg.torch_bridge.backend.options import is_async, op_of, root_of, timeout_of
-from distdbg.torch_bridge.backend.sparse import all_reduce_sparse
 from distdbg.torch_bridge.backend.tensors import only, pairs, unnest
 from distdbg.torch_bridge.backend.work import DistdbgWork, DoneWork
+from distdbg.torch_bridge.reduce_op import reduce_op
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
 
@@ -50,14 +51,14 @@ class Collectives(_Base):
     _done: DoneWork
 
     def _start(self, call: Call, opts: Options = None) -> Work:
-        if is_async(opts):
+        if _is_async(opts):
             return DistdbgWork(self.group.run(call, True))
         self.group.run(call)
         return self._done
 
     def _start_all(self, all_calls: Sequence[Call], opts: Options = None) -> Work:
         work = start_all(self.group, all_calls)
-        if is_async(opts):
+        if _is_async(opts):
             return DistdbgWork(work)
         work.wait()
         return self._done
@@ -72,9 +73,9 @@ class Collectives(_Base):
     ) -> Work:
         """allreduce(tensors, opts) or allreduce(tensor(s), op=SUM, timeout=None)."""
         tensor = only(tensors, "allreduce")
-        our_op, limit_s = op_of(opts, op), timeout_of(opts, timeout)
+        our_op, limit_s = _op_of(opts, op), _timeout_of(opts, timeout)
         if tensor.layout is not _STRIDED:
-            all_reduce_sparse(self.group, tensor, our_op, limit_s)
+            _all_reduce_sparse(self.group, tensor, our_op, limit_s)
             return DoneWork([tensor])
         if our_op is _SUM:
             both = (tensor,)
@@ -89,7 +90,7 @@ class Collectives(_Base):
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Options = None) -> Work:
         """Reduce several tensors; one Work for all."""
-        our_op, limit_s = op_of(opts), timeout_of(opts)
+        our_op, limit_s = _op_of(opts), _timeout_of(opts)
         check_one_dtype("allreduce_coalesced", tensors)
         return self._start_all([calls.all_reduce(t, our_op, limit_s) for t in tensors], opts)
 
@@ -105,8 +106,8 @@ class Collectives(_Base):
         call = calls.broadcast(
             self._group_size,
             only(tensors, "broadcast"),
-            root_of(opts, root),
-            timeout_of(opts, timeout),
+            _root_of(opts, root),
+            _timeout_of(opts, timeout),
         )
         return self._start(call, opts)
 
@@ -124,9 +125,9 @@ class Collectives(_Base):
             self._group_size,
             self._group_rank,
             only(tensors, "reduce"),
-            root_of(opts, root),
-            op_of(opts, op),
-            timeout_of(opts, timeout),
+            _root_of(opts, root),
+            _op_of(opts, op),
+            _timeout_of(opts, timeout),
         )
         return self._start(call, opts)
 
@@ -139,7 +140,7 @@ class Collectives(_Base):
     ) -> Work:
         """allgather([outputs], [input], opts) or allgather(outputs, input, timeout=None)."""
         outputs, tensor = unnest(output_tensors, input_tensors, "allgather")
-        limit_s = timeout_of(opts, timeout)
+        limit_s = _timeout_of(opts, timeout)
         call = calls.all_gather(self._group_size, self._group_rank, outputs, tensor, limit_s)
         return self._start(call, opts)
 
@@ -156,7 +157,7 @@ class Collectives(_Base):
                 self._group_rank,
                 output_lists,
                 input_list,
-                timeout_of(opts),
+                _timeout_of(opts),
                 "allgather_coalesced",
             ),
             opts,
@@ -179,7 +180,7 @@ class Collectives(_Base):
             self._group_rank,
             output,
             tensor,
-            timeout_of(opts),
+            _timeout_of(opts),
             "all_gather_into_tensor",
         )
 
@@ -194,9 +195,9 @@ class Collectives(_Base):
     ) -> Work:
         """gather([outputs], [input], opts) or gather(outputs, input, root, timeout=None)."""
         outputs, tensor = unnest(output_tensors, input_tensors, "gather")
-        to = root_of(opts, root)
+        to = _root_of(opts, root)
         blocks = outputs if outputs or self._group_rank == to else None
-        limit_s = timeout_of(opts, timeout)
+        limit_s = _timeout_of(opts, timeout)
         call = calls.gather(self._group_size, self._group_rank, tensor, blocks, to, limit_s)
         return self._start(call, opts)
 
@@ -211,9 +212,9 @@ class Collectives(_Base):
     ) -> Work:
         """scatter([output], [inputs], opts) or scatter(output, inputs, root, timeout=None)."""
         inputs, tensor = unnest(input_tensors, output_tensors, "scatter")
-        source = root_of(opts, root)
+        source = _root_of(opts, root)
         blocks = inputs if inputs or self._group_rank == source else None
-        limit_s = timeout_of(opts, timeout)
+        limit_s = _timeout_of(opts, timeout)
         call = calls.scatter(self._group_size, self._group_rank, tensor, blocks, source, limit_s)
         return self._start(call, opts)
 
@@ -233,8 +234,8 @@ class Collectives(_Base):
             self._group_rank,
             tensor,
             inputs,
-            op_of(opts, op),
-            timeout_of(opts, timeout),
+            _op_of(opts, op),
+            _timeout_of(opts, timeout),
         )
         return self._start(call, opts)
 
@@ -256,8 +257,8 @@ class Collectives(_Base):
             self._group_size,
             output,
             tensor,
-            op_of(opts),
-            timeout_of(opts),
+            _op_of(opts),
+            _timeout_of(opts),
             "reduce_scatter_tensor",
         )
 
@@ -274,7 +275,7 @@ class Collectives(_Base):
             self._group_rank,
             output_tensors,
             input_tensors,
-            timeout_of(opts, timeout),
+            _timeout_of(opts, timeout),
         )
         return self._start(call, opts)
 
@@ -295,13 +296,13 @@ class Collectives(_Base):
             input,
             output_split_sizes,
             input_split_sizes,
-            timeout_of(opts, timeout),
+            _timeout_of(opts, timeout),
         )
         return self._start(call, opts)
 
     def barrier(self, opts: Options = None, timeout: timedelta | None = None) -> Work:
         """barrier(opts) or barrier(timeout=None)."""
-        return self._start(calls.barrier(timeout_of(opts, timeout)), opts)
+        return self._start(calls.barrier(_timeout_of(opts, timeout)), opts)
 
     def monitored_barrier(
         self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
@@ -315,3 +316,85 @@ class Collectives(_Base):
     alltoall_base = all_to_all_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+
+def _is_async(opts: Any) -> bool:
+    """Whether the caller waits by itself; releases before 2.7 do not say."""
+    return getattr(opts, "asyncOp", True)
+
+
+def _op_of(opts: Any, op: Any = None) -> ReduceOp:
+    """The reduce op: given as `op`, in the options, or instead of them; SUM without any."""
+    if op is not None:
+        return reduce_op(op)
+    if opts is None or isinstance(opts, int):
+        return ReduceOp.SUM
+    try:
+        return reduce_op(opts.reduceOp)
+    except AttributeError:
+        return reduce_op(opts)
+
+
+def _root_of(opts: Any, root: int | None = None) -> int:
+    """The group rank of the root: given as `root`, in the options, or instead of them; 0 without any."""
+    if root is not None:
+        return root
+    if opts is None:
+        return 0
+    return int(opts) if isinstance(opts, int) else int(opts.rootRank)
+
+
+def _timeout_of(opts: Any, timeout: timedelta | None = None) -> float | None:
+    """The limit of this op in seconds; None: the group's."""
+    if timeout is None:
+        timeout = opts if isinstance(opts, timedelta) else getattr(opts, "timeout", None)
+    return seconds_or_none(timeout)
+
+
+def _all_reduce_sparse(
+    group: ProcessGroup, tensor: Any, op: ReduceOp, timeout_s: float | None
+) -> None:
+    """Add up one sparse tensor over all ranks, in place; blocks until it is done."""
+    if tensor.layout is not torch.sparse_coo:
+        raise UsageError(
+            f"all_reduce: tensor has layout {tensor.layout}; only dense and sparse COO tensors can "
+            "be used",
+            hint="pass tensor.to_sparse_coo() or tensor.to_dense()",
+        )
+    if op.op is not RedOpType.SUM:
+        raise UsageError(f"all_reduce: sparse tensors have SUM only, not {op.op.name}")
+    mine = tensor.detach().coalesce()
+    shape = [mine.sparse_dim(), mine.dense_dim(), *mine.shape]
+    facts = torch.tensor([mine._nnz(), *shape], dtype=torch.int64)
+    everyone = torch.empty(group.size() * facts.numel(), dtype=torch.int64)
+    group.run(
+        calls.all_gather_single(
+            group.size(), group.rank(), everyone, facts, timeout_s, "all_reduce of a sparse tensor"
+        )
+    )
+    table = everyone.view(group.size(), -1).tolist()
+    differ = [rank for rank, row in enumerate(table) if row[1:] != shape]
+    if differ:
+        raise UsageError(
+            f"all_reduce: the sparse tensors differ in shape: rank {group.ranks[group.rank()]} has "
+            f"{tuple(mine.shape)}, rank {group.ranks[differ[0]]} has {tuple(table[differ[0]][3:])}"
+        )
+    counts = [row[0] for row in table]
+    indices = [torch.empty((mine.sparse_dim(), n), dtype=torch.int64) for n in counts]
+    values = [mine.values().new_empty((n, *mine.values().shape[1:])) for n in counts]
+    for blocks, own in ((indices, mine.indices()), (values, mine.values())):
+        group.run(
+            calls.all_gather(
+                group.size(),
+                group.rank(),
+                blocks,
+                own.contiguous(),
+                timeout_s,
+                "all_reduce of a sparse tensor",
+            )
+        )
+    total = torch.sparse_coo_tensor(
+        torch.cat(indices, dim=1), torch.cat(values), size=tuple(mine.shape)
+    ).coalesce()
+    with torch.no_grad():
+        tensor.copy_(total)

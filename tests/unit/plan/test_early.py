@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Space, Step, StepKind, Topology
-from distdbg.runtime.plan.between.choose import plan_by_name
-from distdbg.runtime.plan.between.early import MOST_EARLY_NBYTES, send_early
+from distdbg.runtime.plan.between.choose import MOST_EARLY_NBYTES, plan_by_name, send_early
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.problem import uniform_problem
 

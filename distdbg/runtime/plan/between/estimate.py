@@ -195,6 +195,6 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
         inside_s = 2 * link.host_gate_s + 2 * nbytes * link.copy_byte_s
         if kind in _FOLDS:
             inside_s += case.m * layout.largest * link.fold_byte_s
-    # The first messages of hosts with one rank go with the gate: see early.py.
+    # The first messages of hosts with one rank go with the gate: see choose.py.
     early_s = link.latency_s if layout.largest == 1 else 0.0
     return gate_s(topology) + inside_s + _FORMULAS[kind, algorithm](case) - early_s
