@@ -146,9 +146,7 @@ def argument_origin(
     `first`: keywords that matter more than the first argument. `callee`: the parameter of the function that
     is called there, of whose argument it is asked. A Parameter: the caller has to be asked.
     """
-    function = next(
-        (one for one in reversed(path_to(source.tree, line)) if isinstance(one, Function)), None
-    )
+    function = function_at(source, line)
     scope = function or source.tree
     given = _argument(scope, line, first, callee)
     if given is None:
@@ -240,6 +238,12 @@ def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
             case ast.MatchAs(name=known) | ast.MatchStar(name=known) if known == name:
                 yield node.lineno
+
+
+def bound_before(source: ParsedSource, line: int, name: str) -> list[int]:
+    """The lines above a line, in the function around it, that give a name a value."""
+    scope = function_at(source, line) or source.tree
+    return sorted({at for at in bound_at(scope, name) if at < line})
 
 
 def imported_beside(source: ParsedSource, file: str) -> list[str]:
@@ -342,6 +346,12 @@ def path_to(tree: ast.Module, line: int) -> list[ast.AST]:
     return path
 
 
+def function_at(source: ParsedSource, line: int) -> Function | None:
+    """The innermost function around a line."""
+    path = path_to(source.tree, line)
+    return next((one for one in reversed(path) if isinstance(one, Function)), None)
+
+
 def _holds(node: ast.AST, line: int) -> bool:
     is_block = isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
     if isinstance(node, ast.match_case):
@@ -367,6 +377,16 @@ def line_text(source: ParsedSource, line: int) -> str:
                 text = text[: token.start[1]].rstrip()
                 break
     return shorten(printable(text), _MOST_LETTERS)
+
+
+def quote_line(source: ParsedSource, file: str, line: int) -> str:
+    """'`x = 1` (line 3 of job.py)'."""
+    return f"`{line_text(source, line)}` ({line_of_file(file, line)})"
+
+
+def line_of_file(file: str, line: int) -> str:
+    """'line 3 of job.py'."""
+    return f"line {line} of {os.path.basename(file)}"
 
 
 def _argument(
@@ -451,6 +471,14 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, (Function, ast.ClassDef, ast.Lambda)):
             yield node
             left += [*ast.iter_child_nodes(node)][::-1]
+
+
+def argument_for(call: ast.Call, parameter: CallParameter) -> ast.expr | None:
+    """What a call gives a parameter of the function that it calls."""
+    named = {word.arg: word.value for word in call.keywords}
+    if parameter.name in named:
+        return named[parameter.name]
+    return call.args[parameter.place] if 0 <= parameter.place < len(call.args) else None
 
 
 def parameter_of(function: Function, name: str) -> CallParameter | None:

@@ -16,10 +16,13 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from distdbg.render.enclosing import (
+    CallParameter,
     Function,
     ParsedSource,
+    argument_for,
     bound_at,
     called_name,
+    function_at,
     lines_of_attribute,
     own_nodes,
     parameter_of,
@@ -206,16 +209,14 @@ def _of(
     place = stack[at]
     match expr:
         case ast.Name(id=name):
-            function = _function_at(place)
+            function = function_at(place.source, place.line)
             if function is not None:
                 if lines := [*bound_at(function, name)]:
                     return _made_at(place.file, place.source, files, lines, name)
                 if (parameter := parameter_of(function, name)) is not None:
                     if depth == _MOST_CALLERS or at + 1 >= len(stack):
                         return None
-                    given = _given(
-                        stack[at + 1], parameter.function, parameter.name, parameter.place
-                    )
+                    given = _given(stack[at + 1], parameter)
                     found = None if given is None else _of(given, stack, at + 1, files, depth + 1)
                     return None if found is None else found._replace(name=name)
             for file, source in {place.file: place.source, **files}.items():
@@ -229,20 +230,12 @@ def _of(
     return None
 
 
-def _function_at(place: StackLine) -> Function | None:
-    path = path_to(place.source.tree, place.line)
-    return next((one for one in reversed(path) if isinstance(one, Function)), None)
-
-
-def _given(caller: StackLine, function: str, name: str, place: int) -> ast.expr | None:
+def _given(caller: StackLine, parameter: CallParameter) -> ast.expr | None:
     """What the line of a caller gives a parameter."""
     statement = path_to(caller.source.tree, caller.line)[-1]
     for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and called_name(node) == function:
-            keywords = {word.arg: word.value for word in node.keywords}
-            if name in keywords:
-                return keywords[name]
-            return node.args[place] if 0 <= place < len(node.args) else None
+        if isinstance(node, ast.Call) and called_name(node) == parameter.function:
+            return argument_for(node, parameter)
     return None
 
 
@@ -303,7 +296,5 @@ def _given_for(function: Function, name: str, files: Mapping[str, ParsedSource])
     for source in files.values():
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call) and called_name(node) == function.name:
-                words = [word.value for word in node.keywords if word.arg == name]
-                at = parameter.place
-                places = node.args[at : at + 1] if at >= 0 else []
-                yield from (ast.unparse(one) for one in words or places)
+                value = argument_for(node, parameter)
+                yield from () if value is None else (ast.unparse(value),)

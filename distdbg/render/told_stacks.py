@@ -21,7 +21,7 @@ from distdbg.render.enclosing import (
     Function,
     Loop,
     ParsedSource,
-    bound_at,
+    bound_before,
     line_text,
     lines_of_attribute,
     path_to,
@@ -219,7 +219,7 @@ def set_at(source: ParsedSource, line: int, variable: str) -> list[str]:
     if found := _ATTRIBUTE.match(variable):
         name, lines = found[0], lines_of_attribute(source, line, found[1])
     elif found := _NAME.match(variable):
-        name, lines = found[0], _of_name(source, line, found[0])
+        name, lines = found[0], bound_before(source, line, found[0])
     else:
         return []
     if not 0 < len(lines) <= _MOST:
@@ -230,13 +230,6 @@ def set_at(source: ParsedSource, line: int, variable: str) -> list[str]:
     return told + [
         one.replace(" skips this call", " skips that") for one in exits if " skips " in one
     ]
-
-
-def _of_name(source: ParsedSource, line: int, name: str) -> list[int]:
-    """In the function around the line, before it."""
-    path = path_to(source.tree, line)
-    scope = next((one for one in reversed(path) if isinstance(one, Function)), source.tree)
-    return sorted({at for at in bound_at(scope, name) if at < line})
 
 
 def say_left_values(

@@ -13,6 +13,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.enclosing import ParsedSource, imported_beside
+from distdbg.render.generators import StackLine, lines_of_stack
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
@@ -103,6 +104,12 @@ def matches(stack: ToldStack, pattern: re.Pattern[str]) -> Iterator[str]:
 def first_match(stack: ToldStack, pattern: re.Pattern[str]) -> str:
     """The innermost of these; ''."""
     return next(matches(stack, pattern), "")
+
+
+def stack_lines(case: Case) -> list[StackLine]:
+    """The lines of the first stack that has some, the innermost first, as far as there is source."""
+    told = next((one for one in case.told if one.frames), None)
+    return [] if told is None else lines_of_stack(case.source, told)
 
 
 def program_files(case: Case) -> dict[str, ParsedSource]:

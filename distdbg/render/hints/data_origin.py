@@ -6,19 +6,19 @@ y comes from `yield x[first:last], encode(codes)` (line 35 of birds.py): see wha
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.render.enclosing import (
-    Function,
     ParsedSource,
+    argument_for,
     bound_at,
     called_name,
-    line_text,
+    function_at,
     own_nodes,
     parameter_of,
     path_to,
+    quote_line,
 )
 from distdbg.render.generators import StackLine, defined, lines_of_stack
 from distdbg.render.hints.case import Case, program_files
@@ -49,8 +49,8 @@ def by_loop_over_data(case: Case) -> str:
     names = list(dict.fromkeys(names))
     come = "comes" if len(names) == 1 else "come"
     return (
-        f"{' and '.join(names)} {come} from `{line_text(files[file], line)}` (line {line} of "
-        f"{os.path.basename(file)}): see what {case.who} is given there"
+        f"{' and '.join(names)} {come} from {quote_line(files[file], file, line)}: see what {case.who} "
+        "is given there"
     )
 
 
@@ -59,8 +59,7 @@ def _made_at(
 ) -> tuple[str, int] | None:
     """The file and the line of the one `yield` that gives a name its value, seen from the innermost line."""
     for at, place in enumerate(stack[:_MOST_CALLERS]):
-        path = path_to(place.source.tree, place.line)
-        function = next((one for one in reversed(path) if isinstance(one, Function)), None)
+        function = function_at(place.source, place.line)
         scope = function or place.source.tree
         lines = [line for line in bound_at(scope, name) if line <= place.line]
         if lines:
@@ -72,9 +71,7 @@ def _made_at(
         given = None
         for node in ast.walk(path_to(caller.source.tree, caller.line)[-1]):
             if isinstance(node, ast.Call) and called_name(node) == parameter.function:
-                words = {word.arg: word.value for word in node.keywords}
-                places = node.args[parameter.place : parameter.place + 1]
-                given = words.get(parameter.name, places[0] if places else None)
+                given = argument_for(node, parameter)
         if not isinstance(given, ast.Name):
             return None
         name = given.id

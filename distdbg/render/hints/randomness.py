@@ -10,7 +10,6 @@ generator as often as its data ask (line 22 of images.py): give crop() another o
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -21,7 +20,9 @@ from distdbg.render.enclosing import (
     ParsedSource,
     bound_at,
     called_name,
+    function_at,
     is_in_body,
+    line_of_file,
     line_text,
     node_line,
     own_nodes,
@@ -79,8 +80,8 @@ def by_own_draw(case: Case) -> str:
                 why = f"as `{line_text(files[found.file], found.line)}` ({where}) {by}"
             return (
                 f"each rank draws numbers of its own in `{_text(place.source, one.line)}` "
-                f"({_in_file(one.line, place.file)}), {why}: seed it alike on all ranks, or draw on one and "
-                "broadcast"
+                f"({line_of_file(place.file, one.line)}), {why}: seed it alike on all ranks, or draw on one "
+                "and broadcast"
             )
     return ""
 
@@ -97,9 +98,9 @@ def by_shared_draw(case: Case) -> str:
             if (other := _draws_by_data(place, one, found, files)) is not None:
                 name, file, line = other
                 return (
-                    f"`{_text(place.source, one.line)}` ({_in_file(one.line, place.file)}) needs the same "
-                    f"numbers on all ranks, and {name}() draws from that generator as often as its data ask "
-                    f"({_where(line, file, place.file)}): give {name}() another one than that of "
+                    f"`{_text(place.source, one.line)}` ({line_of_file(place.file, one.line)}) needs the "
+                    f"same numbers on all ranks, and {name}() draws from that generator as often as its data "
+                    f"ask ({_where(line, file, place.file)}): give {name}() another one than that of "
                     f"{_where(found.line, found.file, place.file)}"
                 )
     return ""
@@ -191,8 +192,7 @@ def _draws_by_data(
     place: StackLine, one: Decider, found: Generator, files: Mapping[str, ParsedSource]
 ) -> tuple[str, str, int] | None:
     """Another function that is given the generator, and the line where it draws until its data fit."""
-    path = path_to(place.source.tree, one.line)
-    scope = next((node for node in reversed(path) if isinstance(node, Function)), place.source.tree)
+    scope = function_at(place.source, one.line) or place.source.tree
     mine = {id(node) for node in ast.walk(one.expr)}
     for call in own_nodes(scope):
         if not isinstance(call, ast.Call) or id(call) in mine:
@@ -228,10 +228,6 @@ def _text(source: ParsedSource, line: int) -> str:
     return line_text(source, line).removesuffix(":")
 
 
-def _in_file(line: int, file: str) -> str:
-    return f"line {line} of {os.path.basename(file)}"
-
-
 def _where(line: int, file: str, known: str) -> str:
     """'line 31', with its file where that is another one than the one that was named."""
-    return f"line {line}" if file == known else _in_file(line, file)
+    return f"line {line}" if file == known else line_of_file(file, line)

@@ -21,8 +21,8 @@ from distdbg.render.enclosing import (
     handlers_in,
     imported_beside,
     kills_in,
-    line_text,
     pipe_defaults_in,
+    quote_line,
     raised_limits_in,
     timers_in,
 )
@@ -96,7 +96,7 @@ def by_recursion_limit(case: Case) -> str:
     parsed = case.source.parsed(file)
     assert parsed is not None  # the call was found there
     place = short_site(str(told.frames[0].frame)).partition(" (")[0]
-    raised = f"`{line_text(parsed, line)}` (line {line} of {os.path.basename(file)})"
+    raised = quote_line(parsed, file, line)
     return (
         f"{raised} lets calls go deeper than the C stack holds, those of pickle, copy and json as well: see "
         f"how deep the data at {place} go"
