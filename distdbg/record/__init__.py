@@ -10,7 +10,6 @@ layout are in `format.py` and a test compares them with C++.
 batches         whether a rank ran out of batches before others did, by the marks and calls in their
                 records
 columns         A record as columns
-crash_file      what faulthandler printed of a rank that crashed in native code
 decorator       writes what ended the decorated function into the error file of the process
 durations       durations, ages and sizes for people, written in one way everywhere
 ends            how ranks ended
@@ -33,12 +32,9 @@ libraries       which files are of Python and of installed packages, and not of 
                 runs
 line_file       files of lines that several processes add to, and that are read while they do
 line_times      when the lines of a log file were written
-local_time      A wall-clock time for people, to be looked up in `dmesg -T` or a scheduler's log; of this
-                host's zone
 memory_share    A rank that was killed and had used much more memory than the others
 observations    what a host's agent saw of its ranks
 parse           turns the bytes of one entry of the ring into an event, with its references resolved
-loop_marks      what a record has of loops over batches; plain values
 passages        loops over batches that ranks go through several times
 printable       makes text from programs safe to print
 printed_stack   the stack in a traceback, or in what faulthandler prints of a crash

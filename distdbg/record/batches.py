@@ -23,8 +23,7 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
-from distdbg.record.loop_marks import LoopMark, LoopTrack
-from distdbg.record.passages import LoopPassage, find_uneven, passages_of
+from distdbg.record.passages import LoopMark, LoopPassage, LoopTrack, find_uneven, passages_of
 
 #: What to do about it.
 HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"

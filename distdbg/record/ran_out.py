@@ -13,7 +13,7 @@ from distdbg.errors import RecordError
 from distdbg.record.batches import RanOut, find_ran_out, to_said
 from distdbg.record.folders import record_name
 from distdbg.record.format import NO_COLLECTIVE, EventType
-from distdbg.record.loop_marks import LoopTrack
+from distdbg.record.passages import LoopTrack
 from distdbg.record.reader import RecordFile
 
 #: Records that are looked at; of larger groups the first.

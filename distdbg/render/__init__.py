@@ -19,11 +19,9 @@ What they show, without a form
 All that comes from a program is escaped here: files may come from anywhere.
 
 generators      generators of random numbers, who draws from them, and whether ranks seed them alike
-gone            where a rank that is gone was
 hints           hints that only the source gives, by what they go by
 loop_exits      what skips a call in its source, or ends the loop that it stands in
 notes           what is worth saying of the source around the lines of a stack, by what was found
-parting_values  variables that differ between ranks just as their calls do
 source_hint     hints that only the source gives
 swallowed       what swallows an error before a call, so that the rank goes on behind that call
 told_stacks     the stacks that explain a finding, with their source

@@ -24,8 +24,8 @@ from distdbg.diagnose.alike import is_alike
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import LogLine, Session
 from distdbg.errors import format_ranks
+from distdbg.record.durations import local_time_text
 from distdbg.record.entries import RecordedFrame
-from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import StoryStep, ago_text, story_of

@@ -59,7 +59,6 @@ stopped           jobs that were stopped from outside
 straggler         ranks that are late again and again, so that all others wait for them
 stuck             alive and stopped, holding the GIL, busy, asleep
 suspicion         suspicions of the check
-telling_site      which line of a call's stack tells it from the rank's other calls
 thread_error      ranks that others wait for and that have lost a thread
 two_threads       a mismatch where two threads of a rank issue ops on one group at one time
 unanswered        ranks that owe an answer to a message: of a manager and its workers, or by habit

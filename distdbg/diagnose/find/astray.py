@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.other_group import ADVICE
 from distdbg.diagnose.find.other_neighbor import find_other_neighbor
-from distdbg.diagnose.find.telling_site import telling_site
+from distdbg.diagnose.find.phrases import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session, Stack

@@ -17,7 +17,7 @@ from distdbg.record.batches import HINT, UNKNOWN, RanOut, find_ran_out, to_said
 from distdbg.record.entries import MarkEntry
 from distdbg.record.format import NO_COLLECTIVE
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
-from distdbg.record.loop_marks import LoopTrack
+from distdbg.record.passages import LoopTrack
 
 _KINDS: Final = frozenset(
     (

@@ -9,7 +9,7 @@ from typing import Final
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_op, site_of
+from distdbg.diagnose.wording import say_op, say_site, site_of
 
 _MOST_LINES: Final = 8
 _MOST_RANKS: Final = 1 << 16
@@ -66,3 +66,14 @@ def few(items: Sequence[Evidence], most: int = _MOST_LINES) -> tuple[Evidence, .
     if len(items) <= most:
         return tuple(items)
     return (*items[:most], Evidence(text=f"and {len(items) - most} more"))
+
+
+def telling_site(session: Session, call: OpRef) -> str:
+    """The innermost line that no other call of the rank has: of a helper's callers the right one; ''."""
+    ops = session.ranks[call.rank].ops
+    stack = session.stacks[ops.stack[call.at]]
+    others = {session.stacks[index] for index in set(ops.stack)} - {stack}
+    for depth, frame in enumerate(stack):
+        if not any(frame in other[: depth + 1] for other in others):
+            return say_site(frame)
+    return say_site(stack[0] if stack else None)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import WrongPeerFact
-from distdbg.diagnose.find.telling_site import telling_site
+from distdbg.diagnose.find.phrases import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import OpRef

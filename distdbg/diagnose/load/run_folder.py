@@ -37,7 +37,6 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.wording import say_site, short_site
 from distdbg.errors import RecordError, UsageError, format_ranks
-from distdbg.record.crash_file import read_crash
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
@@ -47,6 +46,7 @@ from distdbg.record.observations import dead_child_in
 from distdbg.record.printed_stack import own_frame, read_stack
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
+from distdbg.record.stack_file import read_crash
 from distdbg.record.stop_order import read_stop_order
 
 _CRASHES: Final = ("signal",)

@@ -7,7 +7,6 @@ all_gather      plans of all_gather and gather
 all_reduce      plans of all_reduce
 all_to_all      plans of all_to_all
 between         plans for groups over several hosts
-bounds          what no algorithm between hosts can beat
 broadcast       plans of broadcast and scatter
 build           the list of steps of one rank while it is made
 compare         all algorithms for one call side by side

@@ -13,12 +13,25 @@ from typing import Final
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan.between.choose import choose, names_for, plan_by_name
 from distdbg.runtime.plan.between.estimate import estimate_s
-from distdbg.runtime.plan.bounds import blocks_of
 from distdbg.runtime.plan.make import make_plan
 from distdbg.runtime.plan.names import split_name
 from distdbg.runtime.plan.problem import Problem, Topology, uniform_problem
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 from distdbg.runtime.plan.timing import SimulatedFaults, Timing, time_plans
+
+#: How many times the bytes of all blocks pass a card, by the share that other hosts have.
+_PASSES: dict[Kind, Callable[[float], float]] = {
+    Kind.ALL_REDUCE: lambda others: 2 * others,
+    Kind.BROADCAST: lambda others: 1.0,
+    Kind.REDUCE: lambda others: 1.0,
+    Kind.ALL_GATHER: lambda others: others,
+    Kind.GATHER: lambda others: others,
+    Kind.SCATTER: lambda others: others,
+    Kind.REDUCE_SCATTER: lambda others: others,
+    Kind.ALL_TO_ALL: lambda others: others,
+    Kind.BARRIER: lambda others: 0.0,
+}
+
 
 #: How many ranks beside root stand for all of a group that is too large to plan for each.
 _SAMPLES: Final = 4
@@ -229,3 +242,29 @@ def _combine(weighted: Sequence[tuple[Plan, int]], size: int, cost: Cost) -> flo
         all_s = sum(row[segment] * weight for row, weight in rows)
         total_s += max(busiest_s, all_s / min(cost.cores, size))
     return total_s
+
+
+def latency_bound_s(topology: Topology) -> float:
+    """alpha * ceil(log2 p), p being hosts."""
+    return topology.link.latency_s * (len(topology.layout.hosts) - 1).bit_length()
+
+
+def bytes_bound_s(kind: Kind, nbytes: int, topology: Topology) -> float:
+    """For blocks of `nbytes`; 2 (p - 1) / p n beta for all_reduce."""
+    layout = topology.layout
+    total = nbytes * blocks_of(kind, layout.size)
+    if kind is Kind.ALL_TO_ALL:
+        total *= layout.largest
+    return _PASSES[kind](1 - 1 / len(layout.hosts)) * total * topology.link.byte_s
+
+
+def bound_s(kind: Kind, nbytes: int, topology: Topology) -> float:
+    """Both."""
+    return latency_bound_s(topology) + bytes_bound_s(kind, nbytes, topology)
+
+
+def blocks_of(kind: Kind, size: int) -> int:
+    """How many blocks the larger side of a call has."""
+    if kind in (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.REDUCE):
+        return 1
+    return 0 if kind is Kind.BARRIER else size

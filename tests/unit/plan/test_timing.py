@@ -8,8 +8,16 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.between.choose import choose, fastest, names_for
 from distdbg.runtime.plan.between.estimate import estimate_s
-from distdbg.runtime.plan.bounds import blocks_of, bound_s, bytes_bound_s, latency_bound_s
-from distdbg.runtime.plan.compare import ComparedProblem, compare, is_too_much, time_of
+from distdbg.runtime.plan.compare import (
+    ComparedProblem,
+    blocks_of,
+    bound_s,
+    bytes_bound_s,
+    compare,
+    is_too_much,
+    latency_bound_s,
+    time_of,
+)
 from distdbg.runtime.plan.draw_passages import MOST_RANKS, draw_passages
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.names import NAMES
