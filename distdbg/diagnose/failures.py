@@ -23,7 +23,7 @@ from distdbg.record.format import Exit, Flag, Status
 #: Errors as ranks write them into `found`; anything else there is a remark.
 ERRORS: Final = frozenset(STATUS_ERRORS.values()) | {"RankLeft", "RendezvousError", "InternalError"}
 _FAILED: Final = re.compile(b"[^\\x00\\xff]")
-_MOST_EACH: Final = 64
+_MAX_EACH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ def _of_rank(session: Session, rank: int, log: RankLog) -> tuple[Failure, ...]:
     failed = [match.start() for match in _FAILED.finditer(statuses)]
     if not failed and not any(one.type in ERRORS for one in log.found):
         return ()
-    if len(failed) > 2 * _MOST_EACH:
-        failed = failed[:_MOST_EACH] + failed[-_MOST_EACH:]
+    if len(failed) > 2 * _MAX_EACH:
+        failed = failed[:_MAX_EACH] + failed[-_MAX_EACH:]
     last_good_ns = _last_good_ns(log, statuses)
     errors, told = [], set()
     for at in failed:

@@ -30,7 +30,7 @@ Node = TypeVar("Node", bound=Hashable)
 NodeIn = TypeVar("NodeIn", bound=Hashable, covariant=True)
 
 #: Edges looked at for smaller cores, in one deadlock.
-_MOST_STEPS: Final = 500_000
+_MAX_STEPS: Final = 500_000
 
 
 class Waiting(Protocol[NodeIn]):
@@ -186,7 +186,7 @@ def _find_cores(graph: _Graph[Node], deadlocked: set[int]) -> list[tuple[list[in
             looked_at += len(part)
             if len(rest) == len(part):
                 found.append(_core(graph, rest))
-            elif rest and looked_at < _MOST_STEPS:
+            elif rest and looked_at < _MAX_STEPS:
                 parts.append(rest)
             elif rest:
                 found.append((sorted(rest), False))
@@ -283,7 +283,7 @@ def _shrink(graph: _Graph[Node], part: set[int]) -> set[int]:
             spared = core.intersection(order[low : low + size])
             if not spared:
                 continue
-            if steps > _MOST_STEPS:
+            if steps > _MAX_STEPS:
                 return core
             steps += sum(len(graph.needs[number].on) for i in core for number in graph.of[i])
             core = graph.closed(core - spared) or core
@@ -301,7 +301,7 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
         for number in sorted(user)
     }
     best: list[int] = []
-    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MOST_STEPS  # one cycle is all
+    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MAX_STEPS  # one cycle is all
     for start in ways:
         came_from = {start: start}
         turn = [start]
@@ -324,7 +324,7 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
             turn, depth = following, depth + 1
         if cycle and (not best or len(cycle) < len(best)):
             best = cycle
-        if steps > _MOST_STEPS or len(best) == 1:
+        if steps > _MAX_STEPS or len(best) == 1:
             break
     best = _without_chords(best, ways)
     return _nodes_of(graph, best, part)

@@ -21,7 +21,7 @@ from distdbg.record.format import NO_COLLECTIVE
 #: In an array of indexes: this seq is not there.
 _ABSENT: Final = -1
 #: A seq so far from the others of its group is damage, not an op.
-_MOST_SPAN: Final = 1 << 24
+_MAX_SPAN: Final = 1 << 24
 #: Flags of collectives.
 _PLAIN: Final = bytes(flags for flags in range(256) if not flags & NO_COLLECTIVE)
 
@@ -135,11 +135,11 @@ def _is_one_run(ops: Ops) -> bool:
 def _place(mine: RankOps, at: int, index: int) -> None:
     """Out of order: a hole, an op kept aside while the ring came round, or one of another thread."""
     if at < 0:
-        if at > -_MOST_SPAN:
+        if at > -_MAX_SPAN:
             mine.indexes = array("i", [index] + [_ABSENT] * (-at - 1)) + mine.indexes
             mine.first_seq += at
     elif at < len(mine.indexes):
         mine.indexes[at] = index
-    elif at < _MOST_SPAN:
+    elif at < _MAX_SPAN:
         mine.indexes.extend([_ABSENT] * (at - len(mine.indexes)))
         mine.indexes.append(index)

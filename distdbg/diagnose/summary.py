@@ -23,7 +23,7 @@ KEYS: Final = (
     "peer", "comm", "async",
 )  # fmt: skip
 
-_MOST_NS: Final = 2**63 - 1
+_MAX_NS: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class _Sort:
             return
         took_ns = ended_ns - columns.issued_ns[at]
         row.ended += 1
-        row.durations_ns.append(min(max(took_ns, 0), _MOST_NS))
+        row.durations_ns.append(min(max(took_ns, 0), _MAX_NS))
         if self.factor is None or not self.nbytes:
             return
         started_ns = columns.started_ns[at]

@@ -43,7 +43,7 @@ from distdbg.diagnose.wording import known_ns, say_site
 from distdbg.record.format import Aside, Exit, Flag
 
 #: In larger groups all receivers from any rank share one list of whom they wait for.
-_MOST_OWN_LISTS: Final = 128
+_MAX_OWN_LISTS: Final = 128
 #: What is lost with these may be an op in flight.
 _HOLES: Final = ("gaps", "parked")
 
@@ -182,7 +182,7 @@ class _Finder:
 
     def _anybody(self, group: int, rank: int) -> tuple[int, ...]:
         members = self._session.groups[group].ranks
-        key = (group, rank if len(members) <= _MOST_OWN_LISTS else NONE)
+        key = (group, rank if len(members) <= _MAX_OWN_LISTS else NONE)
         if key not in self._any:
             others = tuple(other for other in members if other != key[1])
             there = tuple(other for other in others if not self._has_left(other))

@@ -13,7 +13,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.entries import RecordedFrame
 
 #: Of a first line.
-MOST_LINE: Final = 120
+MAX_LINE: Final = 120
 _CUT: Final = " ..."
 #: Where a clause ends and the next one begins.
 _CLAUSE: Final = re.compile(r"[;,:] | \(| while | but | and (?=rank)")
@@ -68,9 +68,9 @@ def fit(head: str, *tails: str) -> str:
     """
     line = head
     for tail in tails:
-        if len(line) + len(tail) <= MOST_LINE:
+        if len(line) + len(tail) <= MAX_LINE:
             line += tail
-    return line if len(line) <= MOST_LINE else cut(line, MOST_LINE)
+    return line if len(line) <= MAX_LINE else cut(line, MAX_LINE)
 
 
 def cut(line: str, most: int) -> str:

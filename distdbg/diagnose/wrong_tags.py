@@ -27,7 +27,7 @@ _Lines = tuple[RecordedFrame | None, RecordedFrame | None]
 
 #: Fewer messages that were handed on are no habit.
 _MIN_RELAYED: Final = 2
-_MOST_TAGS: Final = 8
+_MAX_TAGS: Final = 8
 
 
 #: So often at least each tag was used at its line: fewer are no rule.
@@ -38,7 +38,7 @@ _MIN_USES: Final = 2
 _MIN_OTHERS: Final = 2
 
 
-def odd_tag_of(session: Session, pair: UnmatchedPair) -> int | None:
+def rank_with_other_tag(session: Session, pair: UnmatchedPair) -> int | None:
     """The rank whose tag is another one than that of all others at its line; None where that is not known."""
     tags = {op: session.tag_of(op) for op in (pair.send, pair.recv)}
     odd = [
@@ -175,7 +175,7 @@ def wrong_relay(session: Session, pair: UnmatchedPair) -> _RelayedWords | None:
 
 def _tags(tags: list[int]) -> str:
     shown = [tag for tag in tags if tag >= 0]
-    return f"tags {format_ranks(shown, _MOST_TAGS)}"
+    return f"tags {format_ranks(shown, _MAX_TAGS)}"
 
 
 def taken_by_same_tag(session: Session, recv: OpRef) -> tuple[OpRef, OpRef] | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.functional.arguments import GroupLike, OpLike, array_of, dim_of, group_of, reduce_op_of
-from distdbg.functional.op import Request, carry_out
+from distdbg.functional.op import OpRequest, carry_out
 from distdbg.ops.call import WORDS_SHIFT, Variant
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
@@ -42,7 +42,7 @@ def all_reduce(
         return (weigh(what, reduce_op, all_reduce(grad, group=pg), pg.size()),)
 
     all_calls = [calls.all_reduce(array, reduce_op, output=out)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, [array], lambda: out, gradient)
 
 
@@ -67,7 +67,7 @@ def reduce(
         return (weigh(what, reduce_op, broadcast(grad, group=pg, group_src=root), pg.size()),)
 
     all_calls = [calls.reduce(pg.size(), pg.rank(), array, root, reduce_op, output=out)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
         request, all_calls, [array], lambda: out if is_root else zeros_like(array), gradient
     )
@@ -88,7 +88,7 @@ def broadcast(
     root = to_group_rank(pg, what, "src", src, group_src)
     out = copy_of(array) if pg.rank() == root else empty_like(array, array.shape)
     all_calls = [calls.broadcast(pg.size(), out, root)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
         request,
         all_calls,
@@ -124,7 +124,7 @@ def all_gather(
         call.agreed = {"gather_dim": dim}
         call.add_extra(dim << WORDS_SHIFT)
     all_calls = [call]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
         request, all_calls, [array], lambda: join_along(out, dim) if dim else out, gradient
     )
@@ -156,7 +156,7 @@ def reduce_scatter(
         return (weigh(what, reduce_op, all_gather(grad, dim, pg), size),)
 
     all_calls = [calls.reduce_scatter_single(size, out, source, reduce_op, None, what)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, [array], lambda: out, gradient)
 
 
@@ -204,7 +204,7 @@ def _exchange(
         return (_exchange(what, grad, parts, rows, pg, False, None),)
 
     call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts, name=what)
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, [call], [array], lambda: out, gradient)
 
 
@@ -238,7 +238,7 @@ def permute(
     call = calls.all_to_all_single(size, rank, out.reshape(-1), flat, rows, parts, name=what)
     call.agreed = {"dst": order, "shape": list(array.shape) or [1]}
     call.add_extra(Variant.PERMUTE)
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, [call], [array], lambda: out, lambda grad: (permute(grad, back, pg),))
 
 

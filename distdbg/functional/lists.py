@@ -17,7 +17,7 @@ from distdbg.functional.arguments import (
     reduce_op_of,
 )
 from distdbg.functional.collectives import weigh
-from distdbg.functional.op import Request, carry_out
+from distdbg.functional.op import OpRequest, carry_out
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array, check_one_dtype
@@ -34,7 +34,7 @@ def all_gather_list(
     pg, array = group_of(what, group), array_of(what, tensor)
     outs = tuple(empty_like(array, array.shape) for _ in range(pg.size()))
     all_calls = [calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
         request,
         all_calls,
@@ -70,7 +70,7 @@ def reduce_scatter_list(
         return tuple(weigh(what, reduce_op, each, size) for each in grads)
 
     all_calls = [calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, arrays, lambda: out, gradient)
 
 
@@ -88,7 +88,7 @@ def all_to_all_list(
     check_alike(what, arrays)
     outs = tuple(empty_like(array, array.shape) for array in arrays)
     all_calls = [calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
         request, all_calls, arrays, lambda: outs, lambda *grads: all_to_all_list(grads, pg)
     )
@@ -110,7 +110,7 @@ def gather(
     size, rank = pg.size(), pg.rank()
     outs = [empty_like(array, array.shape) for _ in range(size)] if rank == root else None
     all_calls = [calls.gather(size, rank, array, outs, root)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
         request,
         all_calls,
@@ -155,7 +155,7 @@ def scatter(
         return tuple(gather(grad, group=pg, group_dst=root)[: len(arrays)])
 
     all_calls = [calls.scatter(size, rank, out, arrays if rank == root else None, root)]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, arrays, lambda: out, gradient)
 
 
@@ -184,7 +184,7 @@ def all_reduce_coalesced(
         calls.all_reduce(array, reduce_op, output=out, name=what)
         for array, out in zip(arrays, outs, strict=True)
     ]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, arrays, lambda: outs, gradient)
 
 
@@ -212,7 +212,7 @@ def all_gather_into_tensor_coalesced(
         calls.all_gather_single(size, rank, out, array, None, what)
         for array, out in zip(arrays, outs, strict=True)
     ]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, arrays, lambda: outs, gradient)
 
 
@@ -257,5 +257,5 @@ def reduce_scatter_tensor_coalesced(
         calls.reduce_scatter_single(size, out, array, reduce_op, None, what)
         for array, out in zip(arrays, outs, strict=True)
     ]
-    request = Request(what, pg, async_op, timeout)
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(request, all_calls, arrays, lambda: outs, gradient)

@@ -74,7 +74,7 @@ def wait_tensor(tensor: Any) -> Any:
     return tensor.wait() if isinstance(tensor, Result) else tensor
 
 
-class Request(NamedTuple):
+class OpRequest(NamedTuple):
     """How an op was asked for."""
 
     name: str
@@ -84,7 +84,7 @@ class Request(NamedTuple):
 
 
 def carry_out(
-    request: Request,
+    request: OpRequest,
     calls: Sequence[Call],
     inputs: Sequence[Array],
     finish: Callable[[], Any],

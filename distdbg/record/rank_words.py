@@ -23,7 +23,7 @@ from distdbg.record.reader import RecordFile
 NO_OP_YET = "has called no op yet"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: How far back the last op is looked for; before it are marks, spans and findings only.
-_MOST_NOTES = 256
+_MAX_NOTES = 256
 
 
 def where_is(run_folder: Path | str, rank: int) -> str | None:
@@ -171,7 +171,7 @@ def op_text(op: OpEntry) -> str:
 
 
 def _find_last_op(record: RecordFile, last: int) -> OpEntry | None:
-    for number in range(last, max(0, last - _MOST_NOTES), -1):
+    for number in range(last, max(0, last - _MAX_NOTES), -1):
         event = record.event(number)
         if isinstance(event, OpEntry):
             return event

@@ -31,7 +31,7 @@ from distdbg.record.entries import (
     WorkWaitEntry,
 )
 from distdbg.record.format import (
-    MOST_STRING_NBYTES,
+    MAX_STRING_NBYTES,
     STATE,
     STATE_NBYTES,
     WAIT,
@@ -300,7 +300,7 @@ class RecordFile:
         self._references = References(self._source, self._tables, parsed=parsed)
         # Most of both sections is empty; what is newer than these words is read on its own.
         self._references.load_part(Section.SITES, hints["site_count"])
-        room = 8 + MOST_STRING_NBYTES  # a string is looked for in the most that it can take
+        room = 8 + MAX_STRING_NBYTES  # a string is looked for in the most that it can take
         self._references.load_part(Section.STRINGS, hints["strings_nbytes"] + room)
         found = cut(rows, self._references)
         gaps += found.gaps

@@ -27,7 +27,7 @@ from distdbg.record.source import ByteSource
 
 CHECK_OFFSET: Final = OP["check"].offset
 #: No writer gets so far; larger numbers are damage.
-_MOST_NUMBER: Final = 2**63
+_MAX_NUMBER: Final = 2**63
 _FORM: Final = OP["form"].offset
 _TYPE: Final = OP["type"].offset
 _ENDED: Final = OP["ended"].offset
@@ -98,7 +98,7 @@ class _Ring:
 
     def _number_if_whole(self, index: int) -> int:
         number = self.numbers[index]
-        is_here = 0 < number < _MOST_NUMBER and number % self.table.count == index
+        is_here = 0 < number < _MAX_NUMBER and number % self.table.count == index
         return number if is_here and is_op_whole(self.at(index), number) else 0
 
     def at(self, index: int) -> bytes:
@@ -115,7 +115,7 @@ class _Ring:
         index = number % self.table.count
         if index >= self.present:
             return EntryPresence.DAMAGED
-        if number >= _MOST_NUMBER:
+        if number >= _MAX_NUMBER:
             return EntryPresence.ABSENT
         if self.whole[index] == number:
             return EntryPresence.WHOLE
@@ -184,7 +184,7 @@ def add_parked(
     data = source.read(table.offset, table.count * table.entry_nbytes)
     if data == bytes(table.count * table.entry_nbytes):
         return  # nothing was ever parked
-    limit = _MOST_NUMBER - 1 if limit is None else limit
+    limit = _MAX_NUMBER - 1 if limit is None else limit
     numbers = _first_words(data, table.entry_nbytes)
     if len(numbers) < table.count:
         found.gaps.append(
@@ -230,7 +230,7 @@ def find_entry(
     source: ByteSource, tables: dict[Section, SectionTable], number: int
 ) -> tuple[bytes, bytes] | None:
     """The entry of one number and, of a parked one, its form; by two reads at most."""
-    if not 0 < number < _MOST_NUMBER:
+    if not 0 < number < _MAX_NUMBER:
         return None
     table = tables[Section.RING]
     op = source.read(table.offset + number % table.count * table.entry_nbytes, OP_NBYTES)
@@ -258,7 +258,7 @@ def survey(source: ByteSource, tables: dict[Section, SectionTable]) -> tuple[int
             is_unended = data[start + _TYPE] == EventType.OP and not any(
                 data[start + _ENDED : start + _ENDED + 8]
             )
-            if not 0 < number < _MOST_NUMBER or not (number > last or is_unended):
+            if not 0 < number < _MAX_NUMBER or not (number > last or is_unended):
                 continue
             if is_op_whole(data[start : start + OP_NBYTES], number):
                 last = max(last, number)

@@ -14,7 +14,7 @@ from typing import Final
 
 from distdbg.record.regular_file import open_regular
 
-_MOST_NBYTES: Final = 1 << 18
+_MAX_NBYTES: Final = 1 << 18
 
 
 #: Neither glibc, nor the common profilers, runtimes and launchers use it.
@@ -35,13 +35,13 @@ def write_crash(folder: Path, rank: int, text: bytes) -> None:
     """Keep it; a full disk must not keep the launcher from its report."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with suppress(OSError), open(os.open(folder / crash_name(rank), flags, 0o600), "wb") as file:
-        file.write(text[:_MOST_NBYTES])
+        file.write(text[:_MAX_NBYTES])
 
 
 def read_crash(folder: Path, rank: int) -> str:
     """'' where there is none, or none that can be read."""
     try:
         with open_regular(folder / crash_name(rank)) as file:
-            return file.read(_MOST_NBYTES).decode(errors="replace")
+            return file.read(_MAX_NBYTES).decode(errors="replace")
     except OSError:
         return ""

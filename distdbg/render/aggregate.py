@@ -16,11 +16,11 @@ from distdbg.record.format import NO_COLLECTIVE, Flag
 from distdbg.render.where import gave_up
 from distdbg.render.words import ranks_text
 
-_MOST_OPS: Final = 400_000
+_MAX_OPS: Final = 400_000
 #: Ranks that a table or a chart has room for.
-MOST_LANES: Final = 64
+MAX_LANES: Final = 64
 #: As many again in a table of lanes by lanes.
-MOST_FOLDED: Final = 32
+MAX_FOLDED: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class SharedCollective:
     """Time and rank, the first to come first."""
 
 
-def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[SharedCollective]:
+def meetings(session: Session, most_ops: int = _MAX_OPS) -> Iterator[SharedCollective]:
     """The last collectives of a session that are whole, in no order."""
     per_rank = max(16, most_ops // max(1, len(session.ranks)))
     members = [
@@ -115,7 +115,7 @@ def choose_lanes(
     session: Session,
     first: Iterable[int] = (),
     late: Sequence[RankLateness] = (),
-    most: int = MOST_LANES,
+    most: int = MAX_LANES,
 ) -> list[TimelineLane]:
     """All ranks; where they are too many, `first`, the latest, and some from all over the job."""
     ranks = sorted(session.ranks)
@@ -136,7 +136,7 @@ def choose_lanes(
 
 
 def fold_lanes(
-    session: Session, first: Iterable[int] = (), most: int = MOST_FOLDED
+    session: Session, first: Iterable[int] = (), most: int = MAX_FOLDED
 ) -> list[TimelineLane]:
     """A lane for every rank of the session, by host or by runs of ranks where there are too many."""
     ranks = sorted(session.ranks)

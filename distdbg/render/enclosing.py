@@ -19,12 +19,12 @@ from typing import Final, NamedTuple
 
 from distdbg.record.printable import printable, shorten
 
-_MOST_LETTERS: Final = 80
-_MOST_ENCLOSING: Final = 2
+_MAX_LETTERS: Final = 80
+_MAX_ENCLOSING: Final = 2
 #: Of the line that every script ends with.
 _START: Final = "if __name__ =="
 #: Larger files take too long to parse.
-_MOST_NBYTES: Final = 1 << 16
+_MAX_NBYTES: Final = 1 << 16
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -42,7 +42,7 @@ _MODULES: Final = ("cp", "cupy", "np", "numpy", "torch")
 _CACHES: Final = ("cache", "cached_property", "lru_cache")
 _WRAPPERS: Final = ("list", "sorted", "tuple")
 #: Of a function, or it says too little.
-_MOST_RETURNS: Final = 3
+_MAX_RETURNS: Final = 3
 #: In what a `with` takes that keeps other threads or processes out.
 _LOCKS: Final = ("lock", "mutex", "semaphore", "condition")
 _Block = ast.If | Loop | ast.ExceptHandler
@@ -73,7 +73,7 @@ class CallParameter(NamedTuple):
 def parse(lines: Sequence[str]) -> ParsedSource | None:
     """None for what is no Python, or is too long."""
     text = "\n".join(lines)
-    if len(text) > _MOST_NBYTES:
+    if len(text) > _MAX_NBYTES:
         return None
     try:
         with warnings.catch_warnings(action="ignore"):  # of a program's own escapes in strings
@@ -82,7 +82,7 @@ def parse(lines: Sequence[str]) -> ParsedSource | None:
         return None
 
 
-def enclosing(source: ParsedSource, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
+def enclosing(source: ParsedSource, line: int, most: int = _MAX_ENCLOSING) -> list[str]:
     """The conditions and loops that a line stands in, within its function, the innermost first."""
     found: list[str] = []
     for block in reversed(path_to(source.tree, line)):
@@ -376,7 +376,7 @@ def line_text(source: ParsedSource, line: int) -> str:
             if token.type == tokenize.COMMENT:
                 text = text[: token.start[1]].rstrip()
                 break
-    return shorten(printable(text), _MOST_LETTERS)
+    return shorten(printable(text), _MAX_LETTERS)
 
 
 def quote_line(source: ParsedSource, file: str, line: int) -> str:
@@ -450,7 +450,7 @@ def _returned(source: ParsedSource, given: ast.expr) -> str:
     lines = [
         node.lineno for node in own_nodes(defined[0]) if isinstance(node, ast.Return) and node.value
     ]
-    if not 0 < len(lines) <= _MOST_RETURNS:
+    if not 0 < len(lines) <= _MAX_RETURNS:
         return ""
     said = (f"`{line_text(source, line)}` (line {line})" for line in sorted(lines))
     return f"from {name}(): {' or '.join(said)}"

@@ -51,7 +51,7 @@ _OF_RANK: Final = re.compile(
     r"(?<![a-z])(?:(?:get|local|global|my)_)*rank\b|\bgetpid\(|\btime(?:_ns)?\(|\burandom\(|\bhostname\b",
     re.IGNORECASE,
 )
-_MOST_CALLERS: Final = 4
+_MAX_CALLERS: Final = 4
 
 
 class Seeding(StrEnum):
@@ -214,7 +214,7 @@ def _of(
                 if lines := [*bound_at(function, name)]:
                     return _made_at(place.file, place.source, files, lines, name)
                 if (parameter := parameter_of(function, name)) is not None:
-                    if depth == _MOST_CALLERS or at + 1 >= len(stack):
+                    if depth == _MAX_CALLERS or at + 1 >= len(stack):
                         return None
                     given = _given(stack[at + 1], parameter)
                     found = None if given is None else _of(given, stack, at + 1, files, depth + 1)

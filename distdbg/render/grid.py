@@ -20,7 +20,7 @@ from distdbg.record.forms import Shape
 from distdbg.render.where import place_of
 
 #: How far back in a rank's ops the columns are looked for.
-_MOST_STEPS: Final = 20_000
+_MAX_STEPS: Final = 20_000
 #: Kinds whose inputs have one shape on all ranks.
 _SAME_SHAPES: Final = frozenset({"all_reduce", "reduce", "broadcast"})
 
@@ -147,7 +147,7 @@ def _ops_of(log: RankLog, group: int, seqs: tuple[int, ...]) -> dict[int, int]:
     """Index of the op by seq, looked for from the end."""
     ops = log.ops
     found: dict[int, int] = {}
-    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MOST_STEPS), -1):
+    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MAX_STEPS), -1):
         if ops.group[at] != group or ops.flags[at] & NO_COLLECTIVE:
             continue
         seq = ops.seq[at]

@@ -20,7 +20,7 @@ from distdbg.render.where import place_of
 #: Keywords that say with whom and how: of calls on which ranks wait for each other.
 MEETING: Final = ("group", "tag", "dst", "src")
 #: Of ranks that all differ, that are compared.
-_MOST_RANKS: Final = 16
+_MAX_RANKS: Final = 16
 _WAITED_FOR: Final = frozenset(
     (FindingKind.MISSING_RANK, FindingKind.STOPPED, FindingKind.STUCK_RANK, FindingKind.STALL)
 )
@@ -75,7 +75,7 @@ def wanted_of_others(
 def _what_differs(session: Session, root: Finding) -> Sequence[str]:
     """The keywords of what a rank of the cause gave otherwise; () for its array, or another op."""
     some = (root.ranks[0], root.victims[0]) if root.ranks and root.victims else root.victims
-    places = [place_of(session, rank) for rank in some[:_MOST_RANKS]]
+    places = [place_of(session, rank) for rank in some[:_MAX_RANKS]]
     ops = [place.op for place in places if place is not None]
     if len({session.kind_of(op) for op in ops}) != 1:
         return ()

@@ -31,7 +31,7 @@ _STARTS: Final = re.compile(
 JOINING: Final = "in init_process_group"
 _HANGS: Final = (RankState.ASLEEP, RankState.BUSY, RankState.BLOCKED_IO)
 #: How far back the ops are looked at for the whole name of a file.
-_MOST_STACKS: Final = 10_000
+_MAX_STACKS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack, StackRole]:
     frame = read_site(activity.site) if activity is not None and place.verb == "after" else None
     if activity is not None and frame is not None and not activity.state.is_over:
         # Its last op is over: where it was seen since then is where it is.
-        known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
+        known = (one for at in set(log.ops.stack[-_MAX_STACKS:]) for one in session.stacks[at])
         return (
             str(activity.state),
             f"{state_text(activity)}, {name}",
@@ -208,7 +208,7 @@ def _raised(session: Session, log: RankLog) -> _EndedRank | None:
     frame = read_site(log.exit_where)
     if frame is None:
         return None
-    known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
+    known = (one for at in set(log.ops.stack[-_MAX_STACKS:]) for one in session.stacks[at])
     frame = with_whole_name(frame, known)
     return _EndedRank(f"raised {name}", f"raised {name}{after}", (frame,))
 
@@ -216,7 +216,7 @@ def _raised(session: Session, log: RankLog) -> _EndedRank | None:
 def _begun_before(session: Session, log: RankLog) -> OpRef | None:
     """The asynchronous op of which a mismatch was raised at another line; None: there is none."""
     ops = log.ops
-    for at in reversed(range(max(0, len(ops) - _MOST_STACKS), len(ops))):
+    for at in reversed(range(max(0, len(ops) - _MAX_STACKS), len(ops))):
         if ops.status[at] == Status.MISMATCH:
             op = OpRef(log.rank, at)
             is_later = ops.flags[at] & Flag.ASYNC and not _is_error_of(session, op, log)

@@ -24,7 +24,7 @@ from distdbg.render.enclosing import (
 #: Of a file by its path; None where it may not be read, or is no Python.
 Parsed = Callable[[str], ParsedSource | None]
 
-_MOST: Final = 1
+_LIMIT: Final = 1
 _SUPPRESS: Final = "suppress"
 _EXITS: Final = ("exit", "_exit", "abort", "quit")
 _MANAGERS: Final = ("contextmanager", "asynccontextmanager")
@@ -49,7 +49,7 @@ def swallowers(parsed: Parsed, file: str, line: int) -> list[str]:
             found += _caught(source, block)
         elif isinstance(block, ast.With) and _is_behind(block.body, line):
             found += _left_by_error(parsed, here, path, block)
-    return found[:_MOST]
+    return found[:_LIMIT]
 
 
 def _is_behind(body: Sequence[ast.stmt], line: int) -> bool:

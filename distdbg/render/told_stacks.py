@@ -34,12 +34,12 @@ from distdbg.render.stacks import FoldedStack, fold_stacks, other_threads, own_f
 from distdbg.render.where import place_of
 
 _Sides = tuple[tuple[int, ...], ...]
-_MOST_PARTED: Final = 3
+_MAX_PARTED: Final = 3
 
 
-_MOST_NAMES: Final = 5
-_MOST_SIDES: Final = 3
-_MOST_LOST: Final = 2
+_MAX_NAMES: Final = 5
+_MAX_SIDES: Final = 3
+_MAX_LOST: Final = 2
 #: What a loop goes over, or takes: that matters where a line fails with it.
 _ARRAY: Final = re.compile(r"\w+\[")
 
@@ -47,16 +47,16 @@ _ARRAY: Final = re.compile(r"\w+\[")
 _ATTRIBUTE: Final = re.compile(r"self\.(\w+)")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 #: Lines that set it; of more, no one is the reason.
-_MOST: Final = 2
+_LIMIT: Final = 2
 
 
 #: Of another thread of a rank that waits for a lock.
 _THREAD: Final = NoteRequest(origin=False)
 #: Of a document for programs; and of which more than the lines is looked at.
-_MOST_STACKS: Final = 4
-_MOST_LETTERS: Final = 160
+_MAX_STACKS: Final = 4
+_MAX_LETTERS: Final = 160
 #: Frames of a stack of which the values of variables are told.
-_MOST_VALUED: Final = 4
+_MAX_VALUED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def tell_stacks(
                 _frames(
                     session,
                     one,
-                    wanted if at < _MOST_STACKS else None,
+                    wanted if at < _MAX_STACKS else None,
                     source,
                     letters,
                     is_whole=is_whole,
@@ -180,12 +180,12 @@ def _frames(
         is_reached = stack.role is StackRole.OTHER_PEERS and at > 0
         is_noted = wanted is not None and not is_reached
         notes = tuple(source.notes_of(frames, at, wanted)) if wanted and is_noted else ()
-        parsed = source.parsed(frame.file) if at < _MOST_VALUED else None
+        parsed = source.parsed(frame.file) if at < _MAX_VALUED else None
         if parsed is not None:
             of_line = is_raised and not at
             values = say_left_values(session, stack.ranks, frame, parsed, of_line=of_line)
             notes = (*notes, values) if values else notes
-        if at < _MOST_VALUED:
+        if at < _MAX_VALUED:
             parting = parting_values(session, sides, frame, notes)
             notes = (*notes, *parting)
             if parsed is not None:
@@ -203,7 +203,7 @@ def to_plain_stacks(
     root = verdict.root
     if root is None:
         return []
-    told = tell_stacks(session, verdict, root, source, _MOST_LETTERS)
+    told = tell_stacks(session, verdict, root, source, _MAX_LETTERS)
     return [
         {
             "ranks": list(stack.ranks),
@@ -215,7 +215,7 @@ def to_plain_stacks(
                 for one in stack.frames
             ],
         }
-        for stack in told[:_MOST_STACKS]
+        for stack in told[:_MAX_STACKS]
     ]
 
 
@@ -227,7 +227,7 @@ def set_at(source: ParsedSource, line: int, variable: str) -> list[str]:
         name, lines = found[0], bound_before(source, line, found[0])
     else:
         return []
-    if not 0 < len(lines) <= _MOST:
+    if not 0 < len(lines) <= _LIMIT:
         return []
     places = " and ".join(f"`{line_text(source, at)}` (line {at})" for at in lines)
     told = [f"{name} is set by {places}"]
@@ -256,9 +256,9 @@ def say_left_values(
     names = names_around(source, frame.line, of_line=of_line)
     # What is not a number is news wherever it stands.
     lost = (name for values in known.values() for name, text in values.items() if text == "= nan")
-    names = [*dict.fromkeys((*names, *islice(lost, _MOST_LOST)))]
+    names = [*dict.fromkeys((*names, *islice(lost, _MAX_LOST)))]
     said = [text for name in names if (text := _say(name, known, len(ranks), of_line=of_line))]
-    return ", ".join(said[:_MOST_NAMES])
+    return ", ".join(said[:_MAX_NAMES])
 
 
 def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int, *, of_line: bool) -> str:
@@ -267,7 +267,7 @@ def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int, *, of_li
         if name in values and (of_line or not _ARRAY.match(values[name])):
             sides.setdefault(values[name], []).append(rank)
     is_own_number = all(text == f"= {rank}" for text, ranks in sides.items() for rank in ranks)
-    if len(sides) > _MOST_SIDES or is_own_number:
+    if len(sides) > _MAX_SIDES or is_own_number:
         return ""
     if len(sides) == 1 and sum(map(len, sides.values())) == count:
         return f"{name} {next(iter(sides))}"
@@ -325,7 +325,7 @@ def sides_of(session: Session, root: Finding) -> _Sides:
                 return ()
             by_form.setdefault(session.ranks[rank].ops.form[place.op.at], []).append(rank)
         sides = tuple(map(tuple, by_form.values()))
-    is_told = 1 < len(sides) <= _MOST_SIDES and any(len(side) > 1 for side in sides)
+    is_told = 1 < len(sides) <= _MAX_SIDES and any(len(side) > 1 for side in sides)
     return sides if is_told else ()
 
 
@@ -354,7 +354,7 @@ def parting_values(
         )
         for name in names
     )
-    return [text for text in told if not any(text in one for one in said)][:_MOST_PARTED]
+    return [text for text in told if not any(text in one for one in said)][:_MAX_PARTED]
 
 
 def _say_keys(name: str, orders: Sequence[str], sides: _Sides) -> str:

@@ -13,8 +13,8 @@ from distdbg.record.format import Flag
 from distdbg.render.where import first_frame, gave_up, place_of, where_text
 from distdbg.render.words import site_text
 
-MOST_NODES: Final = 24
-_MOST_ALONE: Final = 16
+MAX_NODES: Final = 24
+_MAX_ALONE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraphPicture:
     for rank in members:
         classes.setdefault(_class_of(rank, edges.get(rank), core), []).append(rank)
     ordered = sorted(classes.values(), key=lambda c: (core.isdisjoint(c), -len(c), c))
-    kept = ordered[:MOST_NODES]
+    kept = ordered[:MAX_NODES]
     node_of = {rank: i for i, ranks in enumerate(kept) for rank in ranks}
     nodes = []
     for ranks in kept:
@@ -113,7 +113,7 @@ def _absent(session: Session, group: int, seq: int) -> Iterator[int]:
 
 
 def _class_of(rank: int, edge: Edge | None, core: set[int]) -> object:
-    if rank in core and len(core) <= _MOST_ALONE:
+    if rank in core and len(core) <= _MAX_ALONE:
         return rank
     if edge is None:
         return (rank in core,)

@@ -48,7 +48,7 @@ def preload(modules: tuple[str, ...]) -> None:
     for name in distdbg.__all__:
         if name != _NEEDS_TORCH:  # ranks have torch where they import it
             getattr(distdbg, name)  # each is loaded at first use
-    for name in ("distdbg.testing.rank_process", *modules):
+    for name in modules:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # no rank needs to look through what was imported

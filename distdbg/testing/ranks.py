@@ -2,7 +2,7 @@
 
 Every rank is a process in a session of its own that writes to a file, so a full pipe cannot block it
 and killing it takes its children along. It is forked by a process that has imported the library and
-used none of it (`fork_server`). Nothing is pickled: the rank (`rank_process`) imports the test's file
+used none of it (`fork_server`). Nothing is pickled: the rank (`fork_server_main`) imports the test's file
 by path and calls a module-level function; arguments and the result are JSON. All ranks share one
 deadline; who is still running then has its stacks printed (SIGUSR1, faulthandler) before it is killed.
 """

@@ -281,7 +281,7 @@ def test_a_work_that_cpp_alone_has_is_kept_where_torch_does_not(
 
     kept: OrderedDict[int, Any] = OrderedDict()
     monkeypatch.setattr(module, "_kept", kept)  # as up to torch 2.6
-    monkeypatch.setattr(module, "_MOST_KEPT", 2)
+    monkeypatch.setattr(module, "_MAX_KEPT", 2)
     done = module.DoneWork()
     assert list(kept.values()) == [done]
     done.wait()

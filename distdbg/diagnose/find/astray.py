@@ -24,7 +24,12 @@ from distdbg.diagnose.unmatched import (
     taken_by_any,
 )
 from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
-from distdbg.diagnose.wrong_tags import changed_tag, odd_tag_of, taken_by_same_tag, wrong_relay
+from distdbg.diagnose.wrong_tags import (
+    changed_tag,
+    rank_with_other_tag,
+    taken_by_same_tag,
+    wrong_relay,
+)
 from distdbg.record.format import NO_COLLECTIVE, Flag
 
 #: Of two ranks either may be wrong.
@@ -33,7 +38,7 @@ _MIN_RANKS: Final = 3
 _MAX_RANKS: Final = 512
 
 
-_MOST: Final = 16
+_LIMIT: Final = 16
 _ADVICE: Final = {
     PairDifference.TAG: "send and receive in the same order with the same tags, or use isend or irecv",
     PairDifference.GROUP: "send and receive the message on the same group",
@@ -84,7 +89,7 @@ def unmatched_messages(
     for pair in found:  # sends of one line to one recv are one fact
         key = pair.recv, pair.send.rank, session.stack_of(pair.send)
         alike.setdefault(key, []).append(pair)
-    return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_MOST]]
+    return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_LIMIT]]
 
 
 def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:
@@ -99,7 +104,7 @@ def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:
     wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
     relayed = changed = None
     if pair.differ is PairDifference.TAG:
-        odd = odd_tag_of(session, pair)
+        odd = rank_with_other_tag(session, pair)
         relayed = wrong_relay(session, pair) if odd in (None, pair.send.rank) else None
         odd = pair.send.rank if relayed is not None else odd
         changed = changed_tag(session, pair) if relayed is None else None
@@ -210,7 +215,7 @@ def mixed_groups(
     for edge in edges:
         for other in everybody if _is_collective(session, edge) else ():
             pair = frozenset((edge.rank, other.rank))
-            if len(pair) < 2 or pair in found or len(found) == _MOST:
+            if len(pair) < 2 or pair in found or len(found) == _LIMIT:
                 continue
             miss = _mixed(session, other, edge, everybody)
             if miss is not None:

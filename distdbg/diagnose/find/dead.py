@@ -33,7 +33,7 @@ from distdbg.record.memory_share import MemoryShare, its_share
 _TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+)")
 
 
-_MOST_VICTIMS_TOLD = 4
+_MAX_VICTIMS_TOLD = 4
 
 
 def find(
@@ -253,7 +253,7 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
                     Evidence(text=text, rank=rank, op=error.op, at_ns=known_ns(error.at_ns))
                 )
                 break
-    return found[:_MOST_VICTIMS_TOLD]
+    return found[:_MAX_VICTIMS_TOLD]
 
 
 def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
@@ -312,7 +312,7 @@ def _lost_finding(
             op=e.op,
             at_ns=known_ns(e.at_ns),
         )
-        for e in by[:_MOST_VICTIMS_TOLD]
+        for e in by[:_MAX_VICTIMS_TOLD]
     ]
     return Finding(
         kind=FindingKind.DEAD_RANK,

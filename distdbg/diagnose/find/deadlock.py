@@ -29,7 +29,7 @@ from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import NO_TRAITS, Advice, FactKind, Trait
-from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, site_of, verb
+from distdbg.diagnose.wording import MAX_LINE, fit, say_ranks, site_of, verb
 from distdbg.errors import format_ranks
 from distdbg.record.format import Flag
 
@@ -40,7 +40,7 @@ _ARROWS: Final = {"recv": " <- ", "send": " -> "}
 
 
 #: Ranks of a deadlock that evidence is shown of.
-_MOST_SHOWN: Final = 16
+_MAX_SHOWN: Final = 16
 
 #: Also known to who has the source, and may know better.
 MESSAGES: Final = Advice(
@@ -155,8 +155,8 @@ class _Telling:
             group=min(self._groups) if len(self._groups) == 1 else "",
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
-                *_all_evidence(self._session, [*edges, *self._alike])[:_MOST_SHOWN],
-                *(miss.evidence for miss in self._misses[:_MOST_SHOWN]),
+                *_all_evidence(self._session, [*edges, *self._alike])[:_MAX_SHOWN],
+                *(miss.evidence for miss in self._misses[:_MAX_SHOWN]),
             ),
             edges=tuple(edges),
             advice=self._advice(),
@@ -197,16 +197,16 @@ class _Telling:
                 f"ranks {format_ranks(core)} are deadlocked: each waits for a neighbor, {self._ring}",
                 f" ({', '.join(self._kinds())})",
             )
-        cycle = _uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""
+        cycle = _uniform_cycle(self._edges, MAX_LINE - len(head)) if self._is_cycle else ""
         if cycle and len(self._groups) == 1 and self._has_one_tag():
             return head + cycle
         brief = f"ranks {format_ranks(core)} are deadlocked: "
         for start, has_sites in ((head, True), (head, False), (brief, False)):
             whole = start + ", ".join(self._folded(has_sites=has_sites))
-            if len(whole) <= MOST_LINE:
+            if len(whole) <= MAX_LINE:
                 return whole
-        words = [self._short(edge) for edge in self._edges[:_MOST_SHOWN]]
-        return head + _fitted(words, len(self._edges), MOST_LINE - len(head))
+        words = [self._short(edge) for edge in self._edges[:_MAX_SHOWN]]
+        return head + _fitted(words, len(self._edges), MAX_LINE - len(head))
 
     def _folded(self, *, has_sites: bool) -> list[str]:
         """'rank 0 in recv from any rank at mw.py:13', 'ranks 1-3 in recv from rank 0 at mw.py:22'."""

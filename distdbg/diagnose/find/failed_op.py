@@ -43,7 +43,7 @@ _ADVICE: Final = {
     "BufferChangedError": "wait for the op before writing to its array",
     "UsageError": "the call itself is wrong: see its error message",
 }
-_MOST_TOLD: Final = 8
+_MAX_TOLD: Final = 8
 
 
 def find(
@@ -79,7 +79,7 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
         evidence=(
             tuple(as_told(line) for line in first.details)
             if _is_join(first)  # who was where: the ranks' words are alike
-            else tuple(_evidence(session, error) for error in errors[:_MOST_TOLD])
+            else tuple(_evidence(session, error) for error in errors[:_MAX_TOLD])
         ),
         advice=first.advice or _ADVICE.get(first.type, ""),
     )

@@ -17,7 +17,7 @@ from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Trait
-from distdbg.diagnose.wording import MOST_LINE
+from distdbg.diagnose.wording import MAX_LINE
 from distdbg.record.printable import shorten_middle
 
 _KINDS: Final = frozenset(
@@ -62,7 +62,7 @@ def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding
     tail = f" when it called {session.kind_of(called.op)}"
     head = f"rank {rank} was handling "
     brief = re.sub(r" \([^()]*\)$", "", handled)  # the function
-    what = head + shorten_middle(brief, MOST_LINE - len(head) - len(tail)) + tail
+    what = head + shorten_middle(brief, MAX_LINE - len(head) - len(tail)) + tail
     facts = [Evidence(text=finding.what), *finding.evidence]
     if brief not in what:
         facts.insert(0, Evidence(text=head + handled, rank=rank))

@@ -23,7 +23,7 @@ KINDS: Final = {
     "BufferRace": FindingKind.BUFFER_RACE,
     "MessageRace": FindingKind.MESSAGE_RACE,
 }
-_MOST_FINDINGS: Final = 16
+_MAX_FINDINGS: Final = 16
 
 _Key = tuple[str, str, str, str]
 
@@ -41,7 +41,7 @@ def find(
         (_say(session, site, mine) for (_, _, _, site), mine in told.items()),
         key=lambda finding: finding.at_ns or 0,
     )
-    return findings[:_MOST_FINDINGS]
+    return findings[:_MAX_FINDINGS]
 
 
 def told_sites(session: Session) -> frozenset[tuple[int, str]]:

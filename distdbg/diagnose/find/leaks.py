@@ -29,7 +29,7 @@ _LEAST_MADE: Final = 16
 _LEAST_ALIVE: Final = 0.5
 #: How many of the makings have to have ops of the program between them.
 _LEAST_APART: Final = 0.5
-_MOST_NAMES: Final = 8
+_MAX_NAMES: Final = 8
 #: Of the default group, here and in what other tools write.
 _DEFAULT_NAMES: Final = ("0", "default", "default_pg")
 
@@ -153,8 +153,8 @@ def _left_open(session: Session) -> list[Finding]:
     if not left:
         return []
     labels = [session.groups[group].label for group in left]
-    names = ", ".join(f"'{label}'" for label in labels[:_MOST_NAMES])
-    more = f" and {len(labels) - _MOST_NAMES} more" if len(labels) > _MOST_NAMES else ""
+    names = ", ".join(f"'{label}'" for label in labels[:_MAX_NAMES])
+    more = f" and {len(labels) - _MAX_NAMES} more" if len(labels) > _MAX_NAMES else ""
     ranks = tuple(sorted({rank for mine in left.values() for rank in mine}))
     which = f"group {names}" if len(labels) == 1 else f"{len(labels)} groups"
     return [

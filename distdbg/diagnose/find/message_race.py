@@ -28,7 +28,7 @@ from distdbg.record.entries import KIND_LABELS, SOURCE_DROPPED
 from distdbg.record.format import Flag
 
 _RECV: Final = KIND_LABELS.index("recv")
-_MOST_FINDINGS: Final = 16
+_MAX_FINDINGS: Final = 16
 
 
 class _Race(NamedTuple):
@@ -60,7 +60,7 @@ def find(
             race = _race_of(session, order, recv, senders[recv])
             if race is not None:
                 races[recv.rank, site_of(session, recv)].append(race)
-    return [_say(session, mine) for mine in races.values()][:_MOST_FINDINGS]
+    return [_say(session, mine) for mine in races.values()][:_MAX_FINDINGS]
 
 
 def _open_recvs(session: Session) -> Iterator[OpRef]:

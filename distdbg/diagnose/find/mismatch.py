@@ -18,12 +18,12 @@ from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
 from distdbg.diagnose.find.forward_alone import forward_alone
 from distdbg.diagnose.find.mismatch_calls import (
-    MOST_SIDES,
+    MAX_SIDES,
     call_lines,
     calls_of_errors,
+    differing_ranks,
     find_sides,
     first_issue,
-    odd_ranks,
     show_call,
     told_advice,
 )
@@ -53,10 +53,10 @@ from distdbg.record.forms import Shape
 #: The calls of an op, by what was called.
 _Sides = Sequence[Sequence[OpRef]]
 
-_MOST_SITES: Final = 3
-_MOST_PAIRS: Final = 8
+_MAX_SITES: Final = 3
+_MAX_PAIRS: Final = 8
 #: Pairs of ranks of one all_to_all are compared up to this size of its group.
-_MOST_MEMBERS: Final = 512
+_MAX_MEMBERS: Final = 512
 _USABLE: Final = "the group is still usable"
 _NO_MAJORITY: Final = "no side has a majority: the calls do not show which one is wrong"
 _WHERE: Final = "compare what {} called with what the others called at the same number, and why"
@@ -232,7 +232,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
         return None
     sides = find_sides(comparer, ops.at(seq))
     calls = {op.rank: op for side in sides for op in side}
-    odd = odd_ranks(session, sides)
+    odd = differing_ranks(session, sides)
     meant = {} if odd else calls_meant_elsewhere(session, matched, calls)
     odd = odd or tuple(sorted(meant))
     slip = _slip(session, comparer, ops, sides, seq)
@@ -248,7 +248,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     if parted.seq:
         numbers["parted"] = float(parted.seq)
     evidence = [
-        line for side in sides[:MOST_SIDES] for line in call_lines(session, side, _MOST_SITES)
+        line for side in sides[:MAX_SIDES] for line in call_lines(session, side, _MAX_SITES)
     ]
     evidence += meant.values()
     evidence += [*_slip_lines(session, ops, sides, seq, slip), *parted.evidence]
@@ -320,7 +320,7 @@ def _slip_lines(
 
 def _previous_lines(session: Session, ops: GroupOps, sides: _Sides, seq: int) -> Iterator[Evidence]:
     """The op before says where to look when the order has slipped."""
-    for side in sides[:MOST_SIDES]:
+    for side in sides[:MAX_SIDES]:
         at = ops.index(side[0].rank, seq - 1)
         if at is not None:
             before = OpRef(side[0].rank, at)
@@ -346,7 +346,7 @@ def _what(
 ) -> str:
     group = session.group_of(sides[0][0])
     where = f" on group '{group.label}'" if group else ""
-    odd = odd_ranks(session, sides)
+    odd = differing_ranks(session, sides)
     if slip is not None and odd and len(sides) == 2:
         count, whom = abs(slip.skipped), say_ranks(odd, 3)
         calls = "" if count == 1 else f" and {count - 1} more"
@@ -366,10 +366,10 @@ def _what(
     head = f"{kinds.pop() if len(kinds) == 1 else 'op'} #{seq}{where} differs between ranks: "
     texts = [
         f"{show_call(session, side[0], aspects)} on {say_ranks([op.rank for op in side], 3)}"
-        for side in sides[:MOST_SIDES]
+        for side in sides[:MAX_SIDES]
     ]
-    if len(sides) > MOST_SIDES:
-        texts.append(f"and {len(sides) - MOST_SIDES} other calls")
+    if len(sides) > MAX_SIDES:
+        texts.append(f"and {len(sides) - MAX_SIDES} other calls")
     return fit(head + ", ".join(texts), f"; {parted.head}" if parted.seq else "")
 
 
@@ -436,7 +436,7 @@ def _advice(
 def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
     """An all_to_all that has not gone well and whose split sizes do not meet."""
     members = session.members(group)
-    if not 1 < len(members) <= _MOST_MEMBERS:
+    if not 1 < len(members) <= _MAX_MEMBERS:
         return None
     for seq in _troubled(session, ops):
         calls = {r: op for r, op in ops.at(seq).items() if session.kind_of(op) == "all_to_all"}
@@ -456,7 +456,7 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
                 f"{p.receiver}, which expects {p.expects}",
                 rank=p.sender,
             )
-            for p in pairs[:_MOST_PAIRS]
+            for p in pairs[:_MAX_PAIRS]
         ]
         whose = say_ranks(odd or involved, 3)
         what = (

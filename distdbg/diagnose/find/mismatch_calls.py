@@ -18,11 +18,11 @@ from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag
 from distdbg.record.forms import Listing, Shape
 
-MOST_SIDES: Final = 4
+MAX_SIDES: Final = 4
 
 
 def call_lines(
-    session: Session, calls: Sequence[OpRef], most: int = MOST_SIDES
+    session: Session, calls: Sequence[OpRef], most: int = MAX_SIDES
 ) -> Iterator[Evidence]:
     """Who called what where, ranks with one line together."""
     places: dict[tuple[str, str], list[OpRef]] = defaultdict(list)
@@ -86,7 +86,7 @@ def find_sides(comparer: Comparer, calls: Mapping[int, OpRef]) -> list[list[OpRe
     return sorted(sides, key=lambda side: (-len(side), side[0].rank))
 
 
-def odd_ranks(session: Session, sides: Sequence[Sequence[OpRef]]) -> tuple[int, ...]:
+def differing_ranks(session: Session, sides: Sequence[Sequence[OpRef]]) -> tuple[int, ...]:
     """The ranks outside the side of the majority, else of the one that sends to all; () without either."""
     source = _source_of(session, [op for side in sides for op in side])
     has_room = source is None or not _is_empty(session, sides[0][0])

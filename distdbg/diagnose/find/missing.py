@@ -28,7 +28,7 @@ from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, site_of, verb
 from distdbg.record.format import Exit, Flag, Status
 
-_MOST_TOLD: Final = 4
+_MAX_TOLD: Final = 4
 
 
 def find(
@@ -65,7 +65,7 @@ def tell_who_came_late(finding: Finding, session: Session, matched: Matched) -> 
                     session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at])
                 ),
             )
-            for op in late[:_MOST_TOLD]
+            for op in late[:_MAX_TOLD]
         ]
         return replace(finding, what=what, evidence=(*finding.evidence, *lines))
     return finding
@@ -160,7 +160,7 @@ def _finding(
         at_ns=_at_ns(session, end, how, ranks) if blamed == ranks else end.since_ns,
         evidence=(
             *(miss.evidence for miss in astray if cause),
-            *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),
+            *(_evidence_of(session, end, rank) for rank in ranks[:_MAX_TOLD]),
             *parted.evidence,
             *(miss.evidence for miss in astray if not cause),
             *_doings(session, ranks),
@@ -335,7 +335,7 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
 
 def _doings(session: Session, ranks: Sequence[int]) -> Iterator[Evidence]:
     """What an agent saw them do instead."""
-    for rank in ranks[:_MOST_TOLD]:
+    for rank in ranks[:_MAX_TOLD]:
         log = session.ranks.get(rank)
         seen = None if log is None else log.activity
         if seen is not None and seen.site and not seen.state.is_over:
@@ -353,14 +353,14 @@ def behind_by(session: Session, end: ChainEnd, rank: int) -> int | None:
 
 def last_ops(session: Session, ranks: Sequence[int]) -> list[Evidence]:
     """What the first few of the ranks called last."""
-    found = [last_op(session, rank) for rank in ranks[:_MOST_TOLD]]
+    found = [last_op(session, rank) for rank in ranks[:_MAX_TOLD]]
     return [one for one in found if one is not None]
 
 
 def wait_evidence(session: Session, end: ChainEnd) -> list[Evidence]:
     """Where they are waited for."""
     found = []
-    for text, site, ranks in list(sites_of(end))[:_MOST_TOLD]:
+    for text, site, ranks in list(sites_of(end))[:_MAX_TOLD]:
         first = next(e for e in end.direct if e.rank == ranks[0] and e.text == text)
         where = f" at {site}" if site else ""
         found.append(

@@ -31,7 +31,7 @@ _WORDS: Final = {
     ),
     "gaps": ("events that could not be read", "look for a full disk or a damaged file"),
 }
-_MOST_LACKS: Final = 8
+_MAX_LACKS: Final = 8
 
 
 def find(
@@ -62,7 +62,7 @@ def _missing_ranks(session: Session) -> list[Finding]:
     note = _note(
         what,
         missing,
-        [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
+        [Evidence(text=line) for line in session.lacks[:_MAX_LACKS]],
         "look whether they were started, and whether their files are in the run folder",
     )
     return [replace(note, severity=Severity.WARNING) if is_blind else note]

@@ -24,7 +24,7 @@ from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag, Status
 
 _ERROR: Final = "NonFiniteError"
-_MOST_OPS: Final = 200_000
+_MAX_OPS: Final = 200_000
 _SEND: Final = KIND_LABELS.index("send")
 _RECV: Final = KIND_LABELS.index("recv")
 #: What only the root gives to others, and what only the root gets.
@@ -128,7 +128,7 @@ def _moves(session: Session, since_ns: int, until_ns: int) -> Iterator[_Move]:
     """The ops that ended well in that time, in order."""
     found: dict[tuple[int, int], _Move] = {}
     messages: list[_Move] = []
-    budget = _MOST_OPS
+    budget = _MAX_OPS
     for rank, log in session.ranks.items():
         ops = log.ops
         for at, ended in enumerate(ops.ended_ns):

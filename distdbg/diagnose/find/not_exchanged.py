@@ -24,7 +24,7 @@ _WORDS: Final = {"recv": ("received", "from", "receive"), "send": ("sent", "to",
 #: One other rank may be the odd one.
 _FEWEST: Final = 2
 #: Waits that are looked at.
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
@@ -32,8 +32,8 @@ def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact
     if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
     waits = waits_for_past(session, edges)
-    found = [_miss(session, op) for op in waits[:_MOST]]
-    found += [_of_any(session, edge) for edge in [one for one in edges if one.is_any][:_MOST]]
+    found = [_miss(session, op) for op in waits[:_LIMIT]]
+    found += [_of_any(session, edge) for edge in [one for one in edges if one.is_any][:_LIMIT]]
     return [miss for miss in found if miss is not None]
 
 

@@ -26,7 +26,7 @@ _MISSING: Final = re.compile(
     r"^RendezvousError: \d+ of (\d{1,7}) ranks joined .{0,300}? within ([\d.a-z ]{1,40}); "
     r"missing ranks? ([\d,-]{1,80}\d|\d)"
 )
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def find(
@@ -67,7 +67,7 @@ def _finding(
     # Where each was before its end; that tells more than how it was ended then.
     doings = {
         rank: doing
-        for rank in missing[:_MOST]
+        for rank in missing[:_LIMIT]
         if rank in session.ranks and (doing := doing_of(session, rank)).text
     }
     evidence = [
@@ -75,12 +75,12 @@ def _finding(
     ]
     evidence += [
         Evidence(text=f"rank {rank} {endings[rank].how}", rank=rank)
-        for rank in missing[:_MOST]
+        for rank in missing[:_LIMIT]
         if rank in endings
     ]
     evidence += [
         Evidence(text=f"rank {one.rank} raised {one.reason}", rank=one.rank, site=one.where)
-        for one in gave_up[:_MOST]
+        for one in gave_up[:_LIMIT]
     ]
     join = session.ranks[first.rank].join
     too_many_ranks = too_many(join.world_size, join.started) if join is not None else ""

@@ -23,7 +23,7 @@ from distdbg.record.format import Status
 _FEWEST: Final = 3
 _BOTH: Final = ("recv", "send")
 #: Ranks that are looked at.
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
@@ -38,7 +38,7 @@ def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[WrongP
     }
     return [
         miss
-        for recv in [*recvs.values()][:_MOST]
+        for recv in [*recvs.values()][:_LIMIT]
         if (miss := _not_relayed(session, recv)) is not None
     ]
 

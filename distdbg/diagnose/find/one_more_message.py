@@ -29,13 +29,13 @@ _FEWEST: Final = 2
 #: Ops of a rank, from the last back.
 _NEAR: Final = 256
 #: Waits that are looked at.
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def one_more_message(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
     """Of sends and recvs that wait for a rank which is in a collective, after others like them."""
     waits = waits_for_past(session, edges)
-    return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
+    return [miss for op in waits[:_LIMIT] if (miss := _miss(session, op)) is not None]
 
 
 def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:

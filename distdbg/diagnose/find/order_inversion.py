@@ -32,8 +32,8 @@ from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_ranks
 from distdbg.record.format import NO_COLLECTIVE, Flag
 
-_MOST_GROUPS: Final = 64
-_MOST_FINDINGS: Final = 4
+_MAX_GROUPS: Final = 64
+_MAX_FINDINGS: Final = 4
 
 
 class _Crossing(NamedTuple):
@@ -63,7 +63,7 @@ def _races(session: Session) -> list[Finding]:
         if threads and threads.count(threads[0]) != len(threads):
             for group, pair in threads_at_one_time(log).items():
                 met[group].append((OpRef(rank, pair[0]), OpRef(rank, pair[1])))
-    return [_say_race(session, group, pairs) for group, pairs in list(met.items())[:_MOST_FINDINGS]]
+    return [_say_race(session, group, pairs) for group, pairs in list(met.items())[:_MAX_FINDINGS]]
 
 
 def threads_at_one_time(log: RankLog) -> dict[int, tuple[int, int]]:
@@ -120,7 +120,7 @@ def _crossings(session: Session, matched: Matched) -> list[Finding]:
         crossing = _cross(session, matched, (x, y), ranks)
         if crossing is not None:
             found.append(_say_crossing(session, matched, crossing, ranks))
-            if len(found) == _MOST_FINDINGS:
+            if len(found) == _MAX_FINDINGS:
                 break
     return found
 
@@ -133,7 +133,7 @@ def _shared(matched: Matched) -> dict[tuple[int, int], list[int]]:
             groups[rank].append(group)
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for rank, mine in groups.items():
-        mine = sorted(mine)[:_MOST_GROUPS]
+        mine = sorted(mine)[:_MAX_GROUPS]
         for at, x in enumerate(mine):
             for y in mine[at + 1 :]:
                 pairs[x, y].append(rank)
@@ -218,7 +218,7 @@ def _say_crossing(
     x_op, y_op = straight[0]
     if x_op.at > y_op.at:
         x_op, y_op = y_op, x_op
-    odd_ranks = tuple(sorted(pair[0].rank for pair in odd))
+    differing = tuple(sorted(pair[0].rank for pair in odd))
     backends = {session.groups[group].backend.lower() for group in (it.x, it.y)}
     is_one_queue = any("nccl" in backend for backend in backends)
     evidence = []
@@ -236,11 +236,11 @@ def _say_crossing(
         kind=FindingKind.ORDER_INVERSION,
         severity=Severity.WARNING if is_one_queue else Severity.NOTE,
         what=fit(
-            f"{say_ranks(odd_ranks)} and {say_ranks(others, 4)} issue ops on groups '{x_label}' and "
+            f"{say_ranks(differing)} and {say_ranks(others, 4)} issue ops on groups '{x_label}' and "
             f"'{y_label}' in different orders",
             f": {end}",
         ),
-        ranks=odd_ranks if len(odd) < len(straight) else tuple(sorted(ranks)),
+        ranks=differing if len(odd) < len(straight) else tuple(sorted(ranks)),
         group=x_label,
         seq=it.x_seq,
         at_ns=session.time_ns(x_op.rank, _ops(session, x_op).issued_ns[x_op.at]),

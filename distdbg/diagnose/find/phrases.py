@@ -11,8 +11,8 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_op, say_site, site_of
 
-_MOST_LINES: Final = 8
-_MOST_RANKS: Final = 1 << 16
+_MAX_LINES: Final = 8
+_MAX_RANKS: Final = 1 << 16
 #: 'ranks 0-2 called it at train.py:80 (step)', 'rank 1: not contiguous, at train.py:22 (main)'.
 _TOLD: Final = re.compile(
     r"ranks? (?P<ranks>\d{1,9}(?:[-,]\d{1,9})*)\b.* (?:at|from) (?P<site>\S+:\d+ \([^()]*(?:\(\))?[^()]*\))"
@@ -55,13 +55,13 @@ def _read_ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if int(last or first) - int(first) >= _MOST_RANKS:
+        if int(last or first) - int(first) >= _MAX_RANKS:
             return ()
         ranks += range(int(first), int(last or first) + 1)
     return tuple(ranks)
 
 
-def few(items: Sequence[Evidence], most: int = _MOST_LINES) -> tuple[Evidence, ...]:
+def few(items: Sequence[Evidence], most: int = _MAX_LINES) -> tuple[Evidence, ...]:
     """The first few, and how many more there are."""
     if len(items) <= most:
         return tuple(items)

@@ -22,7 +22,7 @@ from distdbg.diagnose.unmatched import PairDifference, UnmatchedPair, find_pairs
 from distdbg.diagnose.wording import known_ns, site_of
 from distdbg.record.format import Flag
 
-_MOST: Final = 2
+_LIMIT: Final = 2
 
 
 def sent_by_another(
@@ -35,7 +35,7 @@ def sent_by_another(
         pair
         for pair in (find_pairs(session) if _has_message(session, end) else ())
         if pair.send in waiting and pair.recv in waiting and _late_rank(session, pair) in end.ranks
-    ][:_MOST]
+    ][:_LIMIT]
     strange = next((pair for pair in pairs if not _has_exchanged(session, pair)), None)
     evidence = [_evidence(session, pair, is_strange=pair is strange) for pair in pairs]
     return evidence, "" if strange is None else _advice(session, strange)

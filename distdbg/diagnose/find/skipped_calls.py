@@ -18,7 +18,7 @@ from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import fit, say_ranks, say_site, site_of, verb
 
 #: Calls before the one that differs.
-_MOST: Final = 4096
+_LIMIT: Final = 4096
 
 
 class SkippedBefore(NamedTuple):
@@ -97,7 +97,7 @@ def _extra(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> 
     """The number of the call that this rank alone made; the next ones are those of the other, one later."""
     if rank not in ops.by_rank or other not in ops.by_rank:
         return None
-    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _MOST)
+    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _LIMIT)
     calls = range(first, seq + 1)
     mine = [_at(session, ops, rank, at) for at in calls]
     theirs = [_at(session, ops, other, at) for at in calls]
@@ -113,7 +113,7 @@ def _skipped(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -
     """The number of the call that only the other made."""
     if rank not in ops.by_rank or other not in ops.by_rank:
         return None
-    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _MOST)
+    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _LIMIT)
     calls = range(first, seq)
     mine = [_at(session, ops, rank, at) for at in calls]
     theirs = [_at(session, ops, other, at) for at in range(first, seq + 1)]

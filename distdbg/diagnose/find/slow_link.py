@@ -38,12 +38,12 @@ _LEAST_MORE_NS: Final = 200_000
 _DEVIATIONS: Final = 6
 _MAD_TO_SIGMA: Final = 1.4826
 #: What is looked at of one rank and of one group.
-_MOST_MESSAGES: Final = 512
-_MOST_OPS: Final = 128
-_MOST_FINDINGS: Final = 4
+_MAX_MESSAGES: Final = 512
+_MAX_OPS: Final = 128
+_MAX_FINDINGS: Final = 4
 _SEND: Final = KIND_LABELS.index("send")
 #: How large a share of what is slow must touch a host, and of what touches it must be slow.
-_MOST_OF: Final = 0.75
+_MAX_OF: Final = 0.75
 
 Ranks = tuple[int, ...]
 Key = TypeVar("Key")
@@ -85,7 +85,7 @@ def find(
     slow.sort(key=lambda each: -each.factor)
     said: set[Ranks] = set()
     for each in slow:
-        if each.ranks not in said and len(said) < _MOST_FINDINGS:
+        if each.ranks not in said and len(said) < _MAX_FINDINGS:
             said.add(each.ranks)
             found.append(_say_link(session, each))
     return found
@@ -134,8 +134,8 @@ def _messages(session: Session, of: RankLog) -> Iterable[tuple[int, int, int]]:
         for at, (flags, kind) in enumerate(zip(ops.flags, ops.kind, strict=True))
         if flags & Flag.MESSAGE and kind == _SEND
     ]
-    if len(rows) > _MOST_MESSAGES:
-        rows = random.Random(of.rank).sample(rows, _MOST_MESSAGES)
+    if len(rows) > _MAX_MESSAGES:
+        rows = random.Random(of.rank).sample(rows, _MAX_MESSAGES)
     for at in rows:
         if ops.ended_ns[at] != NEVER and ops.started_ns[at] != NEVER and not ops.status[at]:
             peer = ops.peer[at]
@@ -191,9 +191,9 @@ def _transfers(session: Session, ops: GroupOps) -> Iterable[tuple[int, int, int]
         return
     columns = log_.ops
     some: Sequence[int] = mine.indexes
-    if len(some) > _MOST_OPS:
+    if len(some) > _MAX_OPS:
         # Not each n-th: that could be the same line of the program each time.
-        some = random.Random(rank).sample(some, _MOST_OPS)
+        some = random.Random(rank).sample(some, _MAX_OPS)
     for at in some:
         if at < 0 or columns.status[at]:
             continue
@@ -239,7 +239,7 @@ def _guilty_hosts(slow: Sequence[_Slow], seen: Sequence[frozenset[str]]) -> list
         return []
     host, count = counts.most_common(1)[0]
     ranks = {rank for each in slow for rank in each.ranks}
-    is_it = count >= _MOST_OF * len(slow) and count >= _MOST_OF * touched[host]
+    is_it = count >= _MAX_OF * len(slow) and count >= _MAX_OF * touched[host]
     return [host] if is_it and count > 1 and len(ranks) > 2 else []
 
 

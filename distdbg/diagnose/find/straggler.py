@@ -26,7 +26,7 @@ from typing import Final
 
 from distdbg.diagnose.debugged import held_spans
 from distdbg.diagnose.find.lateness import LateArrival, Lateness, measure
-from distdbg.diagnose.find.own_time import MOST_USUAL, own_time, parts_between
+from distdbg.diagnose.find.own_time import MAX_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -38,7 +38,7 @@ from distdbg.record.format import NO_COLLECTIVE
 from distdbg.record.text import format_duration
 
 _LEAST_TIMES: Final = 12
-_MOST_GAP: Final = 20
+_MAX_GAP: Final = 20
 #: Ops are no independent throws: who is late for one comes late to the next, and the time is chosen.
 _DEVIATIONS: Final = 8
 _LEAST_COST: Final = 0.05
@@ -51,7 +51,7 @@ _LEAST_OF_WORST: Final = 0.2
 #: In groups up to this size no rank is usual: it is compared with the worst of the others.
 _FEW: Final = 3
 _LEAST_TIMES_PEER: Final = 4
-_MOST_FINDINGS: Final = 8
+_MAX_FINDINGS: Final = 8
 #: What a straggler that is in time again must have cost to be a warning.
 _LEAST_WARNED_NS: Final = 1_000_000_000
 
@@ -114,13 +114,13 @@ def _judge(
         return None
     first, last = late.at[begin], late.at[end - 1]
     count = last - first + 1
-    if times * _MOST_GAP < count or not _is_beyond_chance(
+    if times * _MAX_GAP < count or not _is_beyond_chance(
         lateness, usual_share, rank, times, first, last
     ):
         return None
     by_ns = late.by_ns[begin:end]
     usual = median(by_ns)
-    most = MOST_USUAL * usual
+    most = MAX_USUAL * usual
     lost = sum(min(by, most) for by in by_ns)
     peers = _peers_lost(lateness, rank, first, last, most)
     elapsed = lateness.clock_ns[last] - lateness.clock_ns[first]
@@ -220,7 +220,7 @@ def _say(session: Session, found: Mapping[int, _Straggler]) -> list[Finding]:
         (each for rank, each in found.items() if rank not in named),
         key=lambda each: -each.cost_ns,
     )
-    return said + [_say_rank(session, each) for each in alone[:_MOST_FINDINGS]]
+    return said + [_say_rank(session, each) for each in alone[:_MAX_FINDINGS]]
 
 
 def _late_hosts(session: Session, found: Mapping[int, _Straggler]) -> dict[str, list[int]]:

@@ -60,7 +60,7 @@ _IS: Final = {
 #: A rank that waits for a result of multiprocessing.Pool.
 _OF_POOL: Final = f"{IN_LIBRARY}pool.py"
 #: Ranks that are compared.
-_MOST_ALIKE: Final = 16
+_MAX_ALIKE: Final = 16
 #: Who holds a file lock, in the reason of who waits for it.
 _HOLDER: Final = re.compile(rf"{FILE_LOCK} that (rank \d+|pid \d+ \(.*?\)) holds")
 _ADVICE: Final = {
@@ -144,7 +144,7 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: R
 
 
 def _do_the_same(session: Session, ranks: tuple[int, ...], doing: RankActivity) -> bool:
-    return all(doing_of(session, rank).text == doing.text for rank in ranks[:_MOST_ALIKE])
+    return all(doing_of(session, rank).text == doing.text for rank in ranks[:_MAX_ALIKE])
 
 
 def doing_evidence(

@@ -16,7 +16,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RecordedProblem, Session
 
 _TYPE: Final = "Suspicion"
-_MOST_FINDINGS: Final = 16
+_MAX_FINDINGS: Final = 16
 
 
 def find(
@@ -31,7 +31,7 @@ def find(
     findings = sorted(
         (_say(session, mine) for mine in told.values()), key=lambda finding: finding.at_ns or 0
     )
-    return findings[:_MOST_FINDINGS]
+    return findings[:_MAX_FINDINGS]
 
 
 def _say(session: Session, told: Sequence[tuple[int, RecordedProblem]]) -> Finding:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.traits import Advice, Trait
-from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, say_site, site_of, verb
+from distdbg.diagnose.wording import MAX_LINE, fit, say_ranks, say_site, site_of, verb
 from distdbg.record.entries import RecordedFrame
 
 _Site = tuple[str, int]
@@ -71,7 +71,7 @@ def find_left_loop(
         )
     began = f"after {made} calls at {short}; {say_ranks(others, 3)} began one more"
     what = f"{whom} left {called}() for {place} {began}"
-    what = what if len(what) <= MOST_LINE else fit(f"{whom} left {called}() {began}")
+    what = what if len(what) <= MAX_LINE else fit(f"{whom} left {called}() {began}")
     advice = Advice(
         f"see why {whom} made one call fewer: {verb(odd, 'it', 'they')} skipped a batch, had fewer of them "
         f"(dist.Join helps), or {verb(odd, 'its', 'their')} own data ended the loop",

@@ -40,7 +40,7 @@ _TRAITS: Final = MappingProxyType(
 )
 #: Ends that are none of the rank's own: it would have gone on.
 _FROM_OUTSIDE: Final = (EndRole.ENDED, EndRole.INTERRUPTED)
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def find(
@@ -131,7 +131,7 @@ def _calls(found: JoinWait, calls: Mapping[int, JoinCall]) -> Iterator[Evidence]
         reached = ", which it reached" if call.is_connected and meet else ""
         key = (f"init_process_group({', '.join(given)}){at}{meet}", reached)
         alike.setdefault(key, []).append(rank)
-    for (text, reached), ranks in list(alike.items())[:_MOST]:
+    for (text, reached), ranks in list(alike.items())[:_LIMIT]:
         reached = reached.replace("it", "they") if len(ranks) > 1 else reached
         first = calls[ranks[0]]
         yield Evidence(
@@ -148,7 +148,7 @@ def _late(
 ) -> Iterator[Evidence]:
     """What is known of those that have not called it."""
     be = "is" if session.is_live else "was"
-    for rank in found.causes[:_MOST]:
+    for rank in found.causes[:_LIMIT]:
         if rank in found.waiting:
             continue
         if doing := doing_of(session, rank).text:

@@ -11,7 +11,7 @@ from typing import Final
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
 from distdbg.diagnose.load.log_wording import (
-    MOST_EVIDENCE,
+    MAX_EVIDENCE,
     Facts,
     make_finding,
     say_ranks,
@@ -96,7 +96,7 @@ def _sides_differ(told: Sequence[LoggedFact]) -> Finding:
         extra=[
             Evidence(text=f"rank {rank} called {side.what}", rank=rank)
             for rank, side in sorted(own.items())
-        ][:MOST_EVIDENCE],
+        ][:MAX_EVIDENCE],
         advice="make all ranks take the same branches up to this op",
     )
 

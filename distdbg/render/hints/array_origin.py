@@ -21,7 +21,7 @@ from distdbg.render.generators import StackLine, defined
 from distdbg.render.hints.case import Case, program_files, stack_lines
 
 #: Functions that hand on what others return.
-_MOST_CALLS: Final = 3
+_MAX_CALLS: Final = 3
 
 
 def by_function(case: Case) -> str:
@@ -37,7 +37,7 @@ def by_function(case: Case) -> str:
     if not isinstance(given, ast.Name):
         return ""
     name, function = given.id, ""
-    for _ in range(_MOST_CALLS):
+    for _ in range(_MAX_CALLS):
         lines = bound_before(place.source, place.line, name)
         if len(lines) != 1:
             return ""

@@ -20,7 +20,7 @@ from distdbg.render.enclosing import (
 )
 from distdbg.render.generators import StackLine, defined, lines_of_stack
 from distdbg.render.hints.case import Case, is_left_out, program_files
-from distdbg.render.hints.randomness import MOST_FRAMES, Decider, deciders
+from distdbg.render.hints.randomness import MAX_FRAMES, Decider, deciders
 
 _CLOCKS: Final = frozenset(
     f"{name}{unit}"
@@ -52,7 +52,7 @@ def by_own_clock(case: Case) -> str:
 def _all_of(
     stack: Sequence[StackLine],
 ) -> Iterator[tuple[tuple[str, int], tuple[StackLine, Decider]]]:
-    for place in stack[:MOST_FRAMES]:
+    for place in stack[:MAX_FRAMES]:
         for one in deciders(place):
             yield (place.file, one.line), (place, one)
 

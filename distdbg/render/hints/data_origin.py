@@ -25,7 +25,7 @@ from distdbg.render.hints.case import Case, program_files
 
 #: Errors that a value may be the reason of.
 _OF_VALUES: Final = frozenset(("IndexError", "KeyError", "ValueError"))
-_MOST_CALLERS: Final = 4
+_MAX_CALLERS: Final = 4
 
 
 def by_loop_over_data(case: Case) -> str:
@@ -58,7 +58,7 @@ def _made_at(
     name: str, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
 ) -> tuple[str, int] | None:
     """The file and the line of the one `yield` that gives a name its value, seen from the innermost line."""
-    for at, place in enumerate(stack[:_MOST_CALLERS]):
+    for at, place in enumerate(stack[:_MAX_CALLERS]):
         function = function_at(place.source, place.line)
         scope = function or place.source.tree
         lines = [line for line in bound_at(scope, name) if line <= place.line]

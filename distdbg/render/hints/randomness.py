@@ -42,7 +42,7 @@ from distdbg.render.generators import (
 from distdbg.render.hints.case import Case, program_files
 
 #: Frames of a stack.
-MOST_FRAMES: Final = 4
+MAX_FRAMES: Final = 4
 #: How the names of ops begin that make a value the same on all ranks.
 _SHARES: Final = ("all_", "broadcast", "scatter")
 
@@ -129,7 +129,7 @@ def _is_range(expr: ast.expr) -> bool:
 def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], Decider]]:
     for told in case.told:
         stack = lines_of_stack(case.source, told)
-        for at in range(min(len(stack), MOST_FRAMES)):
+        for at in range(min(len(stack), MAX_FRAMES)):
             for one in deciders(stack[at]):
                 yield stack, one._replace(at=at)
 

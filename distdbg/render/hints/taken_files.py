@@ -23,7 +23,7 @@ from distdbg.render.enclosing import (
 from distdbg.render.hints.case import RANK, Case, program_files
 
 _REMOVES: Final = ("rmdir", "rmtree", "unlink")
-_MOST_REMOVALS: Final = 2
+_MAX_REMOVALS: Final = 2
 _TAKES: Final = ("move", "remove", "rename", "replace", "rmdir", "unlink")
 #: In what gives each process a name of its own.
 _UNIQUE: Final = re.compile(
@@ -67,7 +67,7 @@ def by_removal(case: Case) -> str:
         for line in _removals(source)
         if (file, line) != (here.file, here.line)
     ]
-    if not 0 < len(found) <= _MOST_REMOVALS:
+    if not 0 < len(found) <= _MAX_REMOVALS:
         return ""
     places = " and ".join(quote_line(source, file, line) for file, source, line in found)
     return f"see whether {places} has removed it, on any rank, or whether who writes it had not done so yet"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
 
 _GATE: Final = compiling.step_tuple(Step(StepKind.GATE))
-_MOST_PLANS: Final = 256
+_MAX_PLANS: Final = 256
 
 
 class PlaceCheck:
@@ -86,7 +86,7 @@ class PlaceCheck:
             plan = key = None
         if plan is None:
             plan = self._make_plan(call)
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             if key is not None:
                 self._plans[key] = plan

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from distdbg.check.arrays import few, odd_ranks, say_ranks
+from distdbg.check.arrays import differing_ranks, few, say_ranks
 from distdbg.errors import MismatchError, UnknownDimError, UsageError, WrongTypeError
 from distdbg.ops.sites import call_site, shorten
 from distdbg.record.writing import write_error
@@ -373,7 +373,7 @@ def _explain(default: ProcessGroup, everybody: Sequence[tuple[str, str, str]]) -
     details = few([f"{say_ranks(ranks)} made it at {site}" for site, ranks in places.items()])
     if is_order:
         details.append("meshes of one shape have their ranks in different orders")
-    odd = odd_ranks([(words, digest) for words, digest, _ in everybody], list(default.ranks))
+    odd = differing_ranks([(words, digest) for words, digest, _ in everybody], list(default.ranks))
     return MismatchError(
         f"device mesh differs between ranks: {', '.join(few(texts))}",
         kind="init_device_mesh",

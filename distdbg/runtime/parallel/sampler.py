@@ -14,7 +14,7 @@ from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.api.queries import get_rank, get_world_size
 
 #: From here on torch draws numbers of 64 bits.
-_MOST: Final = (2**32 - 1) // 20
+_LIMIT: Final = (2**32 - 1) // 20
 
 
 class DistributedSampler:
@@ -101,7 +101,7 @@ def permutation(count: int, seed: int) -> list[int]:
 
 def permutation_without_torch(count: int, seed: int) -> list[int]:
     """The same, by our own means. UsageError for more than 214 million numbers."""
-    if count >= _MOST:
+    if count >= _LIMIT:
         raise UsageError(
             f"{count} samples are shuffled by torch alone; import it, or shuffle=False"
         )

@@ -38,7 +38,7 @@ _SAMPLES: Final = 4
 
 
 #: Above so many messages of all ranks a plan is not run, only estimated.
-MOST_MESSAGES = 300_000
+MAX_MESSAGES = 300_000
 
 #: Algorithms whose messages grow with the number of hosts, not with its binary digits.
 _LINEAR = frozenset({"ring", "pairwise", "linear"})
@@ -89,7 +89,7 @@ def is_too_much(question: ComparedProblem, name: str) -> bool:
     if blocks_of(kind, question.size) > 1:
         # Every rank has to look at every block.
         each = max(each, question.size)
-    return layout.size * each > MOST_MESSAGES
+    return layout.size * each > MAX_MESSAGES
 
 
 def time_of(

@@ -44,7 +44,7 @@ RETURNED = "returned"
 #: How long the rank that serves the store stays for others that have not left their groups yet.
 LINGER_S: Final = 5.0
 #: Of `RankState::why` in native/core/segment.hpp: one byte ends it.
-_MOST_WHY: Final = 63
+_MAX_WHY: Final = 63
 
 
 class ExitNote:
@@ -113,7 +113,7 @@ def leave(world: World, error: BaseException | None = None, at_once: bool = Fals
 
 def _leave(world: World, error: BaseException | None, at_once: bool) -> None:
     end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
-    why = RETURNED if error is None else shorten(raised(error), _MOST_WHY)
+    why = RETURNED if error is None else shorten(raised(error), _MAX_WHY)
     for group in list(world.groups.values()):
         engine: object = group.engine
         while engine is not None:  # there may be others around the one that can tell

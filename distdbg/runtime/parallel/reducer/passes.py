@@ -11,7 +11,7 @@ from distdbg.check.arrays import few, say_ranks
 from distdbg.errors import DistError, MismatchError, UsageError
 from distdbg.ops.sites import shorten
 from distdbg.runtime.parallel.reducer.agreement import (
-    MOST_LINE,
+    MAX_LINE,
     NOT_AVERAGED,
     USABLE,
     say_odd,
@@ -61,7 +61,7 @@ class _Pass:
 
     def lines(self, lines: list[str]) -> list[str]:
         """The details of what the first of some lines begins with."""
-        is_cut = len(f"{self.step}: {lines[0]}") > MOST_LINE
+        is_cut = len(f"{self.step}: {lines[0]}") > MAX_LINE
         return [
             *([lines[0]] if is_cut else []),
             *few(lines[1:]),

@@ -28,9 +28,9 @@ from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 #: Of all messages from one rank to another. What cannot leave at once is copied, since the arrays are the
 #: program's again when calls differ.
-MOST_EARLY_NBYTES = 256 << 10
+MAX_EARLY_NBYTES = 256 << 10
 #: Of all messages of a rank.
-_MOST_EARLY_NBYTES_OF_RANK = 4 << 20
+_MAX_EARLY_NBYTES_OF_RANK = 4 << 20
 
 
 _MAKERS: dict[Kind, Callable[[Problem, Topology, str], Plan]] = {
@@ -46,7 +46,7 @@ _MAKERS: dict[Kind, Callable[[Problem, Topology, str], Plan]] = {
 
 
 #: Of one rank.
-_MOST_MIRRORED_NBYTES = 256 << 10
+_MAX_MIRRORED_NBYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def fits_slots(problem: Problem, topology: Topology) -> bool:
     published = published_nbytes(problem, topology)
     if problem.kind not in (Kind.BROADCAST, Kind.SCATTER):
         published = -(-published // problem.size)
-    return published <= min(topology.slot_nbytes, _MOST_MIRRORED_NBYTES)
+    return published <= min(topology.slot_nbytes, _MAX_MIRRORED_NBYTES)
 
 
 def fastest(kind: Kind, total: int, topology: Topology, *, fits_slots: bool = False) -> str:
@@ -176,8 +176,8 @@ class _Sorting:
         total = sum(self.sent.values()) + step.nbytes
         return (
             step.peer not in self.closed
-            and nbytes <= MOST_EARLY_NBYTES
-            and total <= _MOST_EARLY_NBYTES_OF_RANK
+            and nbytes <= MAX_EARLY_NBYTES
+            and total <= _MAX_EARLY_NBYTES_OF_RANK
         )
 
     def is_copy_to_send(self, step: Step) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from distdbg.diagnose.load import log_blocks, log_differences, log_lines, log_shapes, ncclras
 from distdbg.diagnose.load.log_files import read_logs
-from distdbg.diagnose.load.log_lines import MOST_LINE_NBYTES
+from distdbg.diagnose.load.log_lines import MAX_LINE_NBYTES
 from distdbg.diagnose.load.open import open_paths
 from distdbg.errors import RecordError
 
@@ -54,7 +54,7 @@ def test_no_pattern_is_quadratic_on_its_own_beginnings() -> None:
     began = time.thread_time()
     for pattern in patterns():
         for bit in BITS:
-            text = (bit * (4 * MOST_LINE_NBYTES // len(bit)))[: 4 * MOST_LINE_NBYTES]
+            text = (bit * (4 * MAX_LINE_NBYTES // len(bit)))[: 4 * MAX_LINE_NBYTES]
             pattern.search(text)
             pattern.match(text + "\n")
     assert time.thread_time() - began < MOST_S
