@@ -110,17 +110,6 @@ def _fail(error: RecordError) -> int:
     return error.exit_code
 
 
-if __name__ == "__main__":
-    try:
-        exit_code = main(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; Python must not complain at its end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_code = 0
-    sys.exit(exit_code)
-
-
 def to_plain(record: Record, *, is_live: bool, most_events: int) -> dict[str, Any]:
     """Return a dict of the whole record, with `most_events` of its events, the last ones."""
     events = sorted(record.events, key=lambda event: event.number)
@@ -179,3 +168,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no infinity
     return value
+
+
+if __name__ == "__main__":
+    try:
+        exit_code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python must not complain at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_code = 0
+    sys.exit(exit_code)

@@ -141,10 +141,6 @@ def answer(answers: TextIO, value: Any) -> None:
         return
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-
-
 def _run_function(file: str, name: str, encoded: str, result_file: str) -> None:
     """Call the function with arguments in JSON; what it raises ends the process with a traceback."""
     faulthandler.enable()
@@ -165,3 +161,7 @@ def _run_function(file: str, name: str, encoded: str, result_file: str) -> None:
     partial = Path(result_file + ".partial")
     partial.write_text(json.dumps(value))
     partial.replace(result_file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

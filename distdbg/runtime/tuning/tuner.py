@@ -105,10 +105,6 @@ def _turn() -> Iterator[bool]:
     yield False  # there is no place to keep it either
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 @dataclass(frozen=True, slots=True)
 class _CpuUsage:
     """Seconds of all cores so far: of everybody, and of this process and those it has waited for."""
@@ -144,3 +140,7 @@ def is_disturbing(others: float, ranks: int, cores: int | None = None) -> bool:
     """Whether so many cores of others took something from so many ranks."""
     cores = cores or len(os.sched_getaffinity(0))  # those of a container, not of its host
     return others > max(_CALM_CORES, cores - ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
