@@ -81,7 +81,7 @@ def explain_mismatch(
     global_ranks: Sequence[int],
     this_rank: int,
 ) -> MismatchError:
-    """The same error on every rank, up to the last line: who called what, and where."""
+    """Return the error, the same on every rank up to the last line: who called what, and where."""
     calls = [_parse(text) for text in descriptions]
     sides = _sides(calls, global_ranks)
     if len(sides) == 1:  # alike to all but the sizes of an exchange
@@ -133,7 +133,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def _sides(calls: Sequence[dict[str, Any]], global_ranks: Sequence[int]) -> list[CallingRanks]:
-    """Who called what, the largest side first."""
+    """List who called what, the largest side first."""
     befores = [_before(call) for call in calls]
     short = shorten({call["call_site"] for call in calls} | {site for _, site in befores})
     sides: dict[str, CallingRanks] = {}
@@ -172,7 +172,7 @@ def _differing_ranks(sides: Sequence[CallingRanks], global_ranks: Sequence[int])
 
 
 def _source_of(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> int | None:
-    """Of one broadcast the rank whose array the others have to fit; None for anything else."""
+    """Return the rank whose array the others have to fit, in one broadcast; else None."""
     roots = {(side.facts.get("kind"), side.facts.get("root")) for side in sides}
     kind, root = roots.pop()
     if (
@@ -256,7 +256,7 @@ def _explain_splits(
         details.append(f"and {len(pairs) - _MAX_PAIRS} more pairs")
     details += [*_call_lines([side]), INTACT]
     involved = sorted({rank for pair in pairs for rank in pair[:2]})
-    # Who is in each of several pairs has the splits that do not fit the others'.
+    # A rank in each of several pairs has the splits that do not fit the others'.
     common = [rank for rank in involved if all(rank in pair[:2] for pair in pairs)]
     odd = common if len(pairs) > 1 and len(common) == 1 else []
     whose = f"on {name_ranks(odd)}" if odd else f"between {name_ranks(involved or global_ranks)}"

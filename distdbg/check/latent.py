@@ -115,7 +115,7 @@ class LatentFinding:
     type: str
     """'LeakedWork', 'LeakedGroup', 'BufferRace'."""
     kind: str
-    """Of the op: 'all_reduce'; '' for a group."""
+    """The op: 'all_reduce'; '' for a group."""
     group: str
     what: str
     """The first line, without the rank: 'the Work of all_reduce on group 'world' was dropped'."""

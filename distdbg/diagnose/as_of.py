@@ -25,7 +25,7 @@ from distdbg.record.format import NO_COLLECTIVE, Flag, Status
 
 
 def session_at(session: Session, at_ns: int) -> Session:
-    """The same session as long as nothing was to come; clocks are those of the ranks."""
+    """Return the session as it was at a moment; clocks are those of the ranks."""
     if session.now_ns != NEVER and at_ns >= session.now_ns:
         return session
     ranks = {

@@ -85,7 +85,7 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
 
 
 def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
-    """Whom a wait needs. Where one would be enough, those who are gone do not count beside others."""
+    """Return whom a wait needs; where one would be enough, ranks that are gone do not count beside others."""
     others = tuple(rank for rank in edge.on if rank != edge.rank)
     if not edge.is_any:
         return others

@@ -37,7 +37,7 @@ _MAX_SHIFTS: Final = 256
 #: A gap is one of its own from so many times the usual on, and all others stay below so many.
 _LONG: Final = 1.7
 _USUAL: Final = 1.4
-#: Of gaps: fewer, or shorter ones, are noise.
+#: Fewer gaps, or shorter ones, are noise.
 _FEWEST_GAPS: Final = 6
 _LEAST_GAP_NS: Final = 1_000_000
 

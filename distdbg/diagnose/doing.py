@@ -76,7 +76,7 @@ class RankActivity:
 
     @property
     def traits(self) -> frozenset[Trait]:
-        """Of a finding about the rank."""
+        """The traits of a finding about the rank."""
         if self.state is RankState.ASLEEP and not self.why.startswith(FOR_WHOM):
             is_in_lock = self.why.startswith(IN_LOCK)
             return frozenset((Trait.ASLEEP, *((Trait.IN_LOCK,) if is_in_lock else ())))
@@ -126,7 +126,7 @@ def doing_of(session: Session, rank: int) -> RankActivity:
 
 
 def traits_of_doing(session: Session, ranks: Iterable[int]) -> frozenset[Trait]:
-    """Of a finding about these ranks, by what they were seen doing."""
+    """Return the traits of a finding about these ranks, by what they were seen doing."""
     return frozenset(trait for rank in ranks for trait in doing_of(session, rank).traits)
 
 

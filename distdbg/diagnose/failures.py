@@ -40,7 +40,7 @@ class Failure:
     named: tuple[int, ...] = ()
     """The ranks that it names: those missing, lost, odd."""
     how: str = ""
-    """Of a lost rank: 'exited with code 3'."""
+    """How a lost rank ended: 'exited with code 3'."""
     kind: str = ""
     group: str = ""
     """Label."""

@@ -87,7 +87,7 @@ class Evidence:
 
     @property
     def all_ranks(self) -> tuple[int, ...]:
-        """Those that it is true of."""
+        """The ranks that it is true of."""
         return self.ranks or (() if self.rank is None else (self.rank,))
 
 
@@ -146,7 +146,7 @@ class Finding:
 
     @property
     def deadlocked(self) -> frozenset[int]:
-        """Of a deadlock, the ranks that wait for each other: not all of them need to be a cause."""
+        """The ranks of a deadlock that wait for each other: not all of them need to be a cause."""
         return frozenset(edge.rank for edge in self.edges) or frozenset(self.ranks)
 
 

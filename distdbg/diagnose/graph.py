@@ -292,7 +292,7 @@ def _shrink(graph: _Graph[Node], part: set[int]) -> set[int]:
 
 
 def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
-    """Of nodes with one wait for all each. Searched among the waits, which many nodes may share."""
+    """Search among the waits, which many nodes may share; each node has one wait for all."""
     user = {}
     for i in sorted(part, reverse=True):
         user[graph.of[i][0]] = i
@@ -331,7 +331,7 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
 
 
 def _without_chords(cycle: list[int], ways: Mapping[int, Sequence[int]]) -> list[int]:
-    """As long as a wait of the cycle also waits for an earlier one of it, that is a shorter cycle."""
+    """Shorten a cycle as long as one of its waits also waits for an earlier rank of it."""
     while True:
         size = len(cycle)
         place = {number: at for at, number in enumerate(cycle)}
@@ -350,7 +350,7 @@ def _without_chords(cycle: list[int], ways: Mapping[int, Sequence[int]]) -> list
 
 
 def _nodes_of(graph: _Graph[Node], cycle: list[int], part: set[int]) -> list[int]:
-    """Of each wait the first node that has it and that the wait before is for."""
+    """Return for each wait the first node that has it and that the wait before is for."""
     found = []
     for at, number in enumerate(cycle):
         before = graph.needs[cycle[at - 1]]
@@ -365,7 +365,7 @@ def _nodes_of(graph: _Graph[Node], cycle: list[int], part: set[int]) -> list[int
 def _victims(
     graph: _Graph[Node], deadlocked: set[int], cores: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """By core, who of the deadlocked waits for it, also through others."""
+    """Return for each core who of the deadlocked waits for it, also through others."""
     users: dict[int, list[int]] = {}
     wanted: dict[int, list[int]] = {}
     for i in deadlocked:

@@ -19,7 +19,7 @@ from distdbg.diagnose.session import Session
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 
-#: Of numbers in all clocks together: some seconds of work.
+#: Numbers in all clocks together: some seconds of work.
 _MAX_WORK: Final = 8_000_000
 _ROOT_FIRST: Final = ("broadcast", "scatter")
 _ROOT_LAST: Final = ("reduce", "gather")
@@ -36,7 +36,7 @@ class MessageOrder:
 
     sent: dict[OpRef, Clock]
     ended: dict[OpRef, int]
-    """Of a receive: its rank's own count when it had ended."""
+    """The rank's own count when a receive had ended."""
     taken: dict[OpRef, OpRef]
     """Send to receive."""
     places: dict[int, int]

@@ -253,7 +253,7 @@ def _progress(
     log: RankLog, kept: int, opened: list[int], own_ns: int, status: int
 ) -> dict[int, GroupProgress]:
     ops = log.ops
-    # Who destroys a group tells the others first, and writes it down then.
+    # A rank that destroys a group tells the others first, and writes it down then.
     closed_until_ns = own_ns + DEATH_NS if status == Status.PEER_LOST else own_ns
     shown = {
         group: replace(

@@ -22,7 +22,7 @@ def messages_of(session: Session, rank: int, kind: str, like: OpRef) -> Iterator
 
 
 def partner_of(session: Session, op: OpRef) -> int:
-    """Whom a message is with; -1: anybody."""
+    """Return the rank that a message is with; -1: any."""
     ops = session.ranks[op.rank].ops
     if session.kind_of(op) == "recv" and ops.source[op.at] >= 0:
         return ops.source[op.at]

@@ -47,7 +47,7 @@ class GroupProgress:
     """How far one rank has come on one group."""
 
     issued_seq: int
-    """Of the collective issued last; 0: none."""
+    """The number of the collective issued last; 0: none."""
     ended_seq: int
     closed_ns: int | None = None
     """When this rank destroyed the group."""
@@ -60,7 +60,7 @@ class WorkWait:
 
     thread: int
     number: int
-    """Of the op, as `Ops.number`."""
+    """The number of the op, as `Ops.number`."""
     since_ns: int
     stack: int = 0
     is_guess: bool = False
@@ -246,7 +246,7 @@ class Session:
     now_ns: int = NEVER
     """When it was read, or when the last sign of life came, on the session's clock."""
     cut: Status | None = None
-    """Of a session as it was when its ops began to fail (`last_moment`): how the first one did."""
+    """How the first op failed, if this is the session as it was then (`last_moment`)."""
     cut_words: str = ""
     """The same for people: 'the job was stopped by SIGTERM'; '' where a rank failed by itself."""
     stopped_by: str = ""
@@ -268,7 +268,7 @@ class Session:
         return NEVER if own_ns == NEVER else own_ns + self.ranks[rank].offset_ns
 
     def missing_ranks(self) -> tuple[int, ...]:
-        """Those that nothing is known of."""
+        """List the ranks that nothing is known of."""
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
 
     def ranks_without_record(self) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ def _by(user: str, ends: list[RankEnding]) -> str:
         return _name(number)  # a program may end by a code of its own
     numbers = [one.end.signal for one in ends if one.end is not None]
     known = [number for number in numbers if number is not None]
-    # Who does not go by the first signal is killed.
+    # A process that the first signal does not end is killed.
     polite = [number for number in known if number != signal.SIGKILL] or known
     if not polite:
         return "its launcher"

@@ -37,7 +37,7 @@ class OpSums:
     durations_ns: array[int] = field(default_factory=lambda: array("q"))
     is_sorted: bool = False
     moved_nbytes: int = 0
-    """Of the ops whose time of transfer is known."""
+    """The number of ops whose time of transfer is known."""
     moved_ns: int = 0
     bus_nbytes: float = 0.0
     """The same times the factor of each op."""

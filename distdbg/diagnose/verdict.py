@@ -149,9 +149,9 @@ class VerdictWithWaits:
 
     verdict: Verdict
     waits: dict[int, tuple[Edge, ...]]
-    """Who waits for whom now."""
+    """The waits of now."""
     waits_before: dict[int, tuple[Edge, ...]]
-    """Who did so before ops began to fail; the same where none has failed."""
+    """The waits before ops began to fail; the same where none has failed."""
 
 
 def diagnose(session: Session) -> Verdict:
@@ -160,7 +160,7 @@ def diagnose(session: Session) -> Verdict:
 
 
 def diagnose_with_waits(session: Session) -> VerdictWithWaits:
-    """The same, with what it was proven from: matching the ops of ranks is most of the work."""
+    """Diagnose, and return the waits it was proven from: matching the ops of ranks is most of the work."""
     if list(session.ranks) != sorted(session.ranks):
         session = replace(session, ranks=dict(sorted(session.ranks.items())))
     matched = match(session)

@@ -132,7 +132,7 @@ def _is_rank(value: object) -> bool:
 
 
 def _time_ns(text: object) -> int | None:
-    """Of unix time, to the microsecond that was written."""
+    """Return a unix time, to the microsecond that was written."""
     if not isinstance(text, str):
         return None
     try:

@@ -12,7 +12,7 @@ from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import RecordedFrame
 
-#: Of a first line.
+#: Letters of a first line.
 MAX_LINE: Final = 120
 _CUT: Final = " ..."
 #: Where a clause ends and the next one begins.
@@ -40,7 +40,7 @@ def say_site(frame: RecordedFrame | None) -> str:
 
 
 def short_site(text: str) -> str:
-    """The same for a place that came as text: '/home/me/train.py:88 (step)'."""
+    """Shorten a place that came as text: '/home/me/train.py:88 (step)'."""
     head, space, tail = text.partition(" (")
     return head.replace("\\", "/").rpartition("/")[2] + space + tail
 
@@ -74,7 +74,7 @@ def fit(head: str, *tails: str) -> str:
 
 
 def cut(line: str, most: int) -> str:
-    """At most so many characters, cut where a clause ends, so that what is left is true by itself."""
+    """Cut a text to at most so many letters where a clause ends, so that what is left is true by itself."""
     if len(line) <= most:
         return line
     room = line[: most - len(_CUT) + 1]

@@ -143,7 +143,7 @@ class _RelayedWords(NamedTuple):
 
 
 def wrong_relay(session: Session, pair: UnmatchedPair) -> _RelayedWords | None:
-    """Of a send whose tag is not that of the recv that waits; None where its rank has no such habit."""
+    """Explain a send whose tag is not that of the recv that waits; None where its rank relays no messages."""
     rank, ops = pair.send.rank, session.ranks[pair.send.rank].ops
     if session.ranks[rank].lost.get("ops"):
         return None

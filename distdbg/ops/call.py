@@ -94,7 +94,7 @@ WORDS_SHIFT = PLACE_SHIFT + 40
 #: The largest number that has room there.
 MAX_WORDS = (1 << (63 - WORDS_SHIFT)) - 1
 
-#: Of a rank that counts in Join after its last batch.
+#: Set by a rank that counts in Join after its last batch.
 HAS_JOINED = "has joined"
 
 ANY_SOURCE = -1

@@ -38,7 +38,7 @@ from distdbg.record.regular_file import open_regular
 from distdbg.record.values import values_at
 
 _MAX_NBYTES = 4 << 20
-#: Of a text and of a traceback; the middle of longer ones is left out.
+#: Letters of a text and of a traceback; the middle of longer ones is left out.
 _MAX_TEXT = 20_000
 _MAX_TRACE = 200_000
 _MAX_CAUSES = 32
@@ -68,12 +68,12 @@ class ErrorFacts:
     waits_for: tuple[int, ...] = ()
     """The ranks that did not come in time."""
     aborted_by: str = ""
-    """Who has aborted the job: 'the agent', the name of a person; '' where nobody has."""
+    """The one that aborted the job: 'the agent', the name of a person; '' where nobody has."""
     values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     """By file and line of its stack: variables, and what they held ('= 15', 'is 6 long')."""
     rank: int | None = None
     pid: int | None = None
-    """Of the process that wrote it; a nested launcher passes on what another one wrote."""
+    """The process that wrote it; a nested launcher passes on what another one wrote."""
     code: int | None = None
     """The exit code that a nested launcher knows."""
 
@@ -212,7 +212,7 @@ def _of_notes(error: BaseException) -> dict[str, Any]:
 
 
 def _memory_limit() -> str:
-    """Of addresses, where it is lower than the machine's; ''."""
+    """Return the limit of addresses, where it is lower than the machine's memory; ''."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return "" if limit == resource.RLIM_INFINITY else nbytes_text(limit)
 

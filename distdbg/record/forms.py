@@ -41,7 +41,7 @@ class Listing(Generic[Item]):
 
     items: tuple[Item, ...] = ()
     count: int = 0
-    #: Of the whole list; empty: `items` is the whole list.
+    #: Digest of the whole list; empty: `items` is the whole list.
     hash: str = ""
 
 

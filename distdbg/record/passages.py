@@ -51,7 +51,7 @@ class LoopPassage:
 
 
 def passages_of(track: LoopTrack) -> list[LoopPassage]:
-    """In the order of their begin."""
+    """List the passages in the order of their begin."""
     found: list[LoopPassage] = []
     going: dict[str, LoopPassage] = {}
     latest: dict[str, LoopPassage] = {}
@@ -150,7 +150,7 @@ class LoopTrack:
 
     marks: Sequence[LoopMark]
     seqs: Sequence[int]
-    """Of the group's collectives."""
+    """Numbers of the group's collectives."""
     issued_ns: Sequence[int]
 
     def seq_at(self, at_ns: int) -> int:

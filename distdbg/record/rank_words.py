@@ -19,7 +19,7 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.reader import RecordFile
 
-#: Of a rank whose record has no op.
+#: Said of a rank whose record has no op.
 NO_OP_YET = "has called no op yet"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: How far back the last op is looked for; before it are marks, spans and findings only.
@@ -206,7 +206,7 @@ class ExitText(NamedTuple):
 
 
 def read_exit_text(text: str) -> ExitText:
-    """From the words of its exit."""
+    """Read the words of its exit."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):

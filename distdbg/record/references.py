@@ -146,7 +146,7 @@ class References:
         return self._groups[number]
 
     def group_numbers(self) -> list[int]:
-        """Of all groups that are there."""
+        """List the numbers of all groups that are there."""
         table = self._tables[Section.GROUPS]
         data = self._source.read(table.offset, table.count * table.entry_nbytes)
         whole = len(data) // table.entry_nbytes * table.entry_nbytes

@@ -295,7 +295,7 @@ def find_issued(
 def read_places(
     source: ByteSource, table: SectionTable, first: int, last: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Of numbers that fit into the ring at once: the first of a piece, and its bytes; two pieces at most."""
+    """Yield entries whose numbers fit into the ring at once: first number, bytes; two pieces at most."""
     if last < first:
         return
     low, high = first % table.count, last % table.count + 1

@@ -92,12 +92,12 @@ class Slice:
         return self._words("outcome")
 
     def tag(self, at: int) -> int:
-        """Of a message."""
+        """Return the tag of a message."""
         start = at * OP_NBYTES + OP["value"].offset
         return int.from_bytes(self.data[start : start + 8], "little", signed=True)
 
     def peer(self, at: int) -> int:
-        """Of a message: a rank of its group; -1: any."""
+        """Return the group rank that a message is with; -1: any."""
         start = at * OP_NBYTES + _PEER
         return int.from_bytes(self.data[start : start + 4], "little", signed=True)
 

@@ -1,4 +1,4 @@
-"""Who asked for the end of a run by `distdbg stop`: one line in its folder, read by the launcher.
+"""Records who asked for the end of a run by `distdbg stop`: one line in its folder, which the launcher reads.
 
 The launcher itself is asked by SIGTERM, which says nothing of who sent it.
 """

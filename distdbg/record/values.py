@@ -25,16 +25,16 @@ from typing import Any, Final
 from distdbg.record.libraries import is_library
 
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Of a stack, the innermost; and of one frame, in the order in which they were bound.
+#: The innermost frames of a stack; the variables of one frame, in the order in which they were bound.
 _MAX_FRAMES: Final = 6
 _MAX_VALUES: Final = 48
 _MAX_LETTERS: Final = 60
-#: Of dicts: larger ones are data.
+#: Keys of a dict: larger ones are data.
 _MAX_ENTRIES: Final = 24
 #: A longer number is an id, or a hash.
 _MAX_BITS: Final = 64
 _SIZED: Final = (list, tuple, dict, set, frozenset, range)
-#: Of which a loop may see the keys in any order; a dict that is larger is data.
+#: Keys whose order is kept, since a loop may see them in any; a larger dict is data.
 _UNORDERED: Final = (dict, set, frozenset)
 _MAX_KEYS: Final = 4096
 _MAX_ORDERS: Final = 8
@@ -65,7 +65,7 @@ _ARRAYS: Final = (
 
 
 def values_at(error: BaseException) -> list[dict[str, Any]]:
-    """Of the program's frames that an error came through, the innermost first."""
+    """Return the values in the program's frames that an error came through, the innermost first."""
     found: list[dict[str, Any]] = []
     for frame, line in reversed([*walk_tb(error.__traceback__)]):
         code = frame.f_code

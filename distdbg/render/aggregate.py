@@ -1,4 +1,4 @@
-"""Who was late, and who waited for whom: sums over the last ops of all ranks. Pure.
+"""Sums over the last ops of all ranks: who was late, and who waited for whom. Pure.
 
 The last to come to an op is who the others waited for; what they waited is counted for it. Looked at are
 the last ops of each rank, so that the largest run takes a second; how many they were is said.

@@ -21,7 +21,7 @@ from distdbg.record.printable import printable, shorten
 
 _MAX_LETTERS: Final = 80
 _MAX_ENCLOSING: Final = 2
-#: Of the line that every script ends with.
+#: The line that every script ends with.
 _START: Final = "if __name__ =="
 #: Larger files take too long to parse.
 _MAX_NBYTES: Final = 1 << 16
@@ -34,14 +34,14 @@ _OPS: Final = ("all_", "barrier", "broadcast", "gather", "irecv", "isend", "new_
 _PEERS: Final = {
     "broadcast": "src", "irecv": "src", "isend": "dst", "recv": "src", "reduce": "dst", "send": "dst",
 }  # fmt: skip
-#: Of these the first argument is what comes out, and the second one is what the rank gives.
+#: Ops whose first argument is what comes out, and whose second one is what the rank gives.
 _GIVEN_SECOND: Final = ("all_gather", "all_to_all", "reduce_scatter")
 #: Calls that give their argument back in another form.
 _MODULES: Final = ("cp", "cupy", "np", "numpy", "torch")
 #: Decorators whose function does not run each time it is called.
 _CACHES: Final = ("cache", "cached_property", "lru_cache")
 _WRAPPERS: Final = ("list", "sorted", "tuple")
-#: Of a function, or it says too little.
+#: Returns of a function; more say too little.
 _MAX_RETURNS: Final = 3
 #: In what a `with` takes that keeps other threads or processes out.
 _LOCKS: Final = ("lock", "mutex", "semaphore", "condition")
@@ -418,7 +418,7 @@ def _argument(
 
 
 def _name_in(given: ast.expr) -> str | None:
-    """Of an argument that is a name, or a call of one: `np.ascontiguousarray(z)`, `z.contiguous()`."""
+    """Return the variable in `z`, `np.ascontiguousarray(z)` or `z.contiguous()`."""
     match given:
         case ast.Name(id=name):
             return name

@@ -95,7 +95,7 @@ def lines_of_stack(files: SourceLines, told: ToldStack) -> list[StackLine]:
 def drawn_from(
     expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
 ) -> Iterator[Generator]:
-    """Those that an expression at the line `at` of a stack draws from.
+    """Yield the generators that an expression at the line `at` of a stack draws from.
 
     `files` are those of the program that are known.
     """
@@ -116,7 +116,7 @@ def drawn_from(
 def given_in(
     expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
 ) -> Iterator[tuple[Generator, ast.Call]]:
-    """Those that it gives to calls, which may draw from them."""
+    """Yield the generators that an expression gives to calls, which may draw from them."""
     for node in ast.walk(expr):
         if isinstance(node, ast.Call):
             for one in (*node.args, *(word.value for word in node.keywords)):

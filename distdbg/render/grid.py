@@ -169,7 +169,7 @@ class _Call:
     """Inputs, op, root, outputs: the first of them that is another one is shown."""
 
     def told_from(self, other: _Call) -> str:
-        """In what it differs: 'broadcast', 'op max', 'root 1', 'float32[1023]'; '' when no form shows it."""
+        """Tell in what a call differs: 'broadcast', 'op max', 'float32[1023]'; '' when no form shows it."""
         if self.name != other.name:
             return self.name
         pairs = zip(self.shown, other.shown, strict=True)

@@ -28,7 +28,7 @@ _LIMIT: Final = 2
 
 
 def loop_exits(source: ParsedSource, line: int) -> list[str]:
-    """Of the loops around a line, within its function: the innermost first; then of the function."""
+    """Describe what leaves the loops around a line, within its function: the innermost first."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
     found: list[str] = []

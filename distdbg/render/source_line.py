@@ -45,7 +45,7 @@ _GRAIN_NS: Final = 10**7
 
 
 class SourceLines:
-    """Those of one run, each file read once."""
+    """The source files of one run, each read once."""
 
     def __init__(self, folder: str, newest_ns: int) -> None:
         """folder: where the reader is, '' for no source at all; newest_ns: wall time of the run."""
@@ -62,7 +62,7 @@ class SourceLines:
         return shorten(printable(lines[frame.line - 1].strip()), most)
 
     def notes_of(self, frames: Stack, at: int, wanted: NoteRequest) -> list[str]:
-        """Of one frame of a stack: what stands around its line, and where an argument is from."""
+        """Describe what stands around the line of one frame, and where an argument is from."""
         source = self.parsed(frames[at].file) if at < _MAX_NOTED else None
         if source is None:
             return []

@@ -27,7 +27,7 @@ from distdbg.render.where import place_of
 _STARTS: Final = re.compile(
     r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|/distdbg/launch/|^$"
 )
-#: Of ranks that have no record yet.
+#: What ranks do that have no record yet.
 JOINING: Final = "in init_process_group"
 _HANGS: Final = (RankState.ASLEEP, RankState.BUSY, RankState.BLOCKED_IO)
 #: How far back the ops are looked at for the whole name of a file.
@@ -74,7 +74,7 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
 
 
 def other_threads(session: Session, root: Finding, rank: int) -> Iterator[FoldedStack]:
-    """Of a rank that waits for a lock or a queue: the lines of its own threads that it may wait for.
+    """List the lines of a rank's own threads that it may wait for, where it waits for a lock or a queue.
 
     Of one that is over, the evidence says what was seen before.
     """
@@ -122,7 +122,7 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack, StackRole]:
         return gone.kind, gone.what, gone.frames, StackRole.OVER
     place = place_of(session, rank)
     activity = log.activity
-    # Who waits in an op is told by its call; what lies above that is ours.
+    # The call says where a rank waits in an op; the frames above it are ours.
     is_waiting = activity is not None and activity.state is RankState.WAITING
     if activity is not None and activity.stack and not (is_waiting and place is not None):
         return str(activity.state), state_text(activity), activity.stack, _role_of(activity)

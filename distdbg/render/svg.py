@@ -28,7 +28,7 @@ def text_of(text: str, most: int = 2000) -> str:
 
 
 def draw_wait_graph(graph: WaitGraphPicture) -> str:
-    """Those to blame on the right, on a circle where they wait for each other; '' without nodes."""
+    """Draw the causes on the right, on a circle where they wait for each other; '' without nodes."""
     nodes = graph.nodes
     if not any(node.on for node in nodes):
         return ""

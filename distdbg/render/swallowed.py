@@ -21,7 +21,7 @@ from distdbg.render.enclosing import (
     path_to,
 )
 
-#: Of a file by its path; None where it may not be read, or is no Python.
+#: Returns the source of a file; None where it may not be read, or is no Python.
 Parsed = Callable[[str], ParsedSource | None]
 
 _LIMIT: Final = 1
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
 
 def swallowers(parsed: Parsed, file: str, line: int) -> list[str]:
-    """Of the blocks around a line, within its function, the innermost first."""
+    """List the blocks around a line that swallow errors, within its function, the innermost first."""
     source = parsed(file)
     if source is None:
         return []

@@ -49,7 +49,7 @@ _CELLS: Final = {
     GridCell.FAILED: "red",
     GridCell.UNKNOWN: "dim italic",
 }
-#: Of consequences: the first line and the places of the ranks have it.
+#: Consequences without evidence of their own: the first line and the places of the ranks have it.
 _SAID: Final = (FindingKind.FAILED_OP, FindingKind.STOPPED)
 _MAX_FACTS: Final = 6
 _MAX_ROWS: Final = 10
@@ -245,7 +245,7 @@ def _near(frame: RecordedFrame, folder: str) -> str:
 
 
 def _members(session: Session, root: Finding) -> Iterator[RenderableType]:
-    """Of the groups of a deadlock: a table of one of them would show who waits in another as a culprit."""
+    """Show the groups of a deadlock; a table of one of them would show who waits in another as a culprit."""
     groups = groups_of_deadlock(session, root)
     if groups:
         yield _head("Members of the groups")

@@ -50,9 +50,9 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _LIMIT: Final = 2
 
 
-#: Of another thread of a rank that waits for a lock.
+#: What is said of another thread of a rank that waits for a lock.
 _THREAD: Final = NoteRequest(origin=False)
-#: Of a document for programs; and of which more than the lines is looked at.
+#: Stacks of a document for programs, and of those the ones whose source is looked at.
 _MAX_STACKS: Final = 4
 _MAX_LETTERS: Final = 160
 #: Frames of a stack of which the values of variables are told.
@@ -199,7 +199,7 @@ def _frames(
 def to_plain_stacks(
     session: Session, verdict: Verdict, source: SourceLines
 ) -> list[dict[str, Any]]:
-    """For JSON; [] where nothing was found."""
+    """Turn stacks into plain values for JSON; [] where nothing was found."""
     root = verdict.root
     if root is None:
         return []
@@ -220,7 +220,7 @@ def to_plain_stacks(
 
 
 def set_at(source: ParsedSource, line: int, variable: str) -> list[str]:
-    """Of `self.turn`, `config["bucket_kb"]`, `steps` as it is seen at a line; [] where it is not known."""
+    """Tell what sets `self.turn`, `config["bucket_kb"]` or `steps` as seen at a line; [] where unknown."""
     if found := _ATTRIBUTE.match(variable):
         name, lines = found[0], lines_of_attribute(source, line, found[1])
     elif found := _NAME.match(variable):
@@ -275,7 +275,7 @@ def _say(name: str, known: Mapping[int, Mapping[str, str]], count: int, *, of_li
 
 
 def names_around(source: ParsedSource, line: int, *, of_line: bool) -> list[str]:
-    """Of the line, where that is asked for, and of the loops and conditions around it: 'n', 'self.n'."""
+    """List the names in the loops and conditions around a line, and in the line if asked: 'n', 'self.n'."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=-1)
     inner = path[-1]
@@ -332,7 +332,7 @@ def sides_of(session: Session, root: Finding) -> _Sides:
 def parting_values(
     session: Session, sides: _Sides, frame: RecordedFrame, said: Collection[str]
 ) -> list[str]:
-    """Of one line that all have come to; `said`: what is told of it already."""
+    """Tell the values that differ at one line that all have reached; `said`: what is told of it already."""
     known = [_common(session, side, frame) for side in sides]
     if not known or not all(known):
         return []

@@ -1,4 +1,4 @@
-"""Who waits for whom, as few nodes: ranks that wait in the same op for the same ranks are one. Pure."""
+"""Draws who waits for whom with few nodes: ranks that wait in one op for the same ranks are one. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WaitGraphPicture:
 
 
 def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraphPicture:
-    """From the edges that findings have, and for other ranks from the op that they are in, or gave up."""
+    """Make the graph of the edges that findings have, and of the ops that other ranks are in, or gave up."""
     edges = {edge.rank: edge for edge in reversed(list(_edges(verdict.findings)))}
     absent: dict[tuple[int, int], tuple[int, ...]] = {}
     for rank in session.ranks:

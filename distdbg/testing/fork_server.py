@@ -165,6 +165,6 @@ def _environment() -> dict[str, str]:
     }
 
 
-#: Of this process, ended with it.
+#: The server of this process, ended with it.
 fork_servers = ForkServers()
 atexit.register(fork_servers.close)

@@ -32,7 +32,7 @@ from distdbg.diagnose.wrong_tags import (
 )
 from distdbg.record.format import NO_COLLECTIVE, Flag
 
-#: Of two ranks either may be wrong.
+#: With two ranks either may be wrong.
 _MIN_RANKS: Final = 3
 #: Ranks of a line that are compared.
 _MAX_RANKS: Final = 512
@@ -145,7 +145,7 @@ def _advice(session: Session, pair: UnmatchedPair) -> str:
 
 
 def taken_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of ranks that wait for a message which another recv of their own took before."""
+    """Find ranks that wait for a message which another recv of their own took before."""
     found = []
     for edge in edges:
         if not _has_message(session, (edge,)) or edge.op is None:
@@ -298,7 +298,7 @@ def _of_choice(
 def _ranks_by_order(
     session: Session, edges: Sequence[Edge], labels: set[str]
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Who waits on which of these groups, of ranks that are in all of them: the fewest first."""
+    """List who waits on which of these groups, of ranks that are in all of them: the fewest first."""
     members = [set(g.ranks) for g in session.groups if g.label in labels and g.ranks]
     ranks: dict[str, set[int]] = {}
     for edge in edges:
@@ -337,7 +337,7 @@ def _out_of_order(
 def _ranks_by_group(
     session: Session, op: OpRef, kind: str, edges: Sequence[Edge]
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Who made this call at this place on which group: the fewest first."""
+    """List who made this call at this place on which group: the fewest first."""
     ranks: dict[str, set[int]] = {}
     for edge in edges:
         if edge.op is None or session.kind_of(edge.op) != kind:
@@ -385,13 +385,13 @@ class _RankAtLine(NamedTuple):
     used: int
     meant: int
     met: tuple[int, ...]
-    """Who called it on the group that was meant."""
+    """The ranks that called it on the group that was meant."""
     others: tuple[tuple[int, tuple[int, ...]], ...]
     """Other groups, and who called it on those."""
 
 
 def _who_chose_another(session: Session, like: OpRef) -> _RankAtLine | None:
-    """Of all ranks that made the call of `like` at its place, each by its last; None where it is not one."""
+    """Find the one rank whose group at the line of `like` is not that of the others."""
     last = {rank: op for rank in session.ranks if (op := _last(session, rank, like)) is not None}
     if not _MIN_RANKS <= len(last) <= _MAX_RANKS:
         return None

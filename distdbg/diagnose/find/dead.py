@@ -125,7 +125,7 @@ def _finding(
 
 
 def _at_prompt(session: Session, ranks: tuple[int, ...]) -> str:
-    """Of a rank that ended while somebody was to look at it."""
+    """Say where a rank was that ended at the prompt of its debugger; ''."""
     prompt = prompt_of(session, ranks[0]) if len(ranks) == 1 else None
     if prompt is None:
         return ""
@@ -141,7 +141,7 @@ def _victims(
     failures: Mapping[int, tuple[Failure, ...]],
     waits: Mapping[int, tuple[Edge, ...]],
 ) -> tuple[int, ...]:
-    """Who lost them or still waits for them, and those who lost these."""
+    """List who lost these ranks or still waits for them, and those who lost the victims."""
     victims: set[int] = set()
     gone = set(dead)
     while gone:
@@ -343,7 +343,7 @@ class _UnlikeModels(NamedTuple):
 
 
 def find_unlike_models(reasons: Mapping[int, str]) -> _UnlikeModels | None:
-    """From why ranks failed; None where none says so, or as many ranks have the one model as the other."""
+    """Compare models by why ranks failed; None where none says so, or no model is that of most ranks."""
     counts: dict[int, int] = {}
     for reason in reasons.values():
         if told := _TOLD.search(reason):

@@ -19,7 +19,7 @@ from distdbg.record.printed_stack import own_frame
 _KINDS: Final = frozenset((FindingKind.STUCK_RANK, FindingKind.STALL, FindingKind.MISSING_RANK))
 _LOST: Final = "what that process had to make is lost, and the rank waits for it"
 _HINT: Final = f"see why it died (stderr may have its stack; of SIGKILL, the kernel's log): {_LOST}"
-#: Of the stack of a process that crashed.
+#: Frames of the stack of a process that crashed.
 _MAX_FRAMES: Final = 3
 
 

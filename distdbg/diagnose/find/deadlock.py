@@ -113,7 +113,7 @@ class _Telling:
         self._is_cycle = is_cycle
         self._groups = {self._group(edge) for edge in edges}
         taken = taken_messages(session, edges)
-        # Who has sent a message that another recv took has sent it.
+        # A rank whose message was taken by another recv has sent it.
         unsent = unsent_messages(session, edges) if not taken else []
         relayed = [] if taken or unsent else not_relayed_messages(session, edges)
         unmatched = unmatched_messages(session, edges, behind)
@@ -347,7 +347,7 @@ def _fitted(words: Sequence[str], count: int, width: int) -> str:
 
 
 def _uniform_cycle(edges: Sequence[Edge], most: int) -> str:
-    """In at most so many letters; '' where the ranks do not all wait in the same way, each for one other."""
+    """Draw a cycle in at most so many letters; '' where not all ranks wait alike, each for one other."""
     kinds = {edge.text.partition(" ")[0] for edge in edges}
     if len(kinds) != 1 or any(len(edge.on) != 1 or edge.is_any for edge in edges):
         return ""
@@ -378,7 +378,7 @@ def _ring_of(edges: Sequence[Edge]) -> str:
 
 
 def _around(next_of: dict[int, int]) -> list[int]:
-    """From the smallest rank on, until one comes again."""
+    """Follow the cycle from the smallest rank on; [] where it does not lead back there."""
     ranks: list[int] = []
     seen: set[int] = set()
     at = min(next_of)

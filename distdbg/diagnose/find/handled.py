@@ -70,7 +70,7 @@ def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding
 
 
 def _interrupted(finding: Finding, rank: int, handled: str) -> Finding:
-    """Of a rank that a person interrupted: where it was, not what it called, was within the handling."""
+    """Return where a rank was that a person interrupted while it handled an error."""
     text = f"rank {rank} was handling {handled} when it was interrupted"
     sleeps = finding.has(Trait.ASLEEP)
     return replace(

@@ -30,7 +30,7 @@ _LEAST_ALIVE: Final = 0.5
 #: How many of the makings have to have ops of the program between them.
 _LEAST_APART: Final = 0.5
 _MAX_NAMES: Final = 8
-#: Of the default group, here and in what other tools write.
+#: Names of the default group, here and in what other tools write.
 _DEFAULT_NAMES: Final = ("0", "default", "default_pg")
 
 

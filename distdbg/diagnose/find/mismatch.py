@@ -158,7 +158,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
             evidence.append(as_told(said))
     return Finding(
         kind=FindingKind.MISMATCH,
-        # Who catches it and goes on has looked for it, or will fail by something else.
+        # A program that catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
         what=led.what if led else elsewhere or fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
@@ -180,7 +180,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
 def _went_on(
     session: Session, matched: Matched, calls: Mapping[int, OpRef], odd: set[int], seq: int
 ) -> WentOn | None:
-    """Of ranks that skipped the call of the others, as their own past shows."""
+    """Find ranks that skipped the call of the others, as their own past shows."""
     others = tuple(sorted(set(calls) - odd))
     if not others or not odd <= set(calls) or not seq:
         return None
@@ -210,7 +210,7 @@ def _threads(session: Session, calls: Mapping[int, OpRef]) -> Evidence | None:
 
 
 def _unsaid(error: Failure) -> str:
-    """Of a mismatch whose words are lost."""
+    """Describe a mismatch whose words are lost."""
     which = f"{error.kind or 'op'} #{error.seq}" if error.seq else error.kind or "a message"
     where = f" on group '{error.group}'" if error.group else ""
     return f"{which}{where} differs between ranks"
@@ -445,7 +445,7 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
         if not pairs:
             continue
         involved = {rank for pair in pairs for rank in pair[:2]}
-        # Who is in each of several pairs has the splits that do not fit the others'.
+        # A rank in each of several pairs has the splits that do not fit the others'.
         odd = {r for r in involved if all(r in pair[:2] for pair in pairs)} if pairs[1:] else set()
         odd = odd if len(odd) == 1 else set()
         blamed = tuple(sorted(odd))

@@ -24,7 +24,7 @@ MAX_SIDES: Final = 4
 def call_lines(
     session: Session, calls: Sequence[OpRef], most: int = MAX_SIDES
 ) -> Iterator[Evidence]:
-    """Who called what where, ranks with one line together."""
+    """List who called what where, ranks with one line together."""
     places: dict[tuple[str, str], list[OpRef]] = defaultdict(list)
     for op in calls:
         places[say_op(session, op), site_of(session, op)].append(op)
@@ -50,7 +50,7 @@ def first_issue(session: Session, calls: Mapping[int, OpRef], ranks: Sequence[in
 
 
 def show_call(session: Session, op: OpRef, aspects: set[str]) -> str:
-    """Only what differs: 'broadcast float32[4]', 'float32[1023]', 'op MAX', 'root 1'."""
+    """Show only what differs: 'broadcast float32[4]', 'float32[1023]', 'op MAX', 'root 1'."""
     ops = session.ranks[op.rank].ops
     form = session.forms[ops.form[op.at]]
     array = _show_array(form.dtype, form.inputs if form.inputs.items else form.outputs)
@@ -74,7 +74,7 @@ def _show_array(dtype: str, shapes: Listing[Shape]) -> str:
 
 
 def find_sides(comparer: Comparer, calls: Mapping[int, OpRef]) -> list[list[OpRef]]:
-    """Who called what, the largest side first; a call of which too little is known is on any side."""
+    """Part calls by what was called, the largest side first; one of which little is known fits any side."""
     sides: list[list[OpRef]] = []
     for _, op in sorted(calls.items()):
         for side in sides:
@@ -105,7 +105,7 @@ def _is_empty(session: Session, op: OpRef) -> bool:
 
 
 def _source_of(session: Session, calls: Sequence[OpRef]) -> int | None:
-    """Of one broadcast the rank whose array the others have to fit; None for anything else."""
+    """Return the rank whose array the others have to fit, in one broadcast; else None."""
     roots = {(session.kind_of(op), session.form_of(op).root) for op in calls}
     kind, root = roots.pop()
     if roots or kind != "broadcast" or all(op.rank != root for op in calls):
@@ -116,9 +116,9 @@ def _source_of(session: Session, calls: Sequence[OpRef]) -> int | None:
 def calls_of_errors(
     session: Session, matched: Matched, errors: Sequence[Failure]
 ) -> dict[int, OpRef]:
-    """By rank, of the errors of one mismatch; the first of them happened first."""
+    """Return the calls that the errors of one mismatch are about, by rank; the first error happened first."""
     found = {error.rank: error.op for error in reversed(errors) if error.op is not None}
-    # Of ops that are counted by themselves a rank may hear in its next one of this one.
+    # A rank may learn of a mismatch of ops that are counted by themselves in its next such op.
     first = min(errors, key=lambda error: error.seq or sys.maxsize)
     return found | _calls(session, matched, errors[0]) | _calls_aside(session, first)
 
@@ -134,7 +134,7 @@ def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRe
 
 
 def _calls_aside(session: Session, error: Failure) -> dict[int, OpRef]:
-    """Of an op that is counted by itself, as new_group: which of them each rank made under that number."""
+    """Return the call of each rank that has the number of an op counted by itself, such as new_group."""
     if error.op is None or not error.seq:
         return {}
     mine, kind = session.ranks[error.rank].ops, session.kind_of(error.op)

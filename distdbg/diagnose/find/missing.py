@@ -42,7 +42,7 @@ def find(
 
 
 def tell_who_came_late(finding: Finding, session: Session, matched: Matched) -> Finding:
-    """Of ranks that called the op after all, when the others had given it up: 'never' is wrong."""
+    """Name ranks that called the op after all, when the others had given it up: 'never' is wrong."""
     if finding.kind is not FindingKind.MISSING_RANK or not finding.ranks or not finding.seq:
         return finding
     for index, group in enumerate(session.groups):
@@ -156,7 +156,7 @@ def _finding(
         victims=tuple(rank for rank in end.waiters if rank not in blamed),
         group=session.groups[group].label if group is not None else "",
         seq=_seq_of(session, end),
-        # Who did something else began to wait before the rank it waits for went.
+        # A rank that did something else began to wait before the rank it waits for went.
         at_ns=_at_ns(session, end, how, ranks) if blamed == ranks else end.since_ns,
         evidence=(
             *(miss.evidence for miss in astray if cause),
@@ -184,7 +184,7 @@ def _astray(
     end: ChainEnd,
     how: str,
 ) -> list[WrongPeerFact]:
-    """Of those that wait: messages that went elsewhere, or to another recv; calls on a wrong group."""
+    """Explain why ranks wait: messages that went elsewhere, or to another recv; calls on a wrong group."""
     if how is _UNKNOWN:
         return []
     behind = [edge for rank in end.waiters for edge in waits.get(rank, ())]

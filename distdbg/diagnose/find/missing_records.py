@@ -54,7 +54,7 @@ def _missing_ranks(session: Session) -> list[Finding]:
     if not missing or not session.ranks:
         return []
     of_all = f" of {session.world_size}" if session.world_size else ""
-    # Of whom nothing was seen at all, nothing good can be said.
+    # Nothing good can be said of ranks of which nothing was seen.
     is_blind = set(missing) >= set(session.ranks)
     what = f"{say_ranks(missing)}{of_all} left no record that could be read"
     if is_blind:

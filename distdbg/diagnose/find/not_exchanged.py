@@ -116,7 +116,7 @@ def _of_such_messages(
 
 
 def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
-    """Of a recv from any rank: who has never sent it what all the others did, at one line."""
+    """Find who has never sent a recv from any rank what all the others did, at one line."""
     op, logs = edge.op, session.ranks
     if op is None or any(log.lost.get("ops") for log in logs.values()):
         return None
@@ -135,7 +135,7 @@ def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
     known = {site: by for site, by in known.items() if len(by) < len(edge.on)}
     if not known:
         return None
-    # Of several lines the last: it is what the recv still waits for.
+    # The last of several lines is what the recv still waits for.
     site, by = max(
         known.items(), key=lambda item: (len(item[1]), min(o.at for o in item[1].values()))
     )

@@ -45,7 +45,7 @@ def find(
 
 
 def unreduced_steps(log: RankLog) -> UnreducedSteps | None:
-    """Of a rank; None where each step was reduced."""
+    """Return the steps of a rank that were not reduced; None where each was."""
     marks = [note for note in log.notes if isinstance(note, MarkEntry)]
     begun: MarkEntry | None = None
     found: list[MarkEntry] = []

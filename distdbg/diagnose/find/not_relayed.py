@@ -27,7 +27,7 @@ _LIMIT: Final = 8
 
 
 def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of recvs that wait for a rank which is in a collective, or gone: one for each such rank."""
+    """Explain recvs that wait for a rank which is in a collective, or gone: one fact for each such rank."""
     recvs = {
         edge.on[0]: edge.op
         for edge in edges

@@ -33,7 +33,7 @@ _LIMIT: Final = 8
 
 
 def one_more_message(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of sends and recvs that wait for a rank which is in a collective, after others like them."""
+    """Explain sends and recvs that wait for a rank which is in a collective, after others like them."""
     waits = waits_for_past(session, edges)
     return [miss for op in waits[:_LIMIT] if (miss := _miss(session, op)) is not None]
 
@@ -166,7 +166,7 @@ def _is_collective(session: Session, rank: int, at: int) -> bool:
 
 
 def _who_is_alone(session: Session, more: OpRef, fewer: OpRef) -> tuple[int, ...]:
-    """Who is still in the function of `fewer`, or has left it, as no other rank; ()."""
+    """Return the one rank still in the function of `fewer`, or the one that has left it; ()."""
     place = function_of(session, fewer)
     alike = {
         rank: is_past_messages(session, rank)

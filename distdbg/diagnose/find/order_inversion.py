@@ -67,7 +67,7 @@ def _races(session: Session) -> list[Finding]:
 
 
 def threads_at_one_time(log: RankLog) -> dict[int, tuple[int, int]]:
-    """For each group the first two synchronous ops of different threads that ran at one time."""
+    """Return for each group the first two synchronous ops of different threads that ran at one time."""
     ops = log.ops
     inside: dict[int, int] = {}
     found: dict[int, tuple[int, int]] = {}
@@ -126,7 +126,7 @@ def _crossings(session: Session, matched: Matched) -> list[Finding]:
 
 
 def _shared(matched: Matched) -> dict[tuple[int, int], list[int]]:
-    """For each two groups the ranks that have issued ops on both."""
+    """Return for each two groups the ranks that have issued ops on both."""
     groups: dict[int, list[int]] = defaultdict(list)
     for group, ops in matched:
         for rank in ops.by_rank:

@@ -22,7 +22,7 @@ ADVICE = Advice(
 def calls_meant_elsewhere(
     session: Session, matched: Matched, calls: Mapping[int, OpRef]
 ) -> dict[int, Evidence]:
-    """Of the ranks whose next call on another group is the one that they made here, where others wait for it.
+    """Find ranks whose next call on another group, where others wait for it, is the one that they made here.
 
     Empty where that is so of all of them: then it says nothing about which call is wrong.
     """
@@ -74,7 +74,7 @@ def _who_waits(session: Session, matched: Matched, call: OpRef) -> OpRef | None:
 
 
 def _next_seq(session: Session, call: OpRef, group: int) -> int:
-    """Of the rank on another group when it made the call."""
+    """Return the number that the rank's next call on another group had when it made this one."""
     ops = session.ranks[call.rank].ops
     for at in range(call.at - 1, -1, -1):
         if ops.group[at] == group and not ops.flags[at] & NO_COLLECTIVE:

@@ -31,7 +31,7 @@ class OtherNeighbor(NamedTuple):
 
 
 def find_other_neighbor(session: Session, pair: UnmatchedPair) -> OtherNeighbor | None:
-    """Of two halves that differ in whom they name; None where no rule shows.
+    """Find which of two halves that differ in whom they name is wrong; None where no rule shows.
 
     The rule is that of one function: in another one the rank may well gather, or report. And who is named
     waits for a message there itself: a rank that is late, or gone, is waited for with reason.

@@ -70,7 +70,7 @@ def _total(lines: Mapping[int, Sequence[int]], bound: float) -> float:
 
 
 def _variance(lines: Mapping[int, Sequence[int]], bound: float) -> float:
-    """Of the total: what comes before one line of the program is compared with itself."""
+    """Return the variance of the total: what comes before one line of the program is compared with itself."""
     found = 0.0
     for parts in lines.values():
         bounded = [min(part, bound) for part in parts]

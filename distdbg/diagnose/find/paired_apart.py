@@ -25,7 +25,7 @@ _FEWEST: Final = 2
 
 
 def paired_apart(session: Session, matched: Matched, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of the groups that ranks wait on; nothing where more than one call, or none, shows it."""
+    """Look at the groups that ranks wait on; nothing where more than one call, or none, shows it."""
     groups = set()
     for edge in edges:
         if edge.op is not None:

@@ -42,7 +42,7 @@ def sent_by_another(
 
 
 def _late_rank(session: Session, pair: UnmatchedPair) -> int | None:
-    """Whom the two would need to come."""
+    """Return the rank that both would need to come."""
     if pair.differ is PairDifference.SOURCE:
         return _peer(session, pair.recv)
     return _peer(session, pair.send) if pair.differ is PairDifference.DST else None

@@ -32,7 +32,7 @@ class SkippedBefore(NamedTuple):
 def find_skipped_before(
     session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
 ) -> SkippedBefore | None:
-    """Of ranks whose call `seq` differs; None where their calls before do not show it."""
+    """Explain ranks whose call `seq` differs; None where their calls before do not show it."""
     extra = _told_extra(session, ops, odd, other, seq)
     if extra is not None:
         return extra
@@ -151,7 +151,7 @@ class WentOn(NamedTuple):
 def find_went_on(
     session: Session, ops: GroupOps, odd: tuple[int, ...], others: tuple[int, ...], seq: int
 ) -> WentOn | None:
-    """Of ranks whose call `seq` differs from that of the `others`; None where their past does not show it."""
+    """Explain ranks whose call `seq` is not that of the `others`; None where their past does not show it."""
     if (
         not odd
         or not others

@@ -61,7 +61,7 @@ class _Slow:
     time_ns: float
     usual_ns: float
     count: int
-    """Of its transfers."""
+    """The number of its transfers."""
     others: int
     hosts: frozenset[str]
 
@@ -125,7 +125,7 @@ def _slow_pairs(session: Session) -> tuple[list[_Slow], list[frozenset[str]]]:
 
 
 def _messages(session: Session, of: RankLog) -> Iterable[tuple[int, int, int]]:
-    """Whom it sent to, how much, and how long that took; some of them where there are very many."""
+    """List to whom a rank sent how much, and how long that took; a sample where there are very many."""
     ops = of.ops
     if not any(flag & Flag.MESSAGE for flag in set(ops.flags)):
         return
@@ -210,7 +210,7 @@ def _usual_times(times: Mapping[Key, Sequence[int]]) -> dict[Key, float]:
 
 
 def _out_of_line(usual: Mapping[Key, float]) -> list[tuple[Key, float]]:
-    """Those that take far longer than the others, each with what is usual."""
+    """List those that take far longer than the others, each with what is usual."""
     if len(usual) <= _LEAST_OTHERS:
         return []
     typical = median(usual.values())

@@ -42,11 +42,11 @@ _MAX_GAP: Final = 20
 #: Ops are no independent throws: who is late for one comes late to the next, and the time is chosen.
 _DEVIATIONS: Final = 8
 _LEAST_COST: Final = 0.05
-#: Of all delay of its group in that time.
+#: Share of all delay of its group in that time.
 _LEAST_PART: Final = 0.3
 #: How much of the lateness must be time in the rank's own code.
 _LEAST_OWN: Final = 0.4
-#: Of what the worst straggler costs.
+#: Share of what the worst straggler costs.
 _LEAST_OF_WORST: Final = 0.2
 #: In groups up to this size no rank is usual: it is compared with the worst of the others.
 _FEW: Final = 3
@@ -64,14 +64,14 @@ class _Straggler:
     last_seq: int
     worst_seq: int
     share: float
-    """Of the ops in that time."""
+    """Share of the ops in that time."""
     times: float
     usual_ns: float
     worst_ns: int
     cost_ns: float
     """What all others together waited for it."""
     lost_share: float
-    """Of the time."""
+    """Share of the time."""
     own_ns: float
     peers_own_ns: float
     is_over: bool
@@ -188,7 +188,7 @@ def _is_beyond_chance(
 
 
 def _usual_share(lateness: Lateness) -> float:
-    """Of how many ops a usual rank is late."""
+    """Return in which share of the ops a usual rank is late."""
     counts = [len(late.at) for late in lateness.late.values()]
     counts += [0] * (len(lateness.ranks) - len(counts))
     return sorted(counts)[(len(counts) - 1) // 2] / len(lateness.seqs)

@@ -61,7 +61,7 @@ _IS: Final = {
 _OF_POOL: Final = f"{IN_LIBRARY}pool.py"
 #: Ranks that are compared.
 _MAX_ALIKE: Final = 16
-#: Who holds a file lock, in the reason of who waits for it.
+#: Matches the holder of a file lock, in the reason of the rank that waits for it.
 _HOLDER: Final = re.compile(rf"{FILE_LOCK} that (rank \d+|pid \d+ \(.*?\)) holds")
 _ADVICE: Final = {
     RankState.STOPPED: "send its process SIGCONT; find out who sent it SIGSTOP",
@@ -128,7 +128,7 @@ def waited_ns(session: Session, doing: RankActivity, end: ChainEnd | None) -> in
 
 
 def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: RankActivity) -> str:
-    """Of a job that is over: "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7 ..."."""
+    """Describe a job that is over: "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at ..."."""
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     waited = ""
     if end.since_ns is not None and session.now_ns != NEVER:
@@ -180,7 +180,7 @@ def _finding(
     end: ChainEnd | None,
     waits: Mapping[int, tuple[Edge, ...]],
 ) -> Finding:
-    """Of ranks that do the same, and for whom the same ranks wait."""
+    """Make one finding of ranks that do the same, and for whom the same ranks wait."""
     rank = ranks[0]
     log = session.ranks[rank]
     seen = log.activity
@@ -200,8 +200,8 @@ def _finding(
     is_past = session.cut is not None and end is not None
     causes, victims = ranks, () if end is None else end.waiters
     holder = lock_holder_in(doing.why)
-    # Who takes a lock and waits for the others is the cause. While the job runs the state of those that sleep
-    # for it tells whether it still is so.
+    # A rank that takes a lock and waits for the others is the cause. While the job runs the state of those
+    # that sleep for it tells whether it still is so.
     if is_past and holder is not None and _is_locked_out(doing, end):
         causes, victims = (holder,), tuple(sorted({*ranks, *victims} - {holder}))
     return Finding(

@@ -28,7 +28,7 @@ _MAX_OPS: Final = 2_000
 
 
 def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence | None:
-    """Of the ranks whose calls differ."""
+    """Find two threads of one of the ranks whose calls differ."""
     found = {
         rank: pair
         for rank in sorted(ranks)[:_LIMIT]

@@ -75,7 +75,7 @@ def _answers(session: Session, asker: int, recv: OpRef) -> _Answers | None:
 
 
 def _messages(session: Session, rank: int) -> list[OpRef] | None:
-    """Those that went well, and the one in flight, in order; None where some of them are not known."""
+    """List messages that went well and the one in flight, in order; None where some are not known."""
     log = session.ranks[rank]
     if log.lost.get("ops"):
         return None
@@ -123,7 +123,7 @@ class _ManagerExchange:
 
 
 def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
-    """Of a deadlock in which each rank but one waits in a recv from that one, which is in a recv as well."""
+    """Explain a deadlock in which all ranks but one receive from that one, which is in a recv as well."""
     manager = _manager(session, edges)
     if manager is None or manager.op is None:
         return []

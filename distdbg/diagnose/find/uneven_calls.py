@@ -36,7 +36,7 @@ class LeftLoop(NamedTuple):
 def find_left_loop(
     session: Session, calls: Mapping[int, OpRef], odd: Sequence[int]
 ) -> LeftLoop | None:
-    """Of the ranks `odd`, whose call is another one than that of the others; None where it does not show."""
+    """Explain the ranks `odd`, whose call differs from that of the others; None where it does not show."""
     others = [rank for rank in sorted(calls) if rank not in odd]
     if not odd or not others or not calls.keys() >= set(odd):
         return None
@@ -117,7 +117,7 @@ class _OneMoreCall(NamedTuple):
 def find_one_more_call(
     session: Session, calls: Mapping[int, OpRef], odd: Sequence[int]
 ) -> _OneMoreCall | None:
-    """Of the ranks `odd`, whose call is another one than that of the others; None where it does not show."""
+    """Explain the ranks `odd`, whose call differs from that of the others; None where it does not show."""
     others = [rank for rank in sorted(calls) if rank not in odd]
     if not odd or not others or not calls.keys() >= set(odd):
         return None

@@ -30,7 +30,7 @@ _ADVICE: Final = (
 def used_wrong_group(
     session: Session, matched: Matched, direct: Iterable[Edge], behind: Iterable[Edge]
 ) -> list[WrongPeerFact]:
-    """Of ranks that wait (`direct`) and are waited for on another group (`behind`): one per line."""
+    """Compare waits (`direct`) with those for these ranks on another group (`behind`): one fact per line."""
     found: dict[tuple[int, Stack], WrongPeerFact] = {}
     waiters: dict[tuple[int, int, Stack], list[Edge]] = {}
     for edge in direct:

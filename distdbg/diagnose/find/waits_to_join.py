@@ -33,7 +33,7 @@ _TRAITS: Final = MappingProxyType(
         JoinReason.SIZES: (Trait.HOLDS_ALWAYS,),
         JoinReason.TWICE: (Trait.HOLDS_ALWAYS, Trait.RANK_TWICE),
         JoinReason.PLACES: (Trait.HOLDS_ALWAYS,),
-        # Of ranks that have not called it the advice may be that there are more of them than were started.
+        # If ranks have not called it, the advice may be that there are more of them than were started.
         JoinReason.ABSENT: (Trait.HOLDS_ALWAYS, Trait.WORLD_SIZE),
         JoinReason.TOO_MANY: (Trait.HOLDS_ALWAYS, Trait.WORLD_SIZE),
     }

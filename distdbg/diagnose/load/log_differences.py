@@ -165,7 +165,7 @@ def find_missing(facts: Facts) -> list[Finding]:
 
 
 def find_behind(facts: Facts) -> list[Finding]:
-    """Who has called fewer ops than the others of its group, or another op of the same number."""
+    """Find who has called fewer ops than the others of its group, or another op of the same number."""
     findings = []
     groups = {
         fact.group for fact in facts[FactShape.PROGRESS] + facts[FactShape.TIMEOUT] if fact.seq
@@ -250,7 +250,7 @@ class _LoggedCall:
     shape: str
     dtype: str
     dimensions: int | None = None
-    """Of an array whose op and sizes the message lost; -1: no array at all."""
+    """Dimensions of an array whose op and sizes the message lost; -1: no array at all."""
 
     @property
     def what(self) -> str:

@@ -22,7 +22,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import LogLine, RankLog, Session
 
 FORMAT: Final = "logs"
-#: Of one log and one shape of message: a job in a loop prints millions alike.
+#: Findings of one shape of message in one log: a job in a loop prints millions alike.
 _MAX_FACTS: Final = 500
 _MAX_STREAMS: Final = 1 << 14
 _MAX_LINES: Final = 400

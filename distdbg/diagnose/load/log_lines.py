@@ -24,7 +24,7 @@ from distdbg.record.rank_list import read_ranks
 from distdbg.record.regular_file import open_regular
 
 MAX_LINE_NBYTES: Final = 4096
-#: Of a file, from its beginning and again up to its end.
+#: Bytes read of a file, from its beginning and again up to its end.
 MAX_HALF_NBYTES: Final = 1 << 28
 
 _SECOND: Final = 10**9

@@ -31,10 +31,10 @@ from distdbg.record.regular_file import open_regular
 
 _MAX_DEPTH: Final = 12
 _MAX_FILES: Final = 100_000
-#: Of dumps; of more, the files are read twice.
+#: Dumps kept in memory; with more, the files are read twice.
 _MAX_IN_MEMORY: Final = 32
 _HEAD_NBYTES: Final = 65536
-#: Of a head: more of these than text has, and the file is none.
+#: Share of control characters in a head: with more, the file is no text.
 _MAX_CONTROL: Final = 0.05
 
 AnyPath = str | os.PathLike[str]
@@ -229,7 +229,7 @@ def _files(paths: Sequence[Path], lacks: list[str]) -> Iterator[Path]:
 
 
 def _sort_of(path: Path) -> _Sort:
-    """By the first bytes. OSError when it is no file, or cannot be read."""
+    """Tell the format by the first bytes. OSError when it is no file, or cannot be read."""
     with open_regular(path) as file:
         head = file.read(_HEAD_NBYTES)
     if ncclras.looks_like_ras(head):

@@ -122,13 +122,13 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
 
 
 def _stop_order(folders: Iterable[Path]) -> str:
-    """Who asked for the end of the run; the order is in the run's folder, not in that of a start."""
+    """Return who asked for the end of the run; the order is in the run's folder, not in that of a start."""
     names = (read_stop_order(each) for folder in folders for each in (folder, folder.parent))
     return next(filter(None, names), "")
 
 
 def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
-    """Those of one start of one run together, in their order: what each host has left of it."""
+    """Group the folders of one start of one run, in their order: what each host has left of it."""
     groups: dict[tuple[str | Path, int | None], list[Path]] = {}
     for given in paths:
         path = Path(given)
@@ -138,7 +138,7 @@ def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
 
 
 def run_name(path: Path) -> str:
-    """By the first record that can be read; ''."""
+    """Return the name in the first record that can be read; ''."""
     try:
         records = [record for place in find_places(path) for record in place.records]
     except RecordError:

@@ -22,7 +22,7 @@ from distdbg.diagnose.load.torch_names import rank_of_file
 from distdbg.errors import RecordError
 from distdbg.record.regular_file import open_regular
 
-#: Of one rank; torch keeps 2,000 unless told otherwise. The newest are taken.
+#: Entries of one rank; torch keeps 2,000 by default. The newest are taken.
 MAX_ENTRIES: Final = 1 << 18
 MAX_RANK: Final = 1 << 24
 #: In the year 2116.

@@ -50,7 +50,7 @@ class Case:
         return say_ranks(self.root.ranks, 3)
 
     def notes_of_cause(self) -> list[str]:
-        """Of the stacks of its ranks, the innermost line first."""
+        """List the notes on the stacks of the cause, the innermost line first."""
         return [
             note
             for stack in self.told
@@ -113,7 +113,7 @@ def stack_lines(case: Case) -> list[StackLine]:
 
 
 def program_files(case: Case) -> dict[str, ParsedSource]:
-    """Of the program: those of the stacks, and what they import from beside."""
+    """Parse the files of the stacks, and what they import from their own folder."""
     names = dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames)
     for name in [*names]:
         if (source := case.source.parsed(name)) is not None:

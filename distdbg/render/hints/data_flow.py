@@ -153,6 +153,6 @@ def _names(expr: ast.AST) -> Iterator[str]:
 
 
 def own_nodes_of(expr: ast.AST) -> Iterator[ast.AST]:
-    """Of a statement that has others in it, nothing."""
+    """Walk an expression, or a statement that has no others in it."""
     if not (isinstance(expr, ast.stmt) and hasattr(expr, "body")):
         yield from ast.walk(expr)

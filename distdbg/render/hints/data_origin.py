@@ -81,7 +81,7 @@ def _made_at(
 def _yielded(
     source: ParsedSource, line: int, files: Mapping[str, ParsedSource]
 ) -> tuple[str, int] | None:
-    """Of a name that a loop binds, over a call of a function of the program."""
+    """Find the `yield` behind a name that a loop binds, over a call of a function of the program."""
     loop = path_to(source.tree, line)[-1]
     if not isinstance(loop, ast.For) or loop.lineno != line:
         return None

@@ -45,7 +45,7 @@ def by_default_dtype(case: Case) -> str:
 
 
 def _dtypes(case: Case, ranks: Sequence[int]) -> set[str]:
-    """Of the calls that the mismatch is about."""
+    """Return the dtypes of the calls that the mismatch is about."""
     places = (place_of(case.session, rank) for rank in ranks[:_MAX_RANKS])
     ops = (place.op for place in places if place is not None)
     return {case.session.forms[case.session.ranks[op.rank].ops.form[op.at]].dtype for op in ops}

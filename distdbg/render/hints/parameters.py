@@ -147,7 +147,7 @@ def _conditions(case: Case, names: Sequence[Sequence[str]]) -> list[_Condition]:
 
 
 def _files(case: Case) -> Iterator[tuple[str, ParsedSource]]:
-    """Of the program's stacks, and what they import, and so on."""
+    """Collect the files of the program's stacks, and what they import, and so on."""
     left = list(dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames))
     seen: set[str] = set()
     while left and len(seen) < _MAX_FILES:
@@ -184,7 +184,7 @@ def _uses(source: ParsedSource, part: str) -> Iterator[tuple[int, ast.IfExp | No
 
 
 def _methods_of_owners(source: ParsedSource, part: str) -> Iterator[Function]:
-    """Of classes that have this part, as they set it; without their constructors."""
+    """List the methods of classes that set this part, without their constructors."""
     for owner in ast.walk(source.tree):
         if isinstance(owner, ast.ClassDef) and lines_of_attribute(
             source, owner.body[0].lineno, part

@@ -87,7 +87,7 @@ def by_own_draw(case: Case) -> str:
 
 
 def by_shared_draw(case: Case) -> str:
-    """Of a generator that all have seeded alike, another function draws as often as its data ask."""
+    """Name a function that draws from a generator seeded alike on all ranks as often as its data ask."""
     files = program_files(case)
     for stack, one in _all_deciders(case):
         place = stack[one.at]

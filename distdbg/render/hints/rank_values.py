@@ -61,7 +61,7 @@ def _nearest(
 
 
 def _arguments(place: StackLine, *, is_of_group: bool) -> list[ast.AST]:
-    """Of the calls at a line: the group alone, or what is given but that."""
+    """Return the group that the calls at a line are given, or all else that they are given."""
     statement = path_to(place.source.tree, place.line)[-1]
     return [
         value
@@ -85,7 +85,7 @@ def _chosen(place: StackLine, expr: ast.AST) -> str:
         return _say(place, expr)
     if not isinstance(expr, ast.stmt):
         return ""
-    # Of an attribute the line itself is all that is known.
+    # Only the line itself is known of an attribute.
     here = path_to(source.tree, place.line) if place.line != expr.lineno else []
     for block in reversed(path_to(source.tree, expr.lineno)[:-1]):
         if isinstance(block, Function):

@@ -51,7 +51,7 @@ def _say_places(found: Sequence[tuple[str, int]]) -> str:
 
 
 def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> list[tuple[str, int]]:
-    """Of the files of the first stack, and of those that they import: file and line."""
+    """Search the files of the first stack, and those that they import: file and line of each call."""
     files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
     for file in [*files]:
         if (parsed := case.source.parsed(file)) is not None:

@@ -40,7 +40,7 @@ _MAX_LINES = 4
 _LARGE_NBYTES = 1 << 20
 #: More than any machine has; twice as many addresses are reserved.
 _MAX_LIMIT_NBYTES = 1 << 46
-#: Of what the machine has, and of what is free, for one rank's arrays.
+#: One rank's arrays take at most this part of what the machine has, and of what is free: a half.
 _SHARE = 2
 
 

@@ -159,7 +159,7 @@ class CpuEngine:
         options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)
-        #: Of calls that need none of what is below; None: all do.
+        #: Knows the calls that need none of what is below; None: all do.
         self.known_calls: KnownCalls | None = None
         if options == 0 and read_setting("DISTDBG_KNOWN_CALLS"):
             self.known_calls = KnownCalls(self.group)

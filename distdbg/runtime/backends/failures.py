@@ -30,7 +30,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.rank_words import NO_OP_YET
 from distdbg.runtime.members.absent import SHOWN
 
-#: Of native/core/p2p_wait.cpp, by the rank whose device is late.
+#: The words of native/core/p2p_wait.cpp on the rank whose device is late.
 _THEIR_GPU: Final = re.compile(r"its GPU had copied \d+ of \d+ bytes")
 
 
@@ -39,13 +39,13 @@ Where = Callable[[int], str | None]
 
 BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op continues and can be waited for again"
-#: Of an abort that another rank has read, and whose words did not come to this host in time.
+#: Said of an abort that another rank has read, and whose words did not reach this host in time.
 _ELSEWHERE = AbortWords(
     what="the reason did not reach this host: read the errors of the other ranks"
 )
-#: Of a rank that no address of its host leads to.
+#: Said of a rank that no address of its host leads to.
 REACH_HINT = "name the interface by which each host is reached with DISTDBG_SOCKET_IFNAME"
-#: Of a group that is broken already.
+#: Said of a group that is broken already.
 _REFUSING = ("broken", "peer_lost", "network", "aborted")
 #: In the first line of every difference that one rank finds alone and tells the others.
 DIFFERS = "differs between ranks: "
@@ -161,7 +161,7 @@ def _on(host: str | None) -> str:
 
 
 def _mates(index: int, global_ranks: Sequence[int], host: Where) -> list[str]:
-    """Who else is on the host of a rank that was lost."""
+    """Return who else is on the host of a rank that was lost."""
     there = host(index)
     mates = [
         rank for i, rank in enumerate(global_ranks) if i != index and there and host(i) == there

@@ -34,7 +34,7 @@ _MAX_PLANS: Final = 256
 
 
 class PlaceCheck:
-    """Of one group, over the native group of its ops on the host."""
+    """The check of one group, over the native group of its ops on the host."""
 
     def __init__(self, host: Group, group: ProcessGroup) -> None:
         self._host = host

@@ -53,7 +53,7 @@ class RecordedEngine(EngineAround):
         #: The group's number in the record.
         self.group_number = group
         self._ranks = ranks
-        #: Of the collectives so far.
+        #: The number of collectives so far.
         self.count = 0
         self.message_counts: Counter[tuple[Kind, int]] = Counter()
         self._forms: dict[object, Form] = {}
@@ -188,7 +188,7 @@ class RecordedPending(PendingAround):
 
     @property
     def number(self) -> int:
-        """Of the op in the record."""
+        """The number of the op in the record."""
         return self._number
 
     def wait(self, deadline_ns: int) -> None:

@@ -30,9 +30,9 @@ from distdbg.native import View
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.handles.waits import has_failed
 
-#: Of ops in flight whose arrays are compared; with more, those begun first are left out.
+#: Ops in flight whose arrays are compared; with more, those begun first are left out.
 _MAX_PLACED: Final = 4096
-#: Of those that a blocking op is compared with.
+#: Ops in flight that a blocking op is compared with.
 _MAX_BEFORE: Final = 64
 #: Inputs of one op: lists that are longer are left out.
 _MAX_SAMPLED: Final = 8
@@ -75,7 +75,7 @@ class StartedOp:
     sampled: int | None = None
     #: Of the next collective on the group, right after this one was started; 0: of a message.
     seq = 0
-    #: Of one handle for several ops.
+    #: The parts of one handle for several ops.
     parts: Sequence[StartedOp] = ()
 
     def __init__(
@@ -101,7 +101,7 @@ class StartedOp:
         if inputs is call.outputs:
             return
         if 0 < len(inputs) <= _MAX_SAMPLED and is_only_read(call):
-            # Of its own: the program may put other arrays into its list meanwhile.
+            # A list of its own: the program may put other arrays into its list meanwhile.
             self.read = tuple(inputs)
             self.sampled = sample_all(self.read)
             if call.kind < Kind.SEND:
@@ -194,7 +194,7 @@ class _Blocking:
         self.is_shared = False
 
     def ranges(self) -> Iterator[tuple[int, int, bool]]:
-        """Of whole NumPy arrays: begin, end, whether it writes."""
+        """Return the memory of whole NumPy arrays: begin, end, whether the op writes it."""
         call = self.call
         is_one = call.inputs is call.outputs
         # The root of a broadcast only reads.

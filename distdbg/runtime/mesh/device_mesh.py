@@ -67,9 +67,9 @@ class DeviceMesh:
         self._layout = layout
         self._rank = rank
         self._root = root
-        #: Of this rank, by dimension; none where it is not in the mesh.
+        #: Groups of this rank, by dimension; none where it is not in the mesh.
         self._groups = list(groups)
-        #: Of the whole: what was flattened from it, by name.
+        #: Meshes that were flattened from the whole one, by name.
         self._flattened: dict[str, DeviceMesh] = {}
 
     @classmethod

@@ -98,19 +98,19 @@ class PeerAddress:
     """The place of a rank, as it tells the others in the group's store."""
 
     address: str
-    #: Of its worker of UCX; empty: it has none.
+    #: Address of its worker of UCX; empty: it has none.
     worker: bytes = b""
     #: Why it has none, where that was asked for.
     refusal: str = ""
 
     def to_bytes(self) -> bytes:
-        """For the store: "host:port", then the worker in hex or "!" and the refusal."""
+        """Encode it for the store: "host:port", then the worker in hex or "!" and the refusal."""
         rest = f"!{self.refusal}" if self.refusal else self.worker.hex()
         return f"{self.address} {rest}".encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> PeerAddress:
-        """From the store."""
+        """Decode what the store has."""
         address, _, rest = text.decode().partition(" ")
         if rest.startswith("!"):
             return cls(address, refusal=rest[1:])

@@ -80,7 +80,7 @@ class GradientReducer:
         self._kept: dict[str, Array] = {}
         #: The batch of the pass before, as World has it.
         self._batch: tuple[object, int] | None = None
-        #: Of this pass, so far.
+        #: Names of the gradients that came in this pass so far.
         self._given: set[str] = set()
         described = [
             Parameter(name, FROM_NUMPY[value.dtype].label, tuple(value.shape))
@@ -208,7 +208,7 @@ class GradientReducer:
             raise
 
     def _check_all(self, gradients: Any) -> dict[str, Array]:
-        """Of a tree: before any of them is taken."""
+        """Check all leaves of a tree before any of them is used."""
         given = _by_name(gradients, "GradientReducer.reduce")
         return {
             name: self._check(name, gradient)
@@ -262,7 +262,7 @@ class GradientReducer:
         reducer.open()
 
     def _count_batches(self) -> int:
-        """Of the loop that this rank is in, since the pass before; 0: not known."""
+        """Return the batches of the loop that this rank is in, since the pass before; 0: not known."""
         before, now = self._batch, self.group.world.batch
         self._batch = now
         if now is None or (before is not None and before[0] is now[0] and before[1] == now[1]):

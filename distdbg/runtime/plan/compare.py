@@ -250,7 +250,7 @@ def latency_bound_s(topology: Topology) -> float:
 
 
 def bytes_bound_s(kind: Kind, nbytes: int, topology: Topology) -> float:
-    """For blocks of `nbytes`; 2 (p - 1) / p n beta for all_reduce."""
+    """Return the bound for blocks of `nbytes`; 2 (p - 1) / p n beta for all_reduce."""
     layout = topology.layout
     total = nbytes * blocks_of(kind, layout.size)
     if kind is Kind.ALL_TO_ALL:

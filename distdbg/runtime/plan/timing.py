@@ -249,7 +249,7 @@ class _Run:
         there.clear()
 
     def note_waits(self) -> None:
-        """Who has not ended, and for whom it waits."""
+        """Note who has not ended, and for whom it waits."""
         size = self.layout.size
         for rank, (key, since_s) in self.waiting.items():
             self.timing.waits.append(EndlessWait(rank, (key // size,), since_s))

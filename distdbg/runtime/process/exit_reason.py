@@ -43,7 +43,7 @@ _noted_pid = 0
 RETURNED = "returned"
 #: How long the rank that serves the store stays for others that have not left their groups yet.
 LINGER_S: Final = 5.0
-#: Of `RankState::why` in native/core/segment.hpp: one byte ends it.
+#: Size of `RankState::why` in native/core/segment.hpp; one byte ends it.
 _MAX_WHY: Final = 63
 
 
@@ -65,7 +65,7 @@ class ExitNote:
             return
         error = _uncaught()
         leave(world, error)
-        # Who failed ends at once: its launcher is to know.
+        # A rank that failed ends at once: its launcher is to know.
         if error is None and world.owns_store and world.membership is not None:
             world.membership.end(LINGER_S)
 

@@ -205,7 +205,7 @@ _STDIN: Final = 0
 
 
 def _make_room_for_files() -> None:
-    """Of a process that ends: raise its own limit, or give up what nobody will read any more.
+    """Raise the limit of open files of a process that ends, or close what nobody will read any more.
 
     One that dies of too many open files cannot open one more for its error file, its record's end, or the
     sources of its traceback.

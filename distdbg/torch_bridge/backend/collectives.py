@@ -46,7 +46,7 @@ _STRIDED = torch.strided
 class Collectives(_Base):
     """The part of DistdbgProcessGroup that all ranks call together."""
 
-    #: Of our runtime; everything that it can do is done there.
+    #: The group of our runtime; everything that it can do is done there.
     group: ProcessGroup
     _name: str
     _group_rank: int

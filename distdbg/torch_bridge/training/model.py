@@ -44,7 +44,7 @@ class DdpBucket:
         self.is_first = is_first
         #: The one after it.
         self.next: DdpBucket | None = None
-        #: Of its ops, as whoever watches has filled it in (tap/reducing.py).
+        #: What tap/reducing.py has filled in about its ops.
         self.known: Any = None
 
 

@@ -472,5 +472,5 @@ class ControlGroup:
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
-#: Of a rank whose op the backend did not end in time.
+#: Said of a rank whose op the backend did not end in time.
 _WAITED = "for the backend;"

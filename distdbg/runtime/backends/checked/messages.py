@@ -84,7 +84,7 @@ class Messages:
         self._engine = engine
         self._control = control
         self._ignores_tags = ignores_tags
-        #: Of those who count messages and post their headers in one order, outside of here.
+        #: Held by those who count messages and post their headers in one order, outside of here.
         self.order = threading.Lock()
         #: Protects the rest.
         self._lock = threading.Lock()

@@ -26,10 +26,10 @@ from distdbg.runtime.plan.overrides import choose_override
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
-#: Of all messages from one rank to another. What cannot leave at once is copied, since the arrays are the
+#: Bytes from one rank to another. What cannot leave at once is copied, since the arrays are the
 #: program's again when calls differ.
 MAX_EARLY_NBYTES = 256 << 10
-#: Of all messages of a rank.
+#: Bytes of all messages of a rank.
 _MAX_EARLY_NBYTES_OF_RANK = 4 << 20
 
 
@@ -45,7 +45,7 @@ _MAKERS: dict[Kind, Callable[[Problem, Topology, str], Plan]] = {
 }
 
 
-#: Of one rank.
+#: Bytes of one rank.
 _MAX_MIRRORED_NBYTES = 256 << 10
 
 

@@ -63,7 +63,7 @@ class _Case:
     def tree_s(self, ways: int) -> float:
         """The first piece through two binary trees, there, or there and back; then the others."""
         first = self.round_s + self.piece_nbytes * self.beta_s
-        # Of two hosts each is the leaf of one tree and the root of the other.
+        # Each of two hosts is the leaf of one tree and the root of the other.
         passes = ways if self.hosts > 2 else 1
         return ways * (self.k + 1) * first + passes * self.m * self.beta_s + self.copy_s(0.5)
 
@@ -187,7 +187,7 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
         layout.largest,
         layout.size,
         min(topology.piece_nbytes, max(int(nbytes / lanes / 16), 1)),
-        # Of an all_to_all every rank carries its own.
+        # Every rank carries its own part of an all_to_all.
         nbytes if kind is Kind.ALL_TO_ALL else nbytes / lanes,
     )
     inside_s = 0.0
