@@ -9,14 +9,14 @@ layout are in `format.py` and a test compares them with C++.
 
 batches         whether a rank ran out of batches before others did, by the marks and calls in their
                 records
-columns         A record as columns
+columns         a record as columns
 decorator       writes what ended the decorated function into the error file of the process
 durations       durations, ages and sizes for people, written in one way everywhere
 ends            how ranks ended
 entries         what a reader gives
 error_file      the error file of a process
 folders         where the records of a run go, and how long they stay
-form_text       A form in one line for people
+form_text       a form in one line for people
 format          the layout of a record, byte by byte; the same numbers are in native/core/record.hpp
 forms           what calls of one shape have in common, as JSON of at most 488 bytes
 handled_error   the error that the program was handling when an op of it failed
@@ -32,7 +32,7 @@ libraries       which files are of Python and of installed packages, and not of 
                 runs
 line_file       files of lines that several processes add to, and that are read while they do
 line_times      when the lines of a log file were written
-memory_share    A rank that was killed and had used much more memory than the others
+memory_share    a rank that was killed and had used much more memory than the others
 observations    what a host's agent saw of its ranks
 parse           turns the bytes of one entry of the ring into an event, with its references resolved
 passages        loops over batches that ranks go through several times
@@ -53,11 +53,11 @@ ring            finds which entries a ring and its parked ops hold, in order, an
 ring_copy       the entries of a ring as one string of bytes, at the speed of memcpy where nothing is
                 wrong with them
 run_summary     one line about a run of this host
-slices          A part of the ring as columns of words
+slices          a part of the ring as columns of words
 source          where the bytes of a record come from
 stack_file      where a rank writes its stacks when it is asked to, and by which signal it is asked
 stop_order      who asked for the end of a run by `distdbg stop`
-text            A record as text for people
+text            a record as text for people
 thresholds      from which age on a rank that others wait for is worth a note, a warning, an error
 traceback_text  how an uncaught exception is shown
 trusted_path    whether a folder that somebody names is safe to write to

@@ -16,7 +16,7 @@ hook           installs the tap when a program imports torch.distributed; costs 
                does
 job            one process of a torch job, watched
 tap            the ops of torch's groups, seen and checked where torch dispatches them
-world          A World of ours beside torch's groups
+world          a World of ours beside torch's groups
 """
 
 from __future__ import annotations

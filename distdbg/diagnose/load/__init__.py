@@ -6,7 +6,7 @@ log_blocks         messages of several lines in logs
 log_deaths         findings from logs about ranks that ended or are stuck
 log_differences    findings from logs about ranks that called something else, or nothing, where others
                    wait
-log_facts          A fact from one line of a log, before it becomes part of a finding
+log_facts          a fact from one line of a log, before it becomes part of a finding
 log_files          reads logs of a job as a session
 log_findings       from facts in logs to findings
 log_lines          lines of logs, with what their beginnings say

@@ -1,6 +1,4 @@
-"""What moves the bytes of a group: our CPU engine (cpu.py), and backends registered by others.
-
-registry.py knows the names, foreign.py makes an object with torch's methods look like an Engine.
+"""What moves the bytes of a group: our CPU engine, and backends registered by others.
 
 by_device       the engine of a group that has one for arrays on the host and one for arrays on a GPU
 checked         checks for backends that are not ours, by a control group beside the backend

@@ -4,10 +4,10 @@ base        Store, and everything that follows from its primitives
 table       the contents of an in-memory store, pure
 hash        HashStore: threads of one process
 prefix      PrefixStore: a part of another store
-tcp         TCPStore: one rank serves; tcp_errors.py what users are told when that fails
-server      the servers of this process; listen.py their ports, and who else holds one
-file        FileStore: a shared file; log_file.py the open file
-file_log    its bytes; pure
+tcp         TCPStore: one rank serves
+server      the servers of this process
+file        FileStore: a shared file
+file_log    the bytes of that file; pure
 timeouts    timeouts and deadlines
 holder      names the process that holds a TCP port of this host, for error messages
 listen      the listening socket of a TCPStore server
