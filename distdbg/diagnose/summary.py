@@ -104,7 +104,10 @@ def sum_up(view: SessionView, ops: Iterable[OpRef], keys: Sequence[str]) -> list
             row = rows.setdefault(key, OpSums(key))
             sort = sorts[mark] = _Sort(row, size(view, op), _factor(view, op))
         sort.add(columns, op.at)
-    return sorted(rows.values(), key=lambda row: (-row.total_ns, -row.count, _sortable(row.key)))
+    return sorted(
+        rows.values(),
+        key=lambda row: (-row.total_ns, -row.count, tuple(str(value) for value in row.key)),
+    )
 
 
 def _mark(columns: Ops, op: OpRef) -> tuple[int, ...]:
@@ -155,7 +158,3 @@ class _Sort:
             row.moved_nbytes += self.nbytes
             row.moved_ns += moved_ns
             row.bus_nbytes += self.nbytes * self.factor
-
-
-def _sortable(key: tuple[Value, ...]) -> tuple[str, ...]:
-    return tuple(str(value) for value in key)

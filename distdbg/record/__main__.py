@@ -126,7 +126,7 @@ def to_plain(record: Record, *, is_live: bool, most_events: int) -> dict[str, An
         "counters": [
             {
                 **_fields(counter),
-                "kind": _kind(counter.kind),
+                "kind": label_of_kind(counter.kind) or counter.kind,
                 "p50_ns": quantile_ns(counter.duration_buckets, 0.5),
                 "p99_ns": quantile_ns(counter.duration_buckets, 0.99),
             }
@@ -136,10 +136,6 @@ def to_plain(record: Record, *, is_live: bool, most_events: int) -> dict[str, An
         "events": [_event(event) for event in (events[-most_events:] if most_events else [])],
         "gaps": _plain(record.gaps),
     }
-
-
-def _kind(number: int) -> str | int:
-    return label_of_kind(number) or number
 
 
 def _event(event: Event) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def _late_hosts(session: Session, found: Mapping[int, _Straggler]) -> dict[str, 
 
 
 def _say_rank(session: Session, it: _Straggler) -> Finding:
-    kind, label = _kind(session, it), session.groups[it.group].label
+    kind, label = session.kind_of(_op(session, it, it.worst_seq)), session.groups[it.group].label
     return Finding(
         kind=FindingKind.STRAGGLER,
         severity=_severity(it),
@@ -390,10 +390,6 @@ def _op(session: Session, it: _Straggler, seq: int) -> OpRef:
         if group == it.group and number == seq and not flags & NO_COLLECTIVE
     )
     return OpRef(it.rank, at)
-
-
-def _kind(session: Session, it: _Straggler) -> str:
-    return session.kind_of(_op(session, it, it.worst_seq))
 
 
 def _time(session: Session, it: _Straggler) -> int:
