@@ -5,5 +5,4 @@ collectives  the ops that all ranks call together
 work         its Work, and the future of one
 creation     makes the groups, and our world with the first; patches functions of torch that know its own
              backends only
-tensors      the lists in which torch hands over tensors
 """
