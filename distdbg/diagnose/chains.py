@@ -16,11 +16,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from distdbg.diagnose.finding import Edge
+from distdbg.diagnose.finding import Edge, Waits
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-
-Waits = Mapping[int, tuple[Edge, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,10 @@ class Failure:
         return Advice(self.hint, *((Trait.GROUPS,) if is_of_group else ()))
 
 
+#: The errors of each rank, in order.
+Failures = Mapping[int, tuple[Failure, ...]]
+
+
 def failures_of(session: Session) -> dict[int, tuple[Failure, ...]]:
     """Each rank's errors; ranks without any are absent."""
     found = {}
@@ -155,15 +159,13 @@ def read_words(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def last_of(failures: Mapping[int, tuple[Failure, ...]], rank: int) -> Failure | None:
+def last_of(failures: Failures, rank: int) -> Failure | None:
     """The error after which nothing went well any more on a rank."""
     errors = failures.get(rank, ())
     return errors[-1] if errors and not errors[-1].went_on else None
 
 
-def are_over(
-    failures: Mapping[int, tuple[Failure, ...]], type: str, what: str, ops: Collection[OpRef]
-) -> bool:
+def are_over(failures: Failures, type: str, what: str, ops: Collection[OpRef]) -> bool:
     """Whether all ranks have got over an error, that of these words or of these ops."""
     mine = [
         error

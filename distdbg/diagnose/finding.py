@@ -108,6 +108,10 @@ class Edge:
     """Those of `on` that have destroyed the group of the op: it ends with an error, and they never come."""
 
 
+#: Whom blocked ranks wait for: by rank one edge per blocked thread.
+Waits = Mapping[int, tuple[Edge, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong, or worth knowing."""

@@ -30,12 +30,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
-from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of
+from distdbg.diagnose.failures import Failures, failures_of
 from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
@@ -115,9 +115,7 @@ def _before(mine: RankOps, kept: int) -> RankOps:
     return RankOps(mine.first_seq, indexes)
 
 
-def _cuts(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]]
-) -> Iterable[tuple[int, int]]:
+def _cuts(session: Session, failures: Failures) -> Iterable[tuple[int, int]]:
     for rank, errors in failures.items():
         for error in errors:
             if error.op is None or error.went_on or error.at_ns == NEVER:
@@ -129,8 +127,8 @@ def _cuts(
 
 def _told_of_one_leaver(
     session: Session,
-    failures: Mapping[int, tuple[Failure, ...]],
-    endings: Mapping[int, RankEnding],
+    failures: Failures,
+    endings: Endings,
     at_ns: int,
 ) -> dict[int, int]:
     """The moments of ranks that have others than `at_ns`, when the first was told that somebody had left.

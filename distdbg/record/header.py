@@ -83,13 +83,17 @@ class SectionTable:
     entry_nbytes: int
 
 
+#: Where each section of a record is.
+SectionTables = dict[Section, SectionTable]
+
+
 @dataclass(frozen=True, slots=True)
 class HeaderParts:
     """The header, and what only the reader needs of it."""
 
     header: RecordHeader
     state_offset: int
-    tables: dict[Section, SectionTable]
+    tables: SectionTables
     #: With salvage a header may be used though its check is wrong.
     is_whole: bool
 
@@ -172,9 +176,7 @@ def _check_version(path: str, page: bytes, is_whole: bool) -> None:
     )
 
 
-def _read_tables(
-    path: str, rows: bytes, state_offset: int, total: int
-) -> dict[Section, SectionTable]:
+def _read_tables(path: str, rows: bytes, state_offset: int, total: int) -> SectionTables:
     if not HEADER_NBYTES <= state_offset <= _MAX_ENTRY_NBYTES or state_offset % 8:
         raise _impossible(path, f"a header of {state_offset:,} bytes", HEADER["header_nbytes"])
     if total > MAX_RECORD_NBYTES:

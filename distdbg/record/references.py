@@ -26,7 +26,7 @@ from distdbg.record.format import (
     unpack,
 )
 from distdbg.record.forms import Form, read_form
-from distdbg.record.header import EntryLayout, SectionTable
+from distdbg.record.header import EntryLayout, SectionTables
 from distdbg.record.source import ByteSource
 
 #: How often an entry with a wrong check is read again. A writer is in the midst of one entry for
@@ -67,7 +67,7 @@ class References:
     def __init__(
         self,
         source: ByteSource,
-        tables: dict[Section, SectionTable],
+        tables: SectionTables,
         *,
         parsed: dict[bytes, Form] | None = None,
     ) -> None:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from distdbg.record.entries import Gap
 from distdbg.record.format import CHECK_MODULUS, OP, OP_NBYTES, PARKED_NBYTES, EventType, Section
-from distdbg.record.header import SectionTable
+from distdbg.record.header import SectionTable, SectionTables
 from distdbg.record.references import TRIES, has_check, is_text_whole
 from distdbg.record.source import ByteSource
 
@@ -59,7 +59,7 @@ class RingEntries:
     first: int = 1
 
 
-def find_entries(source: ByteSource, tables: dict[Section, SectionTable]) -> RingEntries:
+def find_entries(source: ByteSource, tables: SectionTables) -> RingEntries:
     """Look at every place of the ring and of the parked ops, once."""
     ring = _Ring(source, tables[Section.RING])
     found = RingEntries(first=ring.first)
@@ -227,7 +227,7 @@ def _first_words(data: bytes | bytearray, stride: int) -> list[int]:
 
 
 def find_entry(
-    source: ByteSource, tables: dict[Section, SectionTable], number: int
+    source: ByteSource, tables: SectionTables, number: int
 ) -> tuple[bytes, bytes] | None:
     """The entry of one number and, of a parked one, its form; by two reads at most."""
     if not 0 < number < _MAX_NUMBER:
@@ -246,7 +246,7 @@ def find_entry(
     return None
 
 
-def survey(source: ByteSource, tables: dict[Section, SectionTable]) -> tuple[int, list[int]]:
+def survey(source: ByteSource, tables: SectionTables) -> tuple[int, list[int]]:
     """The number of the last entry, and those of the ops that have not ended, in order."""
     last = 0
     unended = []
@@ -280,7 +280,7 @@ class IssuedOp(NamedTuple):
 
 
 def find_issued(
-    source: ByteSource, tables: dict[Section, SectionTable], after: int, last: int
+    source: ByteSource, tables: SectionTables, after: int, last: int
 ) -> Iterator[IssuedOp]:
     """The ops with numbers from `after` + 1 to `last` that the ring still has, in no order."""
     table = tables[Section.RING]

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from distdbg.record.format import OP, OP_NBYTES, Section, pack
-from distdbg.record.header import SectionTable
+from distdbg.record.header import SectionTables
 from distdbg.record.recent import RecentOp, to_op
 from distdbg.record.ring import is_op_whole, read_places
 from distdbg.record.ring_copy import WORDS, to_array
@@ -113,7 +113,7 @@ class Slice:
 
 
 def read_slice(
-    source: ByteSource, tables: dict[Section, SectionTable], *, after: int, last: int, most: int
+    source: ByteSource, tables: SectionTables, *, after: int, last: int, most: int
 ) -> Slice:
     """The entries with numbers from `after` + 1 to `last`, the newest `most`.
 

@@ -13,7 +13,7 @@ import ast
 import os
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -53,6 +53,10 @@ class ParsedSource(NamedTuple):
 
     tree: ast.Module
     lines: Sequence[str]
+
+
+#: The files of a program, by path.
+ParsedFiles = Mapping[str, ParsedSource]
 
 
 #: Calls of Python alone take some hundred bytes of the C stack each, those of C code more.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from distdbg.render.enclosing import (
     CallParameter,
     Function,
+    ParsedFiles,
     ParsedSource,
     argument_for,
     bound_at,
@@ -93,7 +94,7 @@ def lines_of_stack(files: SourceLines, told: ToldStack) -> list[StackLine]:
 
 
 def drawn_from(
-    expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
+    expr: ast.AST, stack: Sequence[StackLine], at: int, files: ParsedFiles
 ) -> Iterator[Generator]:
     """Yield the generators that an expression at the line `at` of a stack draws from.
 
@@ -114,7 +115,7 @@ def drawn_from(
 
 
 def given_in(
-    expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
+    expr: ast.AST, stack: Sequence[StackLine], at: int, files: ParsedFiles
 ) -> Iterator[tuple[Generator, ast.Call]]:
     """Yield the generators that an expression gives to calls, which may draw from them."""
     for node in ast.walk(expr):
@@ -124,7 +125,7 @@ def given_in(
                     yield found, node
 
 
-def defined(name: str, files: Mapping[str, ParsedSource]) -> tuple[str, Function] | None:
+def defined(name: str, files: ParsedFiles) -> tuple[str, Function] | None:
     """The one function of that name, and its file; None: there is none, or several."""
     found = [
         (file, node)
@@ -177,7 +178,7 @@ def _imports(source: ParsedSource, module: str) -> bool:
     return any(one.name == module for node in nodes for one in node.names)
 
 
-def _of_module(module: str, files: Mapping[str, ParsedSource]) -> Generator | None:
+def _of_module(module: str, files: ParsedFiles) -> Generator | None:
     """None where a function of a library may seed it."""
     seeds: list[tuple[str, ast.Call]] = []
     trees = [source.tree for source in files.values()]
@@ -202,7 +203,7 @@ def _of(
     expr: ast.expr,
     stack: Sequence[StackLine],
     at: int,
-    files: Mapping[str, ParsedSource],
+    files: ParsedFiles,
     depth: int = 0,
 ) -> Generator | None:
     """The generator that a name, or an attribute of self, stands for; None: it is none."""
@@ -242,7 +243,7 @@ def _given(caller: StackLine, parameter: CallParameter) -> ast.expr | None:
 def _made_at(
     file: str,
     source: ParsedSource,
-    files: Mapping[str, ParsedSource],
+    files: ParsedFiles,
     lines: Sequence[int],
     name: str,
 ) -> Generator | None:
@@ -272,7 +273,7 @@ def _seeds(call: ast.Call, maker: ast.Call, name: str) -> bool:
     return ast.unparse(call.func.value) == name or any(maker is n for n in ast.walk(call.func))
 
 
-def _seeding(call: ast.Call, source: ParsedSource, files: Mapping[str, ParsedSource]) -> Seeding:
+def _seeding(call: ast.Call, source: ParsedSource, files: ParsedFiles) -> Seeding:
     """By what makes a generator, or seeds it."""
     given = [*call.args, *(word.value for word in call.keywords)]
     if not given or (isinstance(given[0], ast.Constant) and given[0].value is None):
@@ -288,7 +289,7 @@ def _seeding(call: ast.Call, source: ParsedSource, files: Mapping[str, ParsedSou
     return Seeding.BY_RANK if any(map(_OF_RANK.search, texts)) else Seeding.ALIKE
 
 
-def _given_for(function: Function, name: str, files: Mapping[str, ParsedSource]) -> Iterator[str]:
+def _given_for(function: Function, name: str, files: ParsedFiles) -> Iterator[str]:
     """What the program gives a parameter, wherever it calls that function."""
     parameter = parameter_of(function, name)
     if parameter is None:

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.debugged import prompt_of
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of, swept_away
-from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of, swept_away
+from distdbg.diagnose.failures import Failure, Failures, failures_of
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -36,9 +36,7 @@ _TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has in
 _MAX_VICTIMS_TOLD = 4
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     failures = failures_of(session)
     endings = endings_of(session, failures)
     dead = [e for e in endings.values() if e.part is EndRole.CAUSE]
@@ -88,12 +86,7 @@ def _blow(ending: RankEnding, dead: Sequence[RankEnding]) -> str:
     return f"{ending.how} {first}"
 
 
-def _finding(
-    session: Session,
-    same: list[RankEnding],
-    failures: Mapping[int, tuple[Failure, ...]],
-    waits: Mapping[int, tuple[Edge, ...]],
-) -> Finding:
+def _finding(session: Session, same: list[RankEnding], failures: Failures, waits: Waits) -> Finding:
     same = sorted(same, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
     first, ranks = same[0], tuple(sorted(e.rank for e in same))
     victims = _victims(set(ranks), failures, waits)
@@ -136,11 +129,7 @@ def _plural(how: str, ranks: tuple[int, ...]) -> str:
     return how.replace("was killed", "were killed", 1) if len(ranks) > 1 else how
 
 
-def _victims(
-    dead: set[int],
-    failures: Mapping[int, tuple[Failure, ...]],
-    waits: Mapping[int, tuple[Edge, ...]],
-) -> tuple[int, ...]:
+def _victims(dead: set[int], failures: Failures, waits: Waits) -> tuple[int, ...]:
     """List who lost these ranks or still waits for them, and those who lost the victims."""
     victims: set[int] = set()
     gone = set(dead)
@@ -159,8 +148,8 @@ def _victims(
 def _whom_it_kept(
     session: Session,
     ranks: tuple[int, ...],
-    failures: Mapping[int, tuple[Failure, ...]],
-    waits: Mapping[int, tuple[Edge, ...]],
+    failures: Failures,
+    waits: Waits,
 ) -> str:
     """' while ranks 0,1,3 waited for it in reduce_scatter #310 on group 'world''."""
     places: dict[str, list[int]] = defaultdict(list)
@@ -243,7 +232,7 @@ def _struck(session: Session, same: Sequence[RankEnding]) -> list[Evidence]:
     return found
 
 
-def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]]) -> list[Evidence]:
+def _losses(ranks: tuple[int, ...], failures: Failures) -> list[Evidence]:
     found = []
     for rank, errors in sorted(failures.items()):
         for error in errors:
@@ -280,9 +269,7 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
     return f"look at the last lines of stderr of rank {one.rank}"
 
 
-def _lost(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, RankEnding]
-) -> dict[int, list[Failure]]:
+def _lost(session: Session, failures: Failures, endings: Endings) -> dict[int, list[Failure]]:
     """Ranks that others lost, and of whose end nothing is known."""
     found: dict[int, list[Failure]] = defaultdict(list)
     for errors in failures.values():
@@ -298,9 +285,7 @@ def _lost(
     return dict(sorted(found.items()))
 
 
-def _lost_finding(
-    session: Session, rank: int, by: list[Failure], waits: Mapping[int, tuple[Edge, ...]]
-) -> Finding:
+def _lost_finding(session: Session, rank: int, by: list[Failure], waits: Waits) -> Finding:
     by = sorted(by, key=lambda error: (error.at_ns, error.rank))
     losers = tuple(sorted({error.rank for error in by}))
     how = by[0].how or "is gone"

@@ -7,7 +7,7 @@ or is stopped, one with a hole in its record. So there is no false deadlock, and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import (
@@ -24,7 +24,7 @@ from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.paired_apart import paired_apart
 from distdbg.diagnose.find.unanswered import one_answer_more, unanswered_messages
 from distdbg.diagnose.find.unsent import not_sent_there, unsent_messages
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
@@ -67,9 +67,7 @@ _MIXED: Final = "on all ranks, put all messages before the collective, or all af
 _NOT_MEMBERS: Final = ", also those that are to be no members of the new one"
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """One finding per cycle, or smallest set of deadlocked ranks; nothing when none is proven."""
     gone = {rank for rank, log in session.ranks.items() if log.is_gone}
     # A recv from any rank of whom one has died ends with an error: its rank can move. So does an op

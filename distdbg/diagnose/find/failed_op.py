@@ -7,13 +7,13 @@ their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.diagnose.doing import doing_then
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.phrases import as_told
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -46,9 +46,7 @@ _ADVICE: Final = {
 _MAX_TOLD: Final = 8
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     failures = failures_of(session)
     alike: dict[tuple[object, ...], list[Failure]] = defaultdict(list)
     for errors in failures.values():

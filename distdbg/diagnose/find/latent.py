@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.phrases import as_told, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RecordedProblem, Session
@@ -28,9 +28,7 @@ _MAX_FINDINGS: Final = 16
 _Key = tuple[str, str, str, str]
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """What each line did, with the ranks that it did it on."""
     told: dict[_Key, dict[int, RecordedProblem]] = defaultdict(dict)
     for rank, log in session.ranks.items():

@@ -13,12 +13,12 @@ Whether the program waited for an op that has ended is not in the record of the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.diagnose.find.latent import told_sites
 from distdbg.diagnose.find.phrases import at_site, called, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import RankLog, Session
@@ -34,9 +34,7 @@ _MAX_NAMES: Final = 8
 _DEFAULT_NAMES: Final = ("0", "default", "default_pg")
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Ops and groups that were left behind."""
     return [*_leaked_work(session), *_growing(session), *_left_open(session)]
 

@@ -14,11 +14,11 @@ clocks over all messages and collectives.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.phrases import at_site, called
-from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.happened import MessageOrder, order_of
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NONE, OpRef
@@ -39,9 +39,7 @@ class _Race(NamedTuple):
     """What received the other message."""
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """One finding for each line that receives."""
     dropped = {
         (rank, short_site(found.what))

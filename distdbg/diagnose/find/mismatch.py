@@ -39,7 +39,7 @@ from distdbg.diagnose.find.skipped_calls import (
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
 from distdbg.diagnose.find.two_threads import are_of_threads, two_threads
 from distdbg.diagnose.find.uneven_calls import find_left_loop, find_one_more_call
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
@@ -62,9 +62,7 @@ _NO_MAJORITY: Final = "no side has a majority: the calls do not show which one i
 _WHERE: Final = "compare what {} called with what the others called at the same number, and why"
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     said = _said(session, matched)
     told = {(finding.group, finding.seq) for finding in said}
     comparer = Comparer(session)

@@ -7,7 +7,7 @@ missing once the waits of the others have timed out, or once the job is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.parted import DifferenceText, tell_parting
 from distdbg.diagnose.find.used_wrong_group import used_wrong_group
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -31,9 +31,7 @@ from distdbg.record.format import Exit, Flag, Status
 _MAX_TOLD: Final = 4
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     findings = []
     for end in chain_ends(session, waits):
         for how, ranks in _divide(session, end).items():
@@ -130,7 +128,7 @@ def _group_of(session: Session, end: ChainEnd) -> int | None:
 def _finding(
     session: Session,
     matched: Matched,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
     end: ChainEnd,
     how: str,
     ranks: tuple[int, ...],
@@ -180,7 +178,7 @@ def _finding(
 def _astray(
     session: Session,
     matched: Matched,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
     end: ChainEnd,
     how: str,
 ) -> list[WrongPeerFact]:

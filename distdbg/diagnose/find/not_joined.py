@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Final
 
 from distdbg.diagnose.doing import doing_of
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import failures_of
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -29,9 +28,7 @@ _MISSING: Final = re.compile(
 _LIMIT: Final = 8
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """One finding for all that miss the same ranks."""
     endings = endings_of(session, failures_of(session))
     alike: dict[str, list[RankEnding]] = defaultdict(list)
@@ -59,7 +56,7 @@ def _finding(
     session: Session,
     words: re.Match[str],
     gave_up: list[RankEnding],
-    endings: Mapping[int, RankEnding],
+    endings: Endings,
 ) -> Finding:
     missing = _ranks_in(words)
     victims = tuple(one.rank for one in gave_up)

@@ -10,11 +10,10 @@ far, the advice is to compare the two lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd
-from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.finding import Evidence, Waits
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import FactKind
@@ -25,9 +24,7 @@ from distdbg.record.format import Flag
 _LIMIT: Final = 2
 
 
-def sent_by_another(
-    session: Session, end: ChainEnd, waits: Mapping[int, tuple[Edge, ...]]
-) -> tuple[list[Evidence], str]:
+def sent_by_another(session: Session, end: ChainEnd, waits: Waits) -> tuple[list[Evidence], str]:
     """The pairs of a send and a recv that name other ranks than each other's, and what to do; ''."""
     waiting = {edge.op for rank in end.waiters for edge in waits.get(rank, ())} - {None}
     waiting |= {edge.op for edge in end.direct}

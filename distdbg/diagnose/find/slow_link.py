@@ -22,7 +22,7 @@ from math import log
 from statistics import median
 from typing import Final, TypeVar
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import RankLog, Session
@@ -70,9 +70,7 @@ class _Slow:
         return self.time_ns / max(self.usual_ns, 1.0)
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Links and hosts over which data moves far slower than over others."""
     slow, seen = _slow_pairs(session)
     slow_groups, seen_groups = _slow_groups(session, matched)

@@ -28,7 +28,7 @@ from distdbg.diagnose.debugged import held_spans
 from distdbg.diagnose.find.lateness import LateArrival, Lateness, measure
 from distdbg.diagnose.find.own_time import MAX_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
@@ -78,9 +78,7 @@ class _Straggler:
     """Whether it came in time again at the end."""
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """The ranks that others wait for again and again."""
     found: dict[int, _Straggler] = {}
     held = held_spans(session)

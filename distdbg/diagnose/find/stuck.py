@@ -12,7 +12,7 @@ out, or somebody stopped the job meanwhile.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.doing import RankActivity, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
 from distdbg.diagnose.find.sent_by_another import sent_by_another
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, Session
@@ -73,9 +73,7 @@ _ADVICE: Final = {
 }
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     ends = {rank: end for end in chain_ends(session, waits) for rank in end.ranks}
     alike: dict[tuple[object, ...], list[int]] = {}
     for rank, log in sorted(session.ranks.items()):
@@ -178,7 +176,7 @@ def _finding(
     session: Session,
     ranks: tuple[int, ...],
     end: ChainEnd | None,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
 ) -> Finding:
     """Make one finding of ranks that do the same, and for whom the same ranks wait."""
     rank = ranks[0]

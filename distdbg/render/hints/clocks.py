@@ -7,12 +7,12 @@ each rank asks its own clock, in `return time.monotonic() - self.last >= self.ev
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.render.enclosing import (
     Function,
-    ParsedSource,
+    ParsedFiles,
     called_name,
     line_of_file,
     line_text,
@@ -57,9 +57,7 @@ def _all_of(
             yield (place.file, one.line), (place, one)
 
 
-def _clock_in(
-    place: StackLine, one: Decider, files: Mapping[str, ParsedSource]
-) -> tuple[str, int] | None:
+def _clock_in(place: StackLine, one: Decider, files: ParsedFiles) -> tuple[str, int] | None:
     """Where it is read: there, or in a function of the program that is called there."""
     for call in (node for node in ast.walk(one.expr) if isinstance(node, ast.Call)):
         if _is_clock(call):

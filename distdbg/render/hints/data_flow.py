@@ -8,13 +8,13 @@ An expression is known with the lines from which it is reached: its own, and tho
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from distdbg.render.enclosing import (
     CallParameter,
     Function,
-    ParsedSource,
+    ParsedFiles,
     argument_for,
     bound_at,
     called_name,
@@ -35,7 +35,7 @@ _MAX_HOPS: Final = 6
 
 def trace_back(
     given: Iterable[Given],
-    files: Mapping[str, ParsedSource],
+    files: ParsedFiles,
     is_final: Callable[[ast.AST], bool] = lambda expr: False,
 ) -> Iterator[list[Given]]:
     """The expressions, then what gives them their values, and so on, but for final ones; pure."""
@@ -89,9 +89,7 @@ def _set_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def _returned(
-    stack: Sequence[StackLine], expr: ast.AST, files: Mapping[str, ParsedSource]
-) -> Iterator[Given]:
+def _returned(stack: Sequence[StackLine], expr: ast.AST, files: ParsedFiles) -> Iterator[Given]:
     """What functions of the program return that an expression calls."""
     for call in (node for node in own_nodes_of(expr) if isinstance(node, ast.Call)):
         if (known := defined(called_name(call), files)) is None:

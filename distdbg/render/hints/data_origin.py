@@ -6,10 +6,11 @@ y comes from `yield x[first:last], encode(codes)` (line 35 of birds.py): see wha
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.render.enclosing import (
+    ParsedFiles,
     ParsedSource,
     argument_for,
     bound_at,
@@ -54,9 +55,7 @@ def by_loop_over_data(case: Case) -> str:
     )
 
 
-def _made_at(
-    name: str, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
-) -> tuple[str, int] | None:
+def _made_at(name: str, stack: Sequence[StackLine], files: ParsedFiles) -> tuple[str, int] | None:
     """The file and the line of the one `yield` that gives a name its value, seen from the innermost line."""
     for at, place in enumerate(stack[:_MAX_CALLERS]):
         function = function_at(place.source, place.line)
@@ -78,9 +77,7 @@ def _made_at(
     return None
 
 
-def _yielded(
-    source: ParsedSource, line: int, files: Mapping[str, ParsedSource]
-) -> tuple[str, int] | None:
+def _yielded(source: ParsedSource, line: int, files: ParsedFiles) -> tuple[str, int] | None:
     """Find the `yield` behind a name that a loop binds, over a call of a function of the program."""
     loop = path_to(source.tree, line)[-1]
     if not isinstance(loop, ast.For) or loop.lineno != line:

@@ -10,13 +10,14 @@ generator as often as its data ask (line 22 of images.py): give crop() another o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from distdbg.render.enclosing import (
     Function,
     Loop,
+    ParsedFiles,
     ParsedSource,
     bound_at,
     called_name,
@@ -106,9 +107,7 @@ def by_shared_draw(case: Case) -> str:
     return ""
 
 
-def _drawn_by(
-    one: Decider, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
-) -> Iterator[Generator]:
+def _drawn_by(one: Decider, stack: Sequence[StackLine], files: ParsedFiles) -> Iterator[Generator]:
     """By which the number of rounds, or the outcome of a condition, is drawn: not the order of a loop."""
     if one.kind is _Kind.ROUNDS and not _is_range(one.expr):
         return
@@ -189,7 +188,7 @@ def _is_shared(scope: ast.AST, name: str, since: int, until: int) -> bool:
 
 
 def _draws_by_data(
-    place: StackLine, one: Decider, found: Generator, files: Mapping[str, ParsedSource]
+    place: StackLine, one: Decider, found: Generator, files: ParsedFiles
 ) -> tuple[str, str, int] | None:
     """Another function that is given the generator, and the line where it draws until its data fit."""
     scope = function_at(place.source, one.line) or place.source.tree
