@@ -1,21 +1,18 @@
-"""The ops as methods of our own groups: those of all ranks (collective_methods.py), and messages."""
+"""GroupMethods: the ops as methods (op_methods.py) of a group of ours."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from distdbg.ops.call import ANY_SOURCE, Call
-from distdbg.runtime.api import calls
-from distdbg.runtime.api.arguments import Array
+from distdbg.ops.call import Call
 from distdbg.runtime.api.options import seconds_or_none
-from distdbg.runtime.groups.collective_methods import CollectiveMethods, Timeout
 from distdbg.runtime.groups.group_state import GroupState
+from distdbg.runtime.groups.op_methods import OpMethods, Timeout
 from distdbg.runtime.handles.work import Work
 
 
-class GroupMethods(CollectiveMethods, GroupState):
+class GroupMethods(OpMethods, GroupState):
     """What ProcessGroup is without a way to carry out a Call: its `run` is that."""
 
     @overload
@@ -39,15 +36,3 @@ class GroupMethods(CollectiveMethods, GroupState):
         )  # for a faster start
 
         run_monitored_barrier(self, seconds_or_none(timeout))
-
-    def send(self, tensors: Sequence[Array], dstRank: int, tag: int) -> Work:
-        """Send to group rank dstRank."""
-        return self._start(calls.send(self.size(), self._only(tensors, "send"), dstRank, tag))
-
-    def recv(self, tensors: Sequence[Array], srcRank: int, tag: int) -> Work:
-        """Receive from group rank srcRank."""
-        return self._start(calls.recv(self.size(), self._only(tensors, "recv"), srcRank, tag))
-
-    def recv_anysource(self, arg0: Sequence[Array], arg1: int) -> Work:
-        """Receive from whoever sends with this tag; the Work knows from whom."""
-        return self.recv(arg0, ANY_SOURCE, arg1)

@@ -1,6 +1,6 @@
 """Collectives: torch's names for the ops of all ranks, on the Calls of the runtime.
 
-The methods are those of our own groups (runtime/groups/collective_methods.py), which have the names and
+The methods are those of our own groups (runtime/groups/op_methods.py), which have the names and
 arguments of torch 2.13 and of the releases before it. An op with `asyncOp` unset, as the blocking functions
 of torch.distributed ask for it, is carried out in the calling thread; all others are started, and give a
 Work. A method never returns None: torch's C++ takes that for a Work, and the process dies.
@@ -22,8 +22,8 @@ from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import check_one_dtype
 from distdbg.runtime.api.monitored_barrier import monitored_barrier
 from distdbg.runtime.groups.coalesced import start_all
-from distdbg.runtime.groups.collective_methods import CollectiveMethods, timeout_of
 from distdbg.runtime.groups.group import ProcessGroup
+from distdbg.runtime.groups.op_methods import OpMethods, timeout_of
 from distdbg.torch_bridge.backend.work import DistdbgWork, DoneWork
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
@@ -42,7 +42,7 @@ _SUM = ReduceOp.SUM
 _STRIDED = torch.strided
 
 
-class Collectives(CollectiveMethods, _Base):
+class Collectives(OpMethods, _Base):
     """The part of DistdbgProcessGroup that all ranks call together."""
 
     #: The group of our runtime; everything that it can do is done there.

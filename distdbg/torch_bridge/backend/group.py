@@ -13,8 +13,6 @@ from typing import Any
 import torch.distributed as torch_dist
 
 from distdbg.errors import UsageError
-from distdbg.ops.call import ANY_SOURCE
-from distdbg.runtime.api import calls
 from distdbg.runtime.api.options import seconds_or_none
 from distdbg.runtime.groups.coalesced import Collector, start_all
 from distdbg.runtime.groups.group import ProcessGroup
@@ -105,21 +103,7 @@ class DistdbgProcessGroup(Collectives):
 
     # ---------------------------------------------------------------------- point to point
 
-    def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int = 0) -> Work:
-        """Send to group rank dstRank."""
-        call = calls.send(self._size, self._only(tensors, "send"), dstRank, tag)
-        return DistdbgWork(self.group.run(call, True))
-
-    def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int = 0) -> Work:
-        """Receive from group rank srcRank."""
-        call = calls.recv(self._size, self._only(tensors, "recv"), srcRank, tag)
-        return DistdbgWork(self.group.run(call, True))
-
-    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work:
-        """Receive from whoever sends with this tag; the Work knows from whom."""
-        return self.recv(tensors, ANY_SOURCE, tag)
-
-    recvAnysource = recv_anysource
+    recvAnysource = Collectives.recv_anysource
 
     # -------------------------------------------------------------------------- coalescing
 

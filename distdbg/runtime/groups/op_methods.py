@@ -1,4 +1,4 @@
-"""The collectives as methods of a group, under torch's names and with its option objects.
+"""The ops as methods of a group, under torch's names and with its option objects.
 
 Each method turns its arguments into Calls (`api/calls.py`), and starts them by `_start`. They serve our own
 groups (group_methods.py), and torch's on our backend (torch_bridge/backend/collectives.py), whose option
@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.ops.call import Call
+from distdbg.ops.call import ANY_SOURCE, Call
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array
@@ -36,7 +36,7 @@ from distdbg.runtime.handles.work import Work
 Timeout = timedelta | None
 
 
-class CollectiveMethods:
+class OpMethods:
     """What a group is that can start Calls; these methods always return a Work."""
 
     #: What an error calls the elements of a list, and the ops of one array in and one out.
@@ -246,6 +246,18 @@ class CollectiveMethods:
     ) -> Work:
         """barrier(opts) or barrier(timeout=None)."""
         return self._start(calls.barrier(timeout_of(opts, timeout)), opts)
+
+    def send(self, tensors: Sequence[Array], dstRank: int, tag: int = 0) -> Work:
+        """Send to group rank dstRank."""
+        return self._start(calls.send(self._size, self._only(tensors, "send"), dstRank, tag))
+
+    def recv(self, tensors: Sequence[Array], srcRank: int, tag: int = 0) -> Work:
+        """Receive from group rank srcRank."""
+        return self._start(calls.recv(self._size, self._only(tensors, "recv"), srcRank, tag))
+
+    def recv_anysource(self, arg0: Sequence[Array], arg1: int = 0) -> Work:
+        """Receive from whoever sends with this tag; the Work knows from whom."""
+        return self.recv(arg0, ANY_SOURCE, arg1)
 
     # Their older names, which C++ and Python of torch's older releases call.
     _allgather_base = all_gather_single
