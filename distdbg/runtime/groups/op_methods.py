@@ -54,9 +54,10 @@ class OpMethods:
     def _start_all(self, all_calls: Sequence[Call], opts: Any = None) -> Work:
         """Start all calls in order; the one Work returned ends with the last."""
 
-    def _to_reduce_op(self, op: Any) -> ReduceOp:
-        made: ReduceOp = op
-        return made
+    @staticmethod
+    def _to_reduce_op(theirs: Any) -> ReduceOp:
+        ours: ReduceOp = theirs
+        return ours
 
     def broadcast(
         self,

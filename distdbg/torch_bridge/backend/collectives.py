@@ -42,6 +42,24 @@ _SUM = ReduceOp.SUM
 _STRIDED = torch.strided
 
 
+def _reduce_op(theirs: Any) -> ReduceOp:
+    """The same op; `theirs` is a torch ReduceOp or a member of its RedOpType."""
+    # Its number, and the cheapest way to it: `.op` takes three times as long.
+    number = hash(theirs)
+    if number == _PREMUL_SUM:
+        return make_premul_sum(_factor(theirs))
+    try:
+        return _BY_NUMBER[number]
+    except KeyError:
+        raise WrongTypeError(f"{theirs!r:.80} is no reduce op of the backend distdbg") from None
+
+
+def _factor(theirs: Any) -> Any:
+    """The factor of a PREMUL_SUM, which torch shows to pickle alone."""
+    state = theirs.__getstate__()
+    return state[1]
+
+
 class Collectives(OpMethods, _Base):
     """The part of DistdbgProcessGroup that all ranks call together."""
 
@@ -52,6 +70,7 @@ class Collectives(OpMethods, _Base):
     _array_word = "tensor"
     _gather_name = "all_gather_into_tensor"
     _scatter_name = "reduce_scatter_tensor"
+    _to_reduce_op = staticmethod(_reduce_op)
 
     def _start(self, call: Call, opts: Options = None) -> Any:
         if _is_async(opts):
@@ -101,9 +120,6 @@ class Collectives(OpMethods, _Base):
     ) -> None:
         """Wait for all ranks; OpTimeout on every rank names those that did not come."""
         monitored_barrier(self.group, timeout, wait_all_ranks)
-
-    def _to_reduce_op(self, op: Any) -> ReduceOp:
-        return _reduce_op(op)
 
 
 def _is_async(opts: Any) -> bool:
@@ -158,21 +174,3 @@ def _all_reduce_sparse(
     ).coalesce()
     with torch.no_grad():
         tensor.copy_(total)
-
-
-def _reduce_op(theirs: Any) -> ReduceOp:
-    """The same op; `theirs` is a torch ReduceOp or a member of its RedOpType."""
-    # Its number, and the cheapest way to it: `.op` takes three times as long.
-    number = hash(theirs)
-    if number == _PREMUL_SUM:
-        return make_premul_sum(_factor(theirs))
-    try:
-        return _BY_NUMBER[number]
-    except KeyError:
-        raise WrongTypeError(f"{theirs!r:.80} is no reduce op of the backend distdbg") from None
-
-
-def _factor(theirs: Any) -> Any:
-    """The factor of a PREMUL_SUM, which torch shows to pickle alone."""
-    state = theirs.__getstate__()
-    return state[1]
