@@ -79,7 +79,12 @@ class _ChangedTag(NamedTuple):
 
 
 def changed_tag(session: Session, pair: UnmatchedPair) -> _ChangedTag | None:
-    """None where both sides have changed, or neither, or there is no past."""
+    """None where both sides have changed, or neither, or there is no past.
+
+        halo.py:32  rank 0 received tag 1 from rank 1 43 times, and now waits for tag 2
+
+    Tags that count rounds are new each time, so a tag that was used once shows nothing.
+    """
     send, recv = pair.send, pair.recv
     changed = [
         (op, other)
@@ -143,7 +148,12 @@ class _RelayedWords(NamedTuple):
 
 
 def wrong_relay(session: Session, pair: UnmatchedPair) -> _RelayedWords | None:
-    """Explain a send whose tag is not that of the recv that waits; None where its rank relays no messages."""
+    """Explain a send whose tag is not that of the recv that waits; None where its rank relays no messages.
+
+        rank 1 received tags 0-6 and sent tags 0-5,7
+
+    Each of its sends came behind a recv with the same tag, as a stage of a pipeline does.
+    """
     rank, ops = pair.send.rank, session.ranks[pair.send.rank].ops
     if session.ranks[rank].lost.get("ops"):
         return None
@@ -179,7 +189,11 @@ def _tags(tags: list[int]) -> str:
 
 
 def taken_by_same_tag(session: Session, recv: OpRef) -> tuple[OpRef, OpRef] | None:
-    """The receive that took the message which `recv` waits for, and its send; None: it does not show."""
+    """The receive that took the message which `recv` waits for, and its send; None: it does not show.
+
+    The order of sends and receives of one tag between two ranks pairs them; their lines show that the pair
+    was not meant.
+    """
     ops = session.ranks[recv.rank].ops
     peer, group, tag = ops.peer[recv.at], ops.group[recv.at], ops.tag[recv.at]
     if peer == NONE or peer not in session.ranks:

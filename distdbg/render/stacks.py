@@ -160,7 +160,14 @@ class _EndedRank:
 
 
 def gone_from(session: Session, rank: int) -> _EndedRank | None:
-    """None for a rank that is there, or whose op says best where it was: it waited, and was ended there."""
+    """None for a rank that is there, or whose op says best where it was: it waited, and was ended there.
+
+    The last op of such a rank is not where it is: of one that died nobody knows the line.
+
+        died after all_reduce #7 on group 'world', before #8; last known line:
+        raised MismatchError for all_reduce #3 on group 'world', which it called here
+        exited after barrier #9 on group 'world'
+    """
     log = session.ranks.get(rank)
     if log is None:
         return None

@@ -332,7 +332,10 @@ def sides_of(session: Session, root: Finding) -> _Sides:
 def parting_values(
     session: Session, sides: _Sides, frame: RecordedFrame, said: Collection[str]
 ) -> list[str]:
-    """Tell the values that differ at one line that all have reached; `said`: what is told of it already."""
+    """Tell the values that differ at one line that all have reached; `said`: what is told of it already.
+
+    What each rank has of its own (its number, its loss) differs within a side as well, and is not told.
+    """
     known = [_common(session, side, frame) for side in sides]
     if not known or not all(known):
         return []

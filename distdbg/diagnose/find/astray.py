@@ -391,7 +391,13 @@ class _RankAtLine(NamedTuple):
 
 
 def _who_chose_another(session: Session, like: OpRef) -> _RankAtLine | None:
-    """Find the one rank whose group at the line of `like` is not that of the others."""
+    """Find the one rank whose group at the line of `like` is not that of the others.
+
+        x.py:42    ranks 0,2 'replicas0'    rank 1 'replicas1'    rank 3 'split1'
+
+    Without that rank no two groups of the line share a rank, and it is a member of one of them; without any
+    other rank that is not so.
+    """
     last = {rank: op for rank in session.ranks if (op := _last(session, rank, like)) is not None}
     if not _MIN_RANKS <= len(last) <= _MAX_RANKS:
         return None

@@ -345,7 +345,11 @@ def _fitted(words: Sequence[str], count: int, width: int) -> str:
 
 
 def _uniform_cycle(edges: Sequence[Edge], most: int) -> str:
-    """Draw a cycle in at most so many letters; '' where not all ranks wait alike, each for one other."""
+    """Draw a cycle in at most so many letters; '' where not all ranks wait alike, each for one other.
+
+    all wait in recv at ring.py:5: 0 <- 3 <- 2 <- 1 <- 0        each receives from the next
+    all wait in send: 0 -> 1 -> 0                               each sends to the next
+    """
     kinds = {edge.text.partition(" ")[0] for edge in edges}
     if len(kinds) != 1 or any(len(edge.on) != 1 or edge.is_any for edge in edges):
         return ""

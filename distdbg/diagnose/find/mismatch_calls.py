@@ -156,7 +156,13 @@ def _calls_aside(session: Session, error: Failure) -> dict[int, OpRef]:
 
 
 def told_advice(session: Session, calls: Mapping[int, OpRef], error: Failure) -> Advice:
-    """The hint of the error, and what it is about."""
+    """The hint of the error, and what it is about.
+
+    other ops, or arrays of other sizes from different lines     OTHER_LINES
+    the two sides of a message                                   OTHER_LINES, MESSAGE
+    at one line, dtype and size differ                           OTHER_ARRAY
+    at one line, the size or the root differs                    SIZES; the dtype alone: DTYPES
+    """
     traits = traits_of(error.advice) or _traits(session, calls)
     return Advice(error.hint, *traits)
 

@@ -151,7 +151,11 @@ class WentOn(NamedTuple):
 def find_went_on(
     session: Session, ops: GroupOps, odd: tuple[int, ...], others: tuple[int, ...], seq: int
 ) -> WentOn | None:
-    """Explain ranks whose call `seq` is not that of the `others`; None where their past does not show it."""
+    """Explain ranks whose call `seq` is not that of the `others`; None where their past does not show it.
+
+    #13 main:14   #14 clip:6   #15 main:14   #16 main:14        rank 3
+    #13 main:14   #14 clip:6   #15 main:14   #16 clip:6         ranks 0-2
+    """
     if (
         not odd
         or not others

@@ -123,7 +123,11 @@ class _ManagerExchange:
 
 
 def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
-    """Explain a deadlock in which all ranks but one receive from that one, which is in a recv as well."""
+    """Explain a deadlock in which all ranks but one receive from that one, which is in a recv as well.
+
+    rank 0 has received all 6 messages of ranks 1-3 and sent 6; it waits for one more
+    rank 2 received 3 messages from rank 0 and sent 2; ranks 1,3 sent one for each that they received
+    """
     manager = _manager(session, edges)
     if manager is None or manager.op is None:
         return []

@@ -130,7 +130,12 @@ def _sends(session: Session, rank: int, recv: OpRef) -> Iterable[OpRef]:
 
 
 def not_sent_there(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
-    """One for each recv whose sender has never called a line from which the others send such messages."""
+    """One for each recv whose sender has never called a line from which the others send such messages.
+
+        rank 3 never sent rank 0 its message (tag 2); ranks 0-2 sent theirs at torus.py:25
+
+    A condition keeps a rank from that line, or it ended its loop before.
+    """
     if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
     found = []

@@ -6,6 +6,10 @@
 
 or, while the backward pass still runs, `reducer.ready("layer.weight", gradient)` for each gradient, and then
 `reducer.finish()`.
+
+Trees of arrays are dicts, lists and tuples, nested or not, as JAX and NumPy programs keep parameters. A
+leaf has the name of its path: 'layer.weight', 'layers[3].bias'. None in a tree of gradients is a gradient
+that is not there, and in one of averages a parameter that no rank has used.
 """
 
 from __future__ import annotations

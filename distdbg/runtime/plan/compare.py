@@ -209,7 +209,12 @@ def segment_costs_s(plan: Plan, size: int, cost: Cost) -> list[float]:
 
 
 def predict_s(plans: Sequence[Plan], cost: Cost) -> float:
-    """How long the plans of all ranks of a group take together."""
+    """How long the plans of all ranks of a group take together.
+
+    Between two gates a segment takes as long as its busiest rank, or as long as the cores need for the work
+    of all ranks. A gate costs more for each rank, and much more for each that has to wait for a core. The
+    numbers are of the order of the machine: compare predictions with each other, not with a clock.
+    """
     return _combine([(plan, 1) for plan in plans], len(plans), cost)
 
 

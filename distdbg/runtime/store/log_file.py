@@ -2,6 +2,13 @@
 
 Locks belong to the open file, not to the process (F_OFD_SETLK), so that threads as ranks exclude each
 other as well. Reading needs no lock, since a record counts only when it is whole.
+
+Every store that opens the file enters itself and leaves when it is closed. So a file is
+
+finished  when as many have entered as the run has ranks and all have left; the last removes it
+stale     when all who have not left are processes that have ended: it is started afresh
+unclear   when some of them have ended, and of the others nothing can be known from here, since they are on
+          another host: an error says which file to delete
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Makes the groups of the backend: with the first one this rank's world, the others in it."""
+"""Makes the groups of the backend: with the first one this rank's world, the others in it.
+
+With the first group it patches functions of torch.distributed that know torch's own backends only: they take
+ours too, and are what they were for all other groups.
+"""
 
 from __future__ import annotations
 

@@ -131,7 +131,12 @@ def plan_by_name(problem: Problem, topology: Topology, name: str) -> Plan:
 
 
 def send_early(plan: Plan) -> Plan:
-    """The same, with those SENDs before its only gate that depend on nothing that is received."""
+    """The same, with those SENDs before its only gate that depend on nothing that is received.
+
+    That saves a round, but what goes to one rank goes to no other, and is copied nowhere. A receiver takes
+    nothing to its place before it has compared; what was sent to ranks in another op is thrown away there.
+    Only where each host has one rank, which stands at the gate for itself.
+    """
     gates = [at for at, step in enumerate(plan.steps) if step.kind is StepKind.GATE]
     if len(gates) != 1:
         return plan  # what came early has to be taken before the next one
