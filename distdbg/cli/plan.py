@@ -16,10 +16,10 @@ from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import slot_nbytes_for
 from distdbg.runtime.plan.between.choose import names_for
-from distdbg.runtime.plan.bounds import bound_s
 from distdbg.runtime.plan.compare import (
     AlgorithmTiming,
     ComparedProblem,
+    bound_s,
     compare,
     is_too_much,
     time_of,

@@ -9,8 +9,7 @@ from typing import Final
 from distdbg.diagnose import headline
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.report_layout import LaterLine
-from distdbg.record.durations import nbytes_text
-from distdbg.record.local_time import local_time_text
+from distdbg.record.durations import local_time_text, nbytes_text
 from distdbg.record.memory_share import its_share
 
 #: The `RankEnd.cause` of a process that did not exit by itself.

@@ -17,7 +17,7 @@ from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.rendezvous.notes import Notes
 from distdbg.launch.rendezvous.round import LauncherRound
-from distdbg.record.crash_file import write_crash
+from distdbg.record.stack_file import write_crash
 
 
 @dataclass(slots=True, kw_only=True)

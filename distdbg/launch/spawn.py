@@ -32,7 +32,7 @@ from distdbg.launch.failures import (
 from distdbg.launch.spawn_stop import StopSignal, ending_by_signals, print_stop, where_to_look
 from distdbg.runtime.process.uncaught import print_in_blocks
 from distdbg.runtime.rendezvous.process import read_start
-from distdbg.runtime.rendezvous.spot import spot_path
+from distdbg.runtime.rendezvous.published_store import published_path
 
 #: Between SIGTERM and SIGKILL.
 _TERM_S = 5.0
@@ -236,7 +236,7 @@ def spawn(
 
 def _common_environment(nprocs: int) -> dict[str, str]:
     pid = os.getpid()
-    path = spot_path(f"spawn {pid}.{read_start(pid)}.{next(_runs)}")
+    path = published_path(f"spawn {pid}.{read_start(pid)}.{next(_runs)}")
     return {
         "WORLD_SIZE": str(nprocs),
         "LOCAL_WORLD_SIZE": str(nprocs),

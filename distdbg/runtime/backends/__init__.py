@@ -1,6 +1,4 @@
-"""What moves the bytes of a group: our CPU engine (cpu.py), and backends registered by others.
-
-registry.py knows the names, foreign.py makes an object with torch's methods look like an Engine.
+"""What moves the bytes of a group: our CPU engine, and backends registered by others.
 
 announcements   an op that some ranks have on the host and others on a GPU, found before its limit
 by_device       the engine of a group that has one for arrays on the host and one for arrays on a GPU
@@ -12,7 +10,6 @@ cpu             the CPU engine: carries out the ops of one group through shared 
 failures        turns a native fault into the public error
 foreign         makes an object with torch's method names look like an Engine
 gpu             arrays on a GPU in groups of our own engine, without NCCL
-message_timeout    what is told of a send or recv whose limit is over
 mpi             groups over MPI
 nap             how long a wait in Python sleeps between two looks at a library that wakes nobody
 nccl            groups over NCCL

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.check.options import BUFFERS, ORDER
-from distdbg.check.suspicion import SuspectedError, explain_suspicion, record_suspicion, warn
+from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, InternalError, MismatchError, UsageError
@@ -158,11 +158,11 @@ class CpuEngine:
         self._native_submit = self.group.submit
         self._plan_maker = Planner(rank, size, self._global_ranks, topology).make
         #: Called with each suspicion, after it was logged.
-        self.on_suspicion: Callable[[SuspectedError], None] | None = None
+        self.on_suspicion: Callable[[Suspicion], None] | None = None
         options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)
-        #: Of calls that need none of what is below; None: all do.
+        #: Knows the calls that need none of what is below; None: all do.
         self.known_calls: KnownCalls | None = None
         if options == 0 and read_setting("DISTDBG_KNOWN_CALLS"):
             self.known_calls = KnownCalls(self.group)

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
 
 _GATE: Final = compiling.step_tuple(Step(StepKind.GATE))
-_MOST_PLANS: Final = 256
+_MAX_PLANS: Final = 256
 
 
 class PlaceCheck:
-    """Of one group, over the native group of its ops on the host."""
+    """The check of one group, over the native group of its ops on the host."""
 
     def __init__(self, host: Group, group: ProcessGroup) -> None:
         self._host = host
@@ -87,7 +87,7 @@ class PlaceCheck:
             plan = key = None
         if plan is None:
             plan = self._make_plan(call)
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             if key is not None:
                 self._plans[key] = plan

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Makes a backend object with torch's method names; its two forms are in register_backend.
 BackendMaker = Callable[..., Any]
 
-#: Of a rank that is in no part of a group that is split.
+#: The colour of a rank that is in no part of a group that is split.
 NO_COLOR = -1
 
 #: The names of our own engine.

@@ -110,7 +110,7 @@ class StagedCall:
 
 
 class BringsBack(Protocol):
-    """Who knows what the host has of an op."""
+    """An engine that knows what the host has of an op."""
 
     def bring_back(self) -> None:
         """Copy to the GPU what the op has written."""

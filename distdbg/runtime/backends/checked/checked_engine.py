@@ -448,7 +448,7 @@ class CheckedEngine:
 
     @property
     def when_started(self) -> str:
-        """Of an op that not all have agreed on: why it was started."""
+        """Return why an op was started that not all ranks have agreed on."""
         return BEFORE_ALL if self.level == DETAIL else AT_INFO
 
     @property

@@ -51,7 +51,7 @@ class PendingChecks(Protocol):
 
     @property
     def when_started(self) -> str:
-        """Of an op that not all have agreed on: why it was started."""
+        """Return why an op was started that not all ranks have agreed on."""
         ...
 
     def watcher(

@@ -40,7 +40,7 @@ from distdbg.runtime.backends.announcements import Announcements
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
-from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
+from distdbg.runtime.backends.checked.table import MAX_WORDS, DescriptionTable
 from distdbg.runtime.backends.failures import DIFFERS, to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.members.absent import doing, where_is
@@ -227,7 +227,7 @@ class ControlGroup:
 
     def call_site(self) -> str:
         """Return the line that called, outside of this package."""
-        return self._recorder.call_site()[-MOST_WORDS:]
+        return self._recorder.call_site()[-MAX_WORDS:]
 
     def plan(self, call: Call) -> Plan:
         """The agreement on a call; not of one that exchanges blocks of different sizes."""
@@ -272,7 +272,7 @@ class ControlGroup:
         # What is compared by its fingerprint need not travel.
         facts, sends, expects = self._facts(call)
         words = describe(
-            {"kind": facts["kind"]}, (call.name or call.kind.label)[:MOST_WORDS], sends, expects
+            {"kind": facts["kind"]}, (call.name or call.kind.label)[:MAX_WORDS], sends, expects
         )
         return DescriptionTable(words + b', "call_site": ' + site + b"}", self._size)
 
@@ -485,5 +485,5 @@ class ControlGroup:
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
-#: Of a rank whose op the backend did not end in time.
+#: Said of a rank whose op the backend did not end in time.
 _WAITED = "for the backend;"

@@ -11,69 +11,71 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.rendezvous import spot
+from distdbg.runtime.rendezvous import published_store
 from distdbg.runtime.rendezvous.process import identify_self
 
 ME = identify_self()
 
 
-def make_published(port: int = 4711) -> spot.PublishedStore:
-    return spot.PublishedStore(host="127.0.0.1", port=port, nonce=spot.new_nonce(), writer=ME)
+def make_published(port: int = 4711) -> published_store.PublishedStore:
+    return published_store.PublishedStore(
+        host="127.0.0.1", port=port, nonce=published_store.new_nonce(), writer=ME
+    )
 
 
 def test_what_is_published_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "spot")
     published = make_published()
-    spot.publish(path, published)
-    assert spot.read(path) == published
-    assert spot.read_living(path, ME) == published
+    published_store.publish(path, published)
+    assert published_store.read(path) == published
+    assert published_store.read_if_alive(path, ME) == published
     assert os.listdir(tmp_path) == ["spot"]
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
 def test_a_process_that_is_gone_is_not_believed(tmp_path: Path) -> None:
     path = str(tmp_path / "spot")
-    spot.publish(path, replace(make_published(), writer=replace(ME, started=1)))
-    assert spot.read(path) is not None
-    assert spot.read_living(path, ME) is None
+    published_store.publish(path, replace(make_published(), writer=replace(ME, started=1)))
+    assert published_store.read(path) is not None
+    assert published_store.read_if_alive(path, ME) is None
 
 
 def test_a_host_started_again_makes_all_its_processes_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "spot")
-    spot.publish(path, replace(make_published(), writer=replace(ME, boot_id="before")))
-    assert spot.read_living(path, ME) is None
+    published_store.publish(path, replace(make_published(), writer=replace(ME, boot_id="before")))
+    assert published_store.read_if_alive(path, ME) is None
 
 
 def test_withdrawing_leaves_what_another_process_published(tmp_path: Path) -> None:
     path = str(tmp_path / "spot")
     mine, other = make_published(1), make_published(2)
-    spot.publish(path, mine)
-    spot.publish(path, other)
-    spot.withdraw(path, mine)
-    assert spot.read(path) == other
-    spot.withdraw(path, other)
+    published_store.publish(path, mine)
+    published_store.publish(path, other)
+    published_store.withdraw(path, mine)
+    assert published_store.read(path) == other
+    published_store.withdraw(path, other)
     assert not os.path.exists(path)
-    spot.withdraw(path, other)
+    published_store.withdraw(path, other)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"port": "x"}', "\0" * 100])
 def test_a_file_of_something_else_is_nothing(tmp_path: Path, content: str) -> None:
     path = tmp_path / "spot"
     path.write_text(content)
-    assert spot.read(str(path)) is None
+    assert published_store.read(str(path)) is None
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target = str(tmp_path / "target")
-    spot.publish(target, make_published())
+    published_store.publish(target, make_published())
     os.symlink(target, tmp_path / "spot")
-    assert spot.read(str(tmp_path / "spot")) is None
+    assert published_store.read(str(tmp_path / "spot")) is None
 
 
 def test_the_private_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    path = spot.spot_path("some job")
-    assert path != spot.spot_path("another job")
+    path = published_store.published_path("some job")
+    assert path != published_store.published_path("another job")
     assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
 
 
@@ -83,7 +85,7 @@ def test_a_folder_that_others_may_enter_is_refused(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / f"distdbg-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(ConfigError, match="only you can enter"):
-        spot.spot_path("some job")
+        published_store.published_path("some job")
 
 
 def test_a_link_in_the_place_of_the_folder_is_refused(
@@ -93,10 +95,10 @@ def test_a_link_in_the_place_of_the_folder_is_refused(
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / f"distdbg-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="only you can enter"):
-        spot.spot_path("some job")
+        published_store.published_path("some job")
 
 
 def test_the_file_is_small_json(tmp_path: Path) -> None:
     path = tmp_path / "spot"
-    spot.publish(str(path), make_published())
+    published_store.publish(str(path), make_published())
     assert json.loads(path.read_text())["port"] == 4711

@@ -1,4 +1,4 @@
-"""How the ranks of one host find each other without agreeing on a port before.
+"""The file in which rank 0 publishes the address of its store to the other ranks of its host.
 
 Rank 0 opens its store on a port the system picks, then publishes the address in a file of a folder
 that only this user can enter. The others wait for the file. A former run may have left one with the
@@ -34,7 +34,7 @@ class PublishedStore:
     writer: ProcessIdentity
 
 
-def spot_path(key: str) -> str:
+def published_path(key: str) -> str:
     """Return the file for a key in the user's private folder, which is made if need be."""
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     return os.path.join(private_folder(), f"{name}.json")
@@ -67,14 +67,14 @@ def withdraw(path: str, published: PublishedStore) -> None:
 
 
 def read(path: str) -> PublishedStore | None:
-    """Return what the file says; None without a file, or with one that is not ours to believe."""
+    """Return what the file says; None without a file, with one of another user, or with a damaged one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(descriptor).st_uid != os.getuid():
-            return None  # somebody else's invitation
+            return None  # another user has published it
         content = file.read(_SIZE_LIMIT)
     try:
         fields = json.loads(content)
@@ -88,7 +88,7 @@ def read(path: str) -> PublishedStore | None:
         return None
 
 
-def read_living(path: str, me: ProcessIdentity) -> PublishedStore | None:
+def read_if_alive(path: str, me: ProcessIdentity) -> PublishedStore | None:
     """Return what the file says unless the process that wrote it is certainly gone."""
     published = read(path)
     return None if published is None or is_gone(published.writer, me) else published

@@ -15,10 +15,10 @@ from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import GroupOps
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
-from distdbg.diagnose.wording import fit, say_ranks, say_site, site_of
+from distdbg.diagnose.wording import fit, say_ranks, say_site, site_of, verb
 
 #: Calls before the one that differs.
-_MOST: Final = 4096
+_LIMIT: Final = 4096
 
 
 class SkippedBefore(NamedTuple):
@@ -32,7 +32,7 @@ class SkippedBefore(NamedTuple):
 def find_skipped_before(
     session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
 ) -> SkippedBefore | None:
-    """Of ranks whose call `seq` differs; None where their calls before do not show it."""
+    """Explain ranks whose call `seq` differs; None where their calls before do not show it."""
     extra = _told_extra(session, ops, odd, other, seq)
     if extra is not None:
         return extra
@@ -42,7 +42,7 @@ def find_skipped_before(
     if at is None or index is None or own is None:
         return None
     missed, made = OpRef(other, index), OpRef(odd[0], own)
-    mine, theirs = _parting_frames(_stack(session, made), _stack(session, missed))
+    mine, theirs = _parting_frames(session.stack_of(made), session.stack_of(missed))
     if not mine:
         return None
     whom = say_ranks(odd, 3)
@@ -97,7 +97,7 @@ def _extra(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> 
     """The number of the call that this rank alone made; the next ones are those of the other, one later."""
     if rank not in ops.by_rank or other not in ops.by_rank:
         return None
-    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _MOST)
+    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _LIMIT)
     calls = range(first, seq + 1)
     mine = [_at(session, ops, rank, at) for at in calls]
     theirs = [_at(session, ops, other, at) for at in calls]
@@ -113,7 +113,7 @@ def _skipped(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -
     """The number of the call that only the other made."""
     if rank not in ops.by_rank or other not in ops.by_rank:
         return None
-    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _MOST)
+    first = max(ops.by_rank[rank].first_seq, ops.by_rank[other].first_seq, seq - _LIMIT)
     calls = range(first, seq)
     mine = [_at(session, ops, rank, at) for at in calls]
     theirs = [_at(session, ops, other, at) for at in range(first, seq + 1)]
@@ -137,8 +137,69 @@ def _parting_frames(mine: Stack, theirs: Stack) -> tuple[str, str]:
 
 def _at(session: Session, ops: GroupOps, rank: int, seq: int) -> Stack:
     index = ops.index(rank, seq)
-    return () if index is None else _stack(session, OpRef(rank, index))
+    return () if index is None else session.stack_of(OpRef(rank, index))
 
 
-def _stack(session: Session, op: OpRef) -> Stack:
-    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]
+class WentOn(NamedTuple):
+    """The words of a finding about a rank that went on without a call."""
+
+    what: str
+    evidence: Evidence
+    advice: str
+
+
+def find_went_on(
+    session: Session, ops: GroupOps, odd: tuple[int, ...], others: tuple[int, ...], seq: int
+) -> WentOn | None:
+    """Explain ranks whose call `seq` is not that of the `others`; None where their past does not show it.
+
+    #13 main:14   #14 clip:6   #15 main:14   #16 main:14        rank 3
+    #13 main:14   #14 clip:6   #15 main:14   #16 clip:6         ranks 0-2
+    """
+    if (
+        not odd
+        or not others
+        or not all(_has_skipped_next(session, ops, r, others[0], seq) for r in odd)
+    ):
+        return None
+    at, own = ops.index(others[0], seq), ops.index(odd[0], seq)
+    if at is None or own is None:
+        return None
+    missed, made = OpRef(others[0], at), OpRef(odd[0], own)
+    kind, whom = session.kind_of(made), say_ranks(odd, 3)
+    what = fit(
+        f"{whom} skipped {session.name_of(missed)} at {site_of(session, missed)}",
+        f"; {verb(odd, 'it', 'they')} called {kind} at {site_of(session, made)}",
+    )
+    condition = "look for a condition, or a loop that ends earlier there"
+    evidence = Evidence(
+        text=f"{whom} skipped {session.name_of(missed)}",
+        rank=odd[0],
+        ranks=odd,
+        op=missed,
+        site=site_of(session, missed),
+        is_left_out=True,
+    )
+    return WentOn(what, evidence, f"see why {whom} did not make that call: {condition}")
+
+
+def _has_skipped_next(session: Session, ops: GroupOps, rank: int, other: int, seq: int) -> bool:
+    """Whether its own past says that the call of the other comes next, and not the one it made."""
+    expected = _stack_at(session, ops, other, seq)
+    before = _stack_at(session, ops, rank, seq - 1)
+    if not expected or not before or before != _stack_at(session, ops, other, seq - 1):
+        return False
+    if _stack_at(session, ops, rank, seq) == expected:
+        return False
+    first = ops.by_rank[rank].first_seq
+    followers = {
+        _stack_at(session, ops, rank, at + 1)
+        for at in range(first, seq - 1)
+        if _stack_at(session, ops, rank, at) == before
+    }
+    return followers == {expected}
+
+
+def _stack_at(session: Session, ops: GroupOps, rank: int, seq: int) -> Stack:
+    at = ops.index(rank, seq)
+    return () if at is None else session.stacks[session.ranks[rank].ops.stack[at]]
