@@ -24,9 +24,9 @@ from distdbg.agent.blockers import (
     awaited_child,
     dead_child,
     lock_holder,
+    read_end,
     read_locks,
 )
-from distdbg.agent.connection_end import read_end
 from distdbg.agent.take_stacks import SampledProcess, take_one
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster

@@ -33,7 +33,7 @@ from distdbg.record.entries import Pulse
 from distdbg.record.observations import STOPPED_ITSELF
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id, read_exit_text
-from distdbg.view.endings import raised, shown_end
+from distdbg.view.short_words import raised, shown_end
 
 #: A rank that has not moved for so long is asked where it is.
 _UNMOVED_NS: Final = 250_000_000

@@ -17,7 +17,7 @@ from distdbg.record.entries import OpEntry, Pulse, RecordedFrame
 from distdbg.record.join_calls import CALL, JoinCall
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.view.op_names import with_comm
+from distdbg.view.short_words import with_comm
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9

@@ -19,10 +19,9 @@ from distdbg.hosts.handshake import Handshake
 from distdbg.hosts.links import NEEDS_TLS, Link, LinkLost, connect, hurry, listen, secure
 from distdbg.hosts.messages import BadMessage
 from distdbg.hosts.node import Node
-from distdbg.hosts.parent_choice import ParentChoice
+from distdbg.hosts.parent_choice import ParentChoice, ancestors
 from distdbg.hosts.pipe_ends import PipeEnd, PipeEnds, PipeMail
 from distdbg.hosts.pipes import PipeKey
-from distdbg.hosts.shape import ancestors
 from distdbg.secure.guard import open_guard
 
 if TYPE_CHECKING:

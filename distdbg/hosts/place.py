@@ -25,9 +25,9 @@ from distdbg.hosts.job_view import JobView, make_view
 from distdbg.hosts.loop import Loop
 from distdbg.hosts.node import Node
 from distdbg.hosts.orders import Do, Order
+from distdbg.hosts.parent_choice import FAN_IN
 from distdbg.hosts.pipe_ends import PipedClient, PipeMail
 from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
-from distdbg.hosts.shape import FAN_IN
 from distdbg.hosts.status_rows import LOST, is_in
 from distdbg.hosts.tail_sampling import KeptOp
 

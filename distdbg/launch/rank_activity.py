@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
-from distdbg.launch.joining_ranks import join_words
 from distdbg.launch.last_seen import last_seen, seen_now
+from distdbg.launch.late_ranks import join_words
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name

@@ -21,17 +21,17 @@ from distdbg.diagnose import headline
 from distdbg.diagnose.traits import Trait
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
-from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
+from distdbg.launch.ddp_errors import ddp_error, end_facts, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.joining_ranks import is_of_joining
 from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
     hint_of_end,
     hint_of_late,
+    is_of_joining,
     known_of_late,
     shown_of_late,
 )
@@ -46,7 +46,6 @@ from distdbg.launch.report_details import (
     thread_error,
     were,
 )
-from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import LaterLine, lay_out
 from distdbg.launch.root_cause import LossRole, RootCause, count_failed, find_root_cause
 from distdbg.record.ends import signal_name

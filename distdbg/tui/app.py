@@ -34,13 +34,11 @@ from distdbg.tui.attach import attach
 from distdbg.tui.cells import Filter
 from distdbg.tui.commands import CommandError, Commands
 from distdbg.tui.frame import FrameApp
-from distdbg.tui.head import ranks_text as ranks_text
 from distdbg.tui.help import HelpPage
-from distdbg.tui.keys import KeyHint, keys_of
+from distdbg.tui.keys import KeyHint, keys_of, page_keys
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
-from distdbg.tui.page_keys import page_keys
 from distdbg.tui.parts import NOBODY, RankRoles, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet

@@ -24,9 +24,8 @@ from textual.widgets import Static
 
 from distdbg.errors import InternalError
 from distdbg.tui.cells import one_line
-from distdbg.tui.line import Line
+from distdbg.tui.line import Line, Question
 from distdbg.tui.pace import PacedScreen, RedrawPace
-from distdbg.tui.question import Question
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.trouble import TroubleLog, TroublePage
 from distdbg.tui.view import Page, View

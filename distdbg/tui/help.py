@@ -9,9 +9,8 @@ from textual.binding import BindingType
 
 from distdbg.tui.cells import Cell, Tone
 from distdbg.tui.commands import Commands
-from distdbg.tui.keys import keys_of
+from distdbg.tui.keys import KeyedApp, is_there, keys_of, page_keys
 from distdbg.tui.line import Line
-from distdbg.tui.page_keys import KeyedApp, is_there, page_keys
 from distdbg.tui.table import RowTable, TableColumn
 from distdbg.tui.view import TablePage
 

@@ -8,10 +8,14 @@ left out at the end, so the most important comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from textual.binding import Binding, BindingType
+
+from distdbg.tui.sheet import Sheet
+from distdbg.tui.table import RowTable
+from distdbg.tui.view import Dashboard, Page
 
 _NAMES: Final = {
     "colon": ":",
@@ -41,6 +45,10 @@ _MOVING: Final = frozenset(
 )
 #: What a footer takes for a word; a longer description is none.
 _MOST_WORD: Final = 16
+
+
+#: Actions of the app that change the job.
+_CHANGES: Final = frozenset(("pause", "attach"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +111,31 @@ def fit(words: Sequence[tuple[str, str]], width: int, gap: int = 2) -> int:
         if left < 0:
             return count
     return len(words)
+
+
+class KeyedApp(Dashboard, Protocol):
+    """A dashboard that says which of its actions there are now."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is this one."""
+        ...
+
+
+def is_there(app: KeyedApp, key: KeyHint) -> bool:
+    """Whether the help has this key of the app: what changes the job is not for who only reads."""
+    name = key.action.partition("(")[0]
+    return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)
+
+
+def page_keys(page: Page) -> list[KeyHint]:
+    """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
+    keys = []
+    widget = page.first_focus()
+    bindings = [*page.BINDINGS]
+    if not isinstance(widget, Page | RowTable | Sheet):
+        bindings += widget.BINDINGS
+    for key in keys_of(bindings):
+        name = key.action.partition("(")[0]
+        if page.check_action(name, ()) and not (page.top.is_readonly and name in page.changes):
+            keys.append(replace(key, action=f"press({key.key!r})"))
+    return keys

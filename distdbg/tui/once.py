@@ -9,6 +9,7 @@ The app runs without a screen until its feed has something to show, and is drawn
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 import time
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import UsageError
-from distdbg.tui.picture import plain_picture
 from distdbg.tui.replayed import TimedFeed
 from distdbg.view.snapshot import FeedLink, Snapshot
 
@@ -36,6 +36,11 @@ _VERDICT_S: Final = 20.0
 _POLL_S: Final = 0.02
 _LEAST: Final = (20, 6)
 _MOST: Final = (1000, 500)
+
+
+_FONT = re.compile(r"\s*@font-face \{.*?\}\s*", re.DOTALL)
+_ID = re.compile(r"terminal-\d+-")
+_TEXT = re.compile(r'<text [^>]*?x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +150,21 @@ def _frame(app: TopApp, *, picture: bool) -> ScreenFrame:
     if picture:
         svg = plain_picture(app.export_screenshot(title=f"distdbg top {app.feed.title}"))
     return ScreenFrame(plain, coloured, svg)
+
+
+def plain_picture(svg: str) -> str:
+    """What `App.export_screenshot` gives, without foreign fonts and without a number in each name."""
+    text = _FONT.sub("\n", svg).replace("Fira Code", "DejaVu Sans Mono")
+    return (
+        "\n".join(line.rstrip() for line in _ID.sub("t-", text).splitlines() if line.strip()) + "\n"
+    )
+
+
+def lines_of(svg: str) -> list[str]:
+    """The text of a picture, line by line, from the top; what is of one line stands in its order."""
+    lines: dict[float, list[tuple[float, str]]] = {}
+    for x, y, text in _TEXT.findall(svg):
+        lines.setdefault(float(y), []).append((float(x), html.unescape(text).replace("\xa0", " ")))
+    return [
+        "".join(text for _, text in sorted(parts)).rstrip() for _, parts in sorted(lines.items())
+    ]

@@ -34,8 +34,7 @@ from distdbg.tui.replay.ops import op_rows
 from distdbg.tui.replay.ranks import group_reports, rank_row
 from distdbg.tui.replayed import ReplayMark
 from distdbg.view.feed import Action, Topic
-from distdbg.view.groups import group_rows
-from distdbg.view.hosts import host_rows
+from distdbg.view.groups import group_rows, host_rows
 from distdbg.view.snapshot import (
     Bar,
     FeedLink,

@@ -309,8 +309,10 @@ class LiveDiagnosis:
         folder, attempt = self._roster.folder, self._roster.attempt
 
         def judge() -> tuple[JudgedVerdict, int]:
-            from distdbg.agent.judging.batches import tell_out_of_batches
-            from distdbg.agent.judging.judge import judge_job  # takes long, the first time
+            from distdbg.agent.judging.judge import (
+                judge_job,  # takes long, the first time
+                tell_out_of_batches,
+            )
 
             began_ns = time.thread_time_ns()
             judged = judge_job(wanted.own, wanted.others, run=run, source=source, attempt=attempt)

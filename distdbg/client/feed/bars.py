@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.record.format import Flag, Status
-from distdbg.view.op_names import call_name, message_name
+from distdbg.view.short_words import call_name, message_name
 from distdbg.view.snapshot import Bar
 
 MOST: Final = 2000

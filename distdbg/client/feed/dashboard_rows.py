@@ -17,8 +17,7 @@ from distdbg.errors import format_ranks
 from distdbg.follow.answers.counts import read_counted
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.view.groups import GroupReport
-from distdbg.view.hosts import host_rows
+from distdbg.view.groups import GroupReport, host_rows
 from distdbg.view.snapshot import (
     ArmedBreakpoint,
     HostRow,

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distdbg.view.differences import RankCall, say_differences, say_unseen
-from distdbg.view.frames import frame_text
-from distdbg.view.op_names import call_name, message_name, status_words
 from distdbg.view.rank_facts import NO_RECORD, GroupFacts, RankFacts, fact_rows
+from distdbg.view.short_words import call_name, frame_text, message_name, status_words
 from distdbg.view.snapshot import (
     Arrival,
     Bar,

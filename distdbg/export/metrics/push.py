@@ -86,11 +86,6 @@ class Gateway:
         return made(self._host, self._port, timeout=timeout_s)
 
 
-def push(url: str, metrics: Metrics, timeout_s: float) -> None:
-    """Push once; see `Gateway`."""
-    Gateway(url).push(metrics, timeout_s)
-
-
 def group_path(run: str, host: str) -> str:
     """Where a gateway keeps what one host of a run pushes."""
     return "/metrics/job/distdbg" + _part("run", run) + _part("host", host)

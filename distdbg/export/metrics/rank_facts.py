@@ -1,17 +1,28 @@
-"""One rank as facts: how it lives, as the agent sees it, and what it has done, by its record. For both."""
+"""One rank as facts for its metrics: how its process is, as the agent sees it, and what its record counts.
+
+The label `check` says in one word what a rank wrote of an error or a finding:
+
+    mismatch        ranks called different things        rank_left    one left while others waited for it
+    nonfinite       NaN or Inf in an input               peer_lost    one is gone
+    buffer_changed  an array changed while an op had it  timeout      an op did not end in time
+    diverged        what must be equal is not            aborted      somebody ended the job
+    suspicion       noticed, and not forbidden           other        any other error of an op
+
+Latent errors (leaked work, leaked groups, buffer and message races) are suspicions too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.metrics.check_counts import SUSPICION, check_of
 from distdbg.export.metrics.samples import OpCount, RankSample
 from distdbg.follow.findings import read_words
-from distdbg.record.entries import Group, OpEntry, label_of_kind
+from distdbg.record.entries import SOURCE_DROPPED, Group, OpEntry, label_of_kind
+from distdbg.record.known_marks import EXIT_CALL
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -26,6 +37,22 @@ _MOST_NEW_GROUPS = 32
 #: Of more ops in flight the oldest count: each is read again.
 _MOST_LASTING = 64
 _DEAD = (RankState.FAILED, RankState.DEAD)
+
+
+OTHER: Final = "other"
+SUSPICION: Final = "suspicion"
+CHECKS: Final = {
+    "MismatchError": "mismatch",
+    "NonFiniteError": "nonfinite",
+    "BufferChangedError": "buffer_changed",
+    "DivergedError": "diverged",
+    "Suspicion": SUSPICION,
+    "RankLeft": "rank_left",
+    "PeerLost": "peer_lost",
+    "OpTimeout": "timeout",
+    "JobAborted": "aborted",
+}
+_LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 
 
 @dataclass(slots=True)
@@ -223,3 +250,11 @@ def _lost(record: TailedRecord) -> dict[str, int]:
         "waits": state.lost_waits,
         "counters": state.lost_counters,
     }
+
+
+def check_of(words: Mapping[str, Any]) -> str | None:
+    """Of what `findings.read_words` gives; None for what is no error of an op: how a program ended."""
+    kind = words.get("type")
+    if not kind or kind in (SOURCE_DROPPED, EXIT_CALL):
+        return None
+    return SUSPICION if kind in _LATENT else CHECKS.get(str(kind), OTHER)

@@ -35,9 +35,8 @@ from distdbg.export.trace.moments import (
     to_moment,
     values_of,
 )
-from distdbg.export.trace.pids import choose_pids
 from distdbg.export.trace.shared_arguments import facts_of, find_combos, kind_of, name_of
-from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
+from distdbg.export.trace.slices import RankSlices, choose_pids, to_slices, wait_name, wait_words
 from distdbg.record.format import Flag
 
 if TYPE_CHECKING:

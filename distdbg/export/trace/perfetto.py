@@ -37,10 +37,9 @@ from distdbg.export.trace.moments import (
     values_of,
 )
 from distdbg.export.trace.packets import Interned, InternTable, TrackEventType
-from distdbg.export.trace.pids import choose_pids
 from distdbg.export.trace.protobuf_columns import Blobs, Fixed, join, width_of
 from distdbg.export.trace.shared_arguments import Combos, facts_of, find_combos, kind_of, name_of
-from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
+from distdbg.export.trace.slices import RankSlices, choose_pids, to_slices, wait_name, wait_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,6 +13,7 @@ its send ends there. Slices of one track may be in flight at once: then they hav
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distdbg.diagnose.session import RankLog, Session
+    from distdbg.export.reading import RunStart
     from distdbg.export.trace.arrivals import Arrivals
 
 #: A wait that is shorter is in the arguments of its op alone.
@@ -36,6 +38,9 @@ LEAST_WAIT_NS: Final = 1_000
 SOMEBODY: Final = -1
 _FAMILIES: Final = ("", ": messages", ": other waits")
 _U64: Final = np.uint64
+
+
+_PER_START: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +248,13 @@ def kind_label(kind: int, form_kind: str) -> str:
 def is_prompt(kind: int, flags: int) -> bool:
     """Whether it is a person at the prompt of a debugger."""
     return bool(flags & Flag.ASIDE) and kind == Aside.DEBUGGER
+
+
+def choose_pids(start: RunStart) -> dict[int, int]:
+    """By rank: its pid where the trace has one start of a job with a pid of each; else made from its rank."""
+    pids = start.pids
+    once = all(times == 1 for times in Counter(pids.values()).values())
+    if once and start.session.attempts == 1 and all(pids.get(rank, 0) > 0 for rank in start.ranks):
+        return pids
+    first = _PER_START * (start.number + 1)
+    return {rank: first + rank for rank in start.ranks}

@@ -4,12 +4,14 @@ They read by themselves: OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _TIMEOUT, _COMPR
 _CLIENT_KEY, _CLIENT_CERTIFICATE, _INSECURE, and the same with _TRACES_, _METRICS_ and _LOGS_.
 
 What they send are the SDK's own spans, metrics and log records (docs/decisions/0045), made in the thread that
-sends them.
+sends them. They return only whether a batch was taken, and log the reason with each try: `Listener` hears it.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,13 +20,20 @@ from distdbg.errors import UsageError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.model import LogData, SpanData
 from distdbg.export.otel.recorded_ops import TracedRank
-from distdbg.export.tracing.listening import Listener, listen
 from distdbg.export.tracing.sender import SignalSender
 from distdbg.export.tracing.settings import Protocol, Signal
+from distdbg.record.printable import printable
 
 Owned = tuple[TracedRank | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
 _MOST_RESOURCES: Final = 4096
+
+
+_OURS: Final = "opentelemetry"
+_EXPORTERS: Final = ("opentelemetry.exporter", "opentelemetry.sdk")
+_MOST_LETTERS: Final = 400
+_MOST_SAID: Final = 32
+_log = logging.getLogger("distdbg.agent")
 
 
 def check_installed(protocols: Sequence[Protocol]) -> None:
@@ -147,3 +156,46 @@ def _make_converter(
         return metrics and to_sdk_metrics(metrics, agent, began_ns=began_ns, now_ns=time.time_ns())
 
     return convert
+
+
+class Listener(logging.Handler):
+    """Hears what is logged in the thread that sends."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._local = threading.local()
+        self._said: set[str] = set()
+
+    def begin(self) -> None:
+        """From now on this thread sends a batch."""
+        self._local.words = ""
+
+    def end(self) -> str:
+        """Why it was not taken, by the first that was said; '' for nothing."""
+        words: str = getattr(self._local, "words", "")
+        self._local.words = None
+        return words
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            words = printable(" ".join(record.getMessage().split()))[:_MOST_LETTERS]
+        except Exception:  # noqa: BLE001  # a record of somebody else's that cannot be put into words
+            return
+        is_of_exporter = record.name.startswith(_EXPORTERS)
+        if is_of_exporter and getattr(self._local, "words", None) is not None:
+            self._local.words = self._local.words or words
+        elif not is_of_exporter and words not in self._said and len(self._said) < _MOST_SAID:
+            self._said.add(words)
+            _log.warning("%s", words)
+
+
+def listen() -> Listener:
+    """The one of this process; from now on OpenTelemetry says nothing by itself."""
+    logger = logging.getLogger(_OURS)
+    for handler in logger.handlers:
+        if isinstance(handler, Listener):
+            return handler
+    listener = Listener()
+    logger.addHandler(listener)
+    logger.propagate = False
+    return listener

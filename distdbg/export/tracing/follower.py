@@ -23,9 +23,7 @@ from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, count_message, facts_of
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, SamplingDecision, is_remarkable
-from distdbg.export.tracing.groups import Groups
-from distdbg.export.tracing.row import Message, Row, SharedTraceState
-from distdbg.export.tracing.span_templates import Likes, Sort, sort_of
+from distdbg.export.tracing.row import Groups, Likes, Message, Row, SharedTraceState, Sort, sort_of
 from distdbg.export.tracing.tail import Key
 from distdbg.export.tracing.trace_events import SampledOp
 from distdbg.follow.tail import TailedRecord

@@ -1,14 +1,25 @@
-"""What followers have together, and an op as far as its words tell, before anything of it is looked up."""
+"""What followers share, and an op as its events tell it, before anything of it is looked up.
+
+To look an op up costs as much as all else that is done for it, and most ops of a program are like others: the
+spans of one that differs in numbers and times alone are made by those of another (`Likes`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from distdbg.export.otel.recorded_ops import Context, TracedGroup
+from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedGroup
 from distdbg.export.otel.sampling import Budget, Sampler, SamplingDecision
 from distdbg.export.tracing.head import Head
 from distdbg.export.tracing.tail import TailSampler
 from distdbg.export.tracing.trace_events import Made
+from distdbg.follow.tail import TailedRecord
+from distdbg.record.slices import ENDED_WELL, Slice
+
+_MOST: Final = 256
+#: What ops have in common: the words of their events that are equal, and the block around them.
+Sort = tuple[bytes, str]
 
 
 @dataclass(slots=True)
@@ -68,3 +79,55 @@ class Row:
     """Whether ranks of other hosts were in it."""
     context: Context | None = None
     region: str = ""
+
+
+class Likes:
+    """One op of each sort."""
+
+    def __init__(self) -> None:
+        self._known: dict[Sort, OpFacts] = {}
+
+    def of(self, sort: Sort) -> OpFacts | None:
+        return self._known.get(sort)
+
+    def keep(self, sort: Sort, op: OpFacts) -> None:
+        """An op that was looked up."""
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[sort] = op
+
+
+def sort_of(row: Row, part: Slice | None, at: int) -> Sort | None:
+    """Of an op that the head keeps and that ended well; None: it is none."""
+    if (
+        part is None
+        or row.key is None
+        or not row.key[0]
+        or row.why != "head"
+        or row.context is not None
+        or part.outcomes[at] != ENDED_WELL
+    ):
+        return None
+    return part.sort(at), row.region
+
+
+class Groups:
+    """By their numbers in the record."""
+
+    def __init__(self, record: TailedRecord) -> None:
+        self._record = record
+        self._known: dict[int, TracedGroup] = {}
+
+    def __getitem__(self, number: int) -> TracedGroup:
+        """What is known of it; nothing, when the record has no such group any more."""
+        facts = self._known.get(number)
+        if facts is None:
+            group = self._record.group(number)
+            if group is None:
+                return TracedGroup()
+            facts = self._known[number] = TracedGroup.of(group)
+        return facts
+
+    def number_of(self, name: str) -> int | None:
+        """Of one that ops were seen of."""
+        return next((n for n, facts in self._known.items() if facts.name == name), None)

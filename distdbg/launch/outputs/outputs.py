@@ -34,8 +34,7 @@ from distdbg.launch.outputs.lines import LineCutter
 from distdbg.launch.outputs.losses import OutputLoss
 from distdbg.launch.outputs.pipe_tail import PipeTail
 from distdbg.launch.outputs.sinks import LineFile, OutputDescriptor, Sink
-from distdbg.launch.outputs.tail import LogTail
-from distdbg.launch.outputs.tee_pipe import TeePipe
+from distdbg.launch.outputs.tail import LogTail, TeePipe
 from distdbg.record.folders import attempt_folder
 from distdbg.record.line_times import LOOK_NS, LineTimesWriter
 

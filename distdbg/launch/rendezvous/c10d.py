@@ -15,8 +15,8 @@ from distdbg.launch.rendezvous.shared import OpenLauncherStore, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.options import RendezvousOptions
     from distdbg.launch.rendezvous.round import Rendezvous
+    from distdbg.launch.rendezvous.settings import RendezvousOptions
     from distdbg.runtime.store import TCPStore
 
 _log = logging.getLogger("distdbg.launch")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import cast
 
 from distdbg.errors import ConfigError, UsageError
-from distdbg.launch.rendezvous.options import RendezvousOptions
 from distdbg.launch.rendezvous.round import Rendezvous
+from distdbg.launch.rendezvous.settings import RendezvousOptions
 
 Make = Callable[[RendezvousOptions], Rendezvous]
 

@@ -8,7 +8,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag, Status
 from distdbg.tui.replay.moments import Moments
-from distdbg.view.op_names import call_name, message_name
+from distdbg.view.short_words import call_name, message_name
 from distdbg.view.snapshot import Bar
 
 #: Of one rank in one window: more than any terminal has places for.

@@ -21,9 +21,9 @@ from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ranks import group_reports, in_op, rank_row
 from distdbg.view.differences import RankCall, say_differences, say_hidden
-from distdbg.view.frames import frame_text
 from distdbg.view.groups import group_rows
 from distdbg.view.rank_facts import GroupFacts, RankFacts, fact_rows, level_name
+from distdbg.view.short_words import frame_text
 from distdbg.view.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
 
 _MOST_HISTORY: Final = 200

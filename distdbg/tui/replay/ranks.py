@@ -10,9 +10,8 @@ from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.tui.replay.moments import Moments
-from distdbg.view.endings import raised, shown_end
 from distdbg.view.groups import GroupReport
-from distdbg.view.op_names import with_comm
+from distdbg.view.short_words import raised, shown_end, with_comm
 from distdbg.view.snapshot import RankRow
 
 

@@ -11,8 +11,8 @@ from distdbg.diagnose.finding import Verdict
 from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.export.http.sd import MetricsTarget
 from distdbg.export.metrics import families
-from distdbg.export.metrics.check_counts import CHECKS, OTHER, check_of
 from distdbg.export.metrics.finding_counts import FindingCounts
+from distdbg.export.metrics.rank_facts import CHECKS, OTHER, check_of
 from distdbg.export.metrics.samples import HistogramFacts
 from distdbg.export.outlets.targets import read_targets
 from distdbg.follow.findings import read_words

@@ -22,7 +22,7 @@ from distdbg.hosts.job_view import JobView, make_view
 from distdbg.hosts.messages import BadMessage, pack_message
 from distdbg.hosts.node import MOST_NBYTES_S
 from distdbg.hosts.orders import Order
-from distdbg.hosts.shape import ancestors
+from distdbg.hosts.parent_choice import ancestors
 from distdbg.record.rank_state import RankState
 
 AGENTS = int(os.environ.get("STRESS_AGENTS", "512"))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from distdbg.errors import RendezvousError
 from distdbg.launch.rendezvous import state as agreement
+from distdbg.launch.rendezvous.keeper import SilentHosts
 from distdbg.launch.rendezvous.round import Closing
-from distdbg.launch.rendezvous.silence import SilentHosts
 from distdbg.launch.rendezvous.state import RendezvousState
 
 _spec = importlib.util.spec_from_file_location(
