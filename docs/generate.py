@@ -15,7 +15,7 @@ import distdbg
 from distdbg import config
 from distdbg.cli.commands import COMMANDS
 from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
-from distdbg.control.layout import MOST_BREAK_NBYTES
+from distdbg.control.layout import MAX_BREAK_NBYTES
 from distdbg.diagnose.finding import FINDING_KINDS
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, CommandFlag
 from distdbg.render.schema import OBJECTS, SCHEMA
@@ -336,7 +336,7 @@ def breakpoints_page() -> str:
         "| `hits=N` | stops at most N times; without it, every time |",
         "",
         "Each rank counts for itself. A rule keeps its counts while others are armed and cleared.",
-        f"All rules that are armed together take at most {MOST_BREAK_NBYTES} bytes.",
+        f"All rules that are armed together take at most {MAX_BREAK_NBYTES} bytes.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -22,8 +22,8 @@ from distdbg.record.ends import signal_name
 from distdbg.record.observations import NOT_ACCEPTED, UNREAD
 
 #: Threads whose children are looked at, and children.
-_MOST_THREADS: Final = 64
-_MOST_CHILDREN: Final = 256
+_MAX_THREADS: Final = 64
+_MAX_CHILDREN: Final = 256
 _WAITS: Final = "->"
 #: Where the kernel keeps who waits for the end of a child process.
 CHILD_WAITS: Final = frozenset(("do_wait", "kernel_wait4"))
@@ -31,17 +31,17 @@ _PIPE_FULL: Final = frozenset(("pipe_write", "anon_pipe_write"))
 _PIPE_EMPTY: Final = frozenset(("pipe_read", "anon_pipe_read"))
 _STATES: Final = {"R": "runs", "S": "sleeps", "D": "is blocked in I/O", "T": "is stopped"}
 #: A shell that waits for a shell.
-_MOST_SHELLS: Final = 4
+_MAX_SHELLS: Final = 4
 #: Files of a process that are looked at.
-_MOST_FILES: Final = 256
+_MAX_FILES: Final = 256
 
 
 _SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
 #: A host with more connections than that tells nothing.
-_MOST_NBYTES: Final = 4 << 20
+_MAX_NBYTES: Final = 4 << 20
 #: Files of a process that are looked at.
 MAX_OPEN_FILES: Final = 1024
-_MOST_PROCESSES: Final = 4096
+_MAX_PROCESSES: Final = 4096
 
 
 def lock_holder(locks: str, pid: int) -> int:
@@ -92,7 +92,7 @@ def awaited_child(pid: int) -> str:
     Of a shell that waits itself, what it has started.
     """
     child, where = 0, ""
-    for _ in range(_MOST_SHELLS):
+    for _ in range(_MAX_SHELLS):
         living = _youngest(child or pid)
         if not living:
             break
@@ -138,7 +138,7 @@ def _pipes(pid: int, mode: int) -> set[str]:
     """Those that a process has open for reading (os.O_RDONLY), or for writing; not its standard input."""
     found: set[str] = set()
     try:
-        for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_FILES]:
+        for name in os.listdir(f"/proc/{pid}/fd")[:_MAX_FILES]:
             with suppress(OSError, ValueError):  # closed meanwhile
                 file = os.readlink(f"/proc/{pid}/fd/{name}")
                 if file.startswith("pipe:") and name != "0" and _access(pid, name) == mode:
@@ -159,13 +159,13 @@ def _access(pid: int, name: str) -> int:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
-        threads = sorted(os.listdir(f"/proc/{pid}/task"), key=int)[:_MOST_THREADS]
+        threads = sorted(os.listdir(f"/proc/{pid}/task"), key=int)[:_MAX_THREADS]
         for thread in threads:
             with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                found += map(int, file.read(1 << 14).split()[:_MOST_CHILDREN])
+                found += map(int, file.read(1 << 14).split()[:_MAX_CHILDREN])
     except (OSError, ValueError):  # it ended, or the kernel tells nobody
         pass
-    return found[-_MOST_CHILDREN:]
+    return found[-_MAX_CHILDREN:]
 
 
 class TcpSocketLine(NamedTuple):
@@ -235,7 +235,7 @@ def _owner_text(inode: int, ranks: Mapping[int, int]) -> str:
         if inode in _inodes_of(pid):
             return f"rank {ranks[pid]}"
     with suppress(OSError):
-        for name in [one for one in os.listdir("/proc") if one.isdecimal()][:_MOST_PROCESSES]:
+        for name in [one for one in os.listdir("/proc") if one.isdecimal()][:_MAX_PROCESSES]:
             if inode in _inodes_of(int(name)):
                 return f"pid {name} ({command_name(int(name))})"
     return ""
@@ -258,5 +258,5 @@ def _tables(pid: int) -> str:
     text = ""
     for name in ("tcp", "tcp6"):
         with suppress(OSError), open(f"/proc/{pid}/net/{name}", encoding="ascii") as file:
-            text += file.read(_MOST_NBYTES) + "\n"
+            text += file.read(_MAX_NBYTES) + "\n"
     return text

@@ -34,7 +34,7 @@ IDS_PER_HOST: Final = 10_000
 _PENDING_NS: Final = 3_000_000_000
 #: How long a rank at a prompt may take to say that it goes on.
 _ANSWER_S: Final = 2.0
-_MOST_LINE_NBYTES: Final = 1 << 16
+_MAX_LINE_NBYTES: Final = 1 << 16
 
 
 class Breakpoints:
@@ -194,12 +194,12 @@ def _let_one_go(folder: Path, rank: int) -> LetGo:
     try:
         with sock, sock.makefile("rb") as lines:
             sock.settimeout(_ANSWER_S)
-            hello = _read(lines.readline(_MOST_LINE_NBYTES))
+            hello = _read(lines.readline(_MAX_LINE_NBYTES))
             if hello.get("state") != "stopped":
                 return LetGo(rank, f"rank {rank} is not stopped", is_stopped=False)
             sock.sendall(b'{"continue": true}\n')
             while time.monotonic() < deadline:
-                line = lines.readline(_MOST_LINE_NBYTES)
+                line = lines.readline(_MAX_LINE_NBYTES)
                 said = _read(line)
                 if said.get("refused"):
                     return LetGo(rank, str(said.get("ended", "")))

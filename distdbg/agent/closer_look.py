@@ -39,16 +39,16 @@ UNMOVED_NS: Final = 1_000_000_000
 STARTS_NS: Final = 10_000_000_000
 _BETWEEN_NS: Final = 350_000_000
 _AGAIN_NS: Final = 1_000_000_000
-_MOST_AGAIN_NS: Final = 30_000_000_000
+_MAX_AGAIN_NS: Final = 30_000_000_000
 #: So often the pause does not grow after a judgement that is unsure.
-_MOST_UNSURE: Final = 8
+_MAX_UNSURE: Final = 8
 #: Looks in a row that find a rank which burns its core in C, before it counts as one call; and between them.
 _HELD_LOOKS: Final = 6
 _HELD_NS: Final = 60_000_000
 #: How long the stacks of one look may take.
 _STACKS_NS: Final = 2_000_000_000
 #: At once; the others have their turn later.
-_MOST: Final = 8
+_MAX: Final = 8
 _OWN_PACKAGE: Final = os.path.dirname(os.path.abspath(distdbg.__file__))
 
 RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
@@ -91,7 +91,7 @@ class CloserLook:
                 self._cases[rank] = _Case(watched.pid, watched.moved_ns, now_ns)
         busy = sum(case.is_busy for case in self._cases.values())
         for rank, case in self._cases.items():
-            if busy >= _MOST:
+            if busy >= _MAX:
                 break
             if not case.is_busy and now_ns >= case.next_ns:
                 case.is_busy = True
@@ -133,7 +133,7 @@ class CloserLook:
             if watched.state is RankState.STARTING:
                 watched.place_start(found.state, found.why, found.site, look.stacks)
                 case.first, case.next_ns = None, now_ns + case.pause_ns
-                case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+                case.pause_ns = min(2 * case.pause_ns, _MAX_AGAIN_NS)
                 return
             case.held = case.held + 1 if found.state is RankState.HOLDS_GIL else 0
             if is_by_chance(watched.state, found, case.held):
@@ -150,8 +150,8 @@ class CloserLook:
             case.first = None
             case.next_ns = now_ns + case.pause_ns
             case.unsure += found.is_unsure
-            if not found.is_unsure or case.unsure > _MOST_UNSURE:
-                case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+            if not found.is_unsure or case.unsure > _MAX_UNSURE:
+                case.pause_ns = min(2 * case.pause_ns, _MAX_AGAIN_NS)
 
 
 def is_doubtful(state: RankState, found: RankState, before: RankState | None) -> bool:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from distdbg.launch.exports import ExportOptions
 
 _TICK_S: Final = 0.1
-_MOST_TICK_S: Final = 1.0
+_MAX_TICK_S: Final = 1.0
 #: The share of a core that ticks may take.
 _SHARE: Final = 0.01
 #: How often the other hosts are told.
@@ -52,7 +52,7 @@ _FIRST_S: Final = 30.0
 #: How long whoever reads what is said may take to make room for it.
 _SAY_MS: Final = 100
 #: With a launcher: more than this on its pipe without a line's end is not from a launcher.
-_MOST_ORDER_NBYTES: Final = 1 << 20
+_MAX_ORDER_NBYTES: Final = 1 << 20
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -124,7 +124,7 @@ class HostAgent:
                     cpu_ns = time.thread_time_ns()
                     self.tick(now_ns)
                     cpu_s = (time.thread_time_ns() - cpu_ns) / 1e9
-                    tick_s = min(max(_TICK_S, cpu_s / _SHARE), _MOST_TICK_S)
+                    tick_s = min(max(_TICK_S, cpu_s / _SHARE), _MAX_TICK_S)
                     next_ns = now_ns + int(tick_s * 1e9)
         finally:
             self.close()
@@ -323,7 +323,7 @@ class HostAgent:
         except OSError:
             data = b""
         self._orders += data
-        if not data or len(self._orders) > _MOST_ORDER_NBYTES:
+        if not data or len(self._orders) > _MAX_ORDER_NBYTES:
             self._is_leaving = True  # the launcher is gone, and so are its ranks
             return
         *lines, rest = self._orders.split(b"\n")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from distdbg.agent.proxy import MOST_SPLICES, ProxiedConnections
+from distdbg.agent.proxy import MAX_SPLICES, ProxiedConnections
 from distdbg.client import protocol
 from distdbg.client.protocol import Request
 from distdbg.control import sockets
@@ -58,7 +58,7 @@ class ClientPipes:
                 hint="`via` with the same rank leads to the agent of its host",
             )
         if self._splices.are_full:
-            raise UsageError(f"{MOST_SPLICES} debuggers are already open through this agent")
+            raise UsageError(f"{MAX_SPLICES} debuggers are already open through this agent")
         sock = _connect(rank, debug_socket(roster.folder, rank))
         client.send(protocol.answer(request.id, {}))
         given = self._agent.server.release(client)

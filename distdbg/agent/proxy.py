@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
-MOST_SPLICES: Final = 64
-MOST_WAITING_NBYTES: Final = 64 << 10
+MAX_SPLICES: Final = 64
+MAX_WAITING_NBYTES: Final = 64 << 10
 #: How long a side may take its last bytes.
 LAST_NS: Final = 10_000_000_000
 
@@ -48,7 +48,7 @@ class ProxiedConnections:
 
     @property
     def are_full(self) -> bool:
-        return len(self._splices) >= MOST_SPLICES
+        return len(self._splices) >= MAX_SPLICES
 
     def join(
         self, one: socket.socket, other: socket.socket, to_one: bytes, to_other: bytes
@@ -78,11 +78,11 @@ class ProxiedConnections:
         if (
             mask & selectors.EVENT_READ
             and side.is_open
-            and len(across.out) < MOST_WAITING_NBYTES
+            and len(across.out) < MAX_WAITING_NBYTES
             and not splice.last_ns
         ):
             try:
-                data = side.socket.recv(MOST_WAITING_NBYTES)
+                data = side.socket.recv(MAX_WAITING_NBYTES)
             except BlockingIOError:
                 data = None
             except OSError:
@@ -110,7 +110,7 @@ class ProxiedConnections:
                 self._close(splice)
                 return
         for side, across in ((one, other), (other, one)):
-            may_read = not splice.last_ns and len(across.out) < MOST_WAITING_NBYTES
+            may_read = not splice.last_ns and len(across.out) < MAX_WAITING_NBYTES
             self._watch(
                 splice,
                 side,

@@ -28,7 +28,7 @@ from distdbg.record.stack_file import STACK_SIGNAL, stacks_name
 
 #: At once: each takes a core for a moment.
 _AT_ONCE: Final = 4
-_MOST_NBYTES: Final = 4 << 20
+_MAX_NBYTES: Final = 4 << 20
 #: A file that has not grown for so long is complete.
 _QUIET_S: Final = 0.03
 #: Frames of libraries take py-spy long where these are large; their share of the time.
@@ -148,7 +148,7 @@ def _read_answer(fd: int, deadline_ns: int) -> str:
         elif size and now_ns - grew_ns > _QUIET_S * 1e9:
             break
         time.sleep(0.005)
-    return os.pread(fd, min(size, _MOST_NBYTES), 0).decode("utf-8", "replace")
+    return os.pread(fd, min(size, _MAX_NBYTES), 0).decode("utf-8", "replace")
 
 
 def _ask_py_spy(
@@ -164,7 +164,7 @@ def _ask_py_spy(
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ValueError(lines[0] if lines else f"exit code {done.returncode}")
-    return read_py_spy(done.stdout[:_MOST_NBYTES], pid)
+    return read_py_spy(done.stdout[:_MAX_NBYTES], pid)
 
 
 def _first_line(error: Exception) -> str:

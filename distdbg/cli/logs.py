@@ -25,7 +25,7 @@ from distdbg.record.rank_list import read_ranks
 
 _WINDOW_NS: Final = 1_000_000_000
 #: How many lines of one rank are looked at ahead, within the window.
-_MOST_AHEAD: Final = 1000
+_MAX_AHEAD: Final = 1000
 #: Following, a line waits so long for equal ones of other ranks; the launcher's looks are as far apart.
 _HOLD_NS: Final = 500_000_000
 _POLL_S: Final = 0.1
@@ -163,7 +163,7 @@ def _wants(merger: Merger, source: int, first_ns: int | None) -> bool:
     last_ns = merger.last_ns(source)
     if first_ns is None or last_ns is None:
         return merger.is_empty(source)
-    return last_ns < first_ns + _WINDOW_NS and merger.count(source) < _MOST_AHEAD
+    return last_ns < first_ns + _WINDOW_NS and merger.count(source) < _MAX_AHEAD
 
 
 def _place_untimed(sources: list[TimedFile], choice: _Choice) -> None:

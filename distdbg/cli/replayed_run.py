@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from distdbg.view.snapshot import LogRow
 
 #: Of what ranks have printed, the last so many lines are kept in memory.
-_MOST_LINES: Final = 50_000
-_MOST_LETTERS: Final = 2000
+_MAX_LINES: Final = 50_000
+_MAX_LETTERS: Final = 2000
 _WINDOW_NS: Final = 1_000_000_000
-_MOST_AHEAD: Final = 1000
+_MAX_AHEAD: Final = 1000
 
 
 def open_replay(path: Path, *, attempt: int | None = None) -> Feed:
@@ -59,7 +59,7 @@ def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
     zone_ns = time.localtime().tm_gmtoff * 10**9
     files = [file for file in find_kept(folder) if file.attempt == attempt]
     sources: list[TimedFile] = []
-    rows: deque[LogRow] = deque(maxlen=_MOST_LINES)
+    rows: deque[LogRow] = deque(maxlen=_MAX_LINES)
     merger = Merger(len(files), window_ns=_WINDOW_NS)
     try:
         sources += [TimedFile(file, local_zone_ns=zone_ns) for file in files]
@@ -84,7 +84,7 @@ def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
             if line is None:
                 break
             is_time = line.time_ns > 10**17  # else it is a count of lines
-            text = line.text.rstrip("\r").rpartition("\r")[2][:_MOST_LETTERS]
+            text = line.text.rstrip("\r").rpartition("\r")[2][:_MAX_LETTERS]
             rows.append(
                 LogRow(
                     at=line.time_ns / 1e9 if is_time else None,
@@ -105,4 +105,4 @@ def _wants(merger: Merger, index: int, first_ns: int | None) -> bool:
     last_ns = merger.last_ns(index)
     if first_ns is None or last_ns is None:
         return merger.is_empty(index)
-    return last_ns < first_ns + _WINDOW_NS and merger.count(index) < _MOST_AHEAD
+    return last_ns < first_ns + _WINDOW_NS and merger.count(index) < _MAX_AHEAD

@@ -57,8 +57,8 @@ _TIMEOUT_S: Final = 2.0
 _LONG_S: Final = 10.0
 #: While records are shown in its place, the agent is looked for so often.
 _BACK_S: Final = 1.0
-_MOST_ASKED: Final = 64
-_MOST_TOLD: Final = 3
+_MAX_ASKED: Final = 64
+_MAX_TOLD: Final = 3
 _GARBAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
 Answer = TypeVar("Answer")
@@ -212,7 +212,7 @@ class LiveFeed:
             except DistError as error:
                 errors.append(error)
 
-        asked = list(hosts[:_MOST_ASKED])
+        asked = list(hosts[:_MAX_ASKED])
         for begin in range(0, len(asked), 8):
             threads = [
                 threading.Thread(target=ask, args=(host,), daemon=True)
@@ -367,7 +367,7 @@ def _say_gone_on(answer: Mapping[str, Any]) -> str:
     ranks = [int(rank) for rank in answer.get("ranks", ())]
     said = [f"{ranks_text(ranks)} {'goes' if len(ranks) == 1 else 'go'} on"] if ranks else []
     failed = answer.get("failed", ())
-    said += [f"rank {one['rank']} does not: {one['why']}" for one in failed[:_MOST_TOLD]]
-    if len(failed) > _MOST_TOLD:
-        said.append(f"{len(failed) - _MOST_TOLD} more do not")
+    said += [f"rank {one['rank']} does not: {one['why']}" for one in failed[:_MAX_TOLD]]
+    if len(failed) > _MAX_TOLD:
+        said.append(f"{len(failed) - _MAX_TOLD} more do not")
     return "; ".join(said) or "no rank is in the debugger"

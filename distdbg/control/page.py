@@ -125,7 +125,7 @@ class ControlPage:
         if not self.is_aborted:
             return None
         return AbortWords.from_json(
-            self._bytes(layout.ABORT_OFFSET, self._words[_ABORT_NBYTES], layout.MOST_ABORT_NBYTES)
+            self._bytes(layout.ABORT_OFFSET, self._words[_ABORT_NBYTES], layout.MAX_ABORT_NBYTES)
         )
 
     def holds(self) -> tuple[Hold, ...]:
@@ -141,7 +141,7 @@ class ControlPage:
         """The generation of the armed breakpoints and themselves; those of an odd one are not whole."""
         generation = self._words[_BREAK_GENERATION]
         nbytes = self._words[_BREAK_NBYTES]
-        text = self._bytes(layout.BREAK_OFFSET, nbytes, layout.MOST_BREAK_NBYTES)
+        text = self._bytes(layout.BREAK_OFFSET, nbytes, layout.MAX_BREAK_NBYTES)
         is_same = generation == self._words[_BREAK_GENERATION]
         return (generation if is_same else generation | 1), text
 
@@ -222,10 +222,10 @@ class ControlPage:
 
     def arm(self, rules: bytes) -> None:
         """Arm these breakpoints (JSON) in place of those before; b"" disarms."""
-        if len(rules) > layout.MOST_BREAK_NBYTES:
+        if len(rules) > layout.MAX_BREAK_NBYTES:
             raise RecordError(
                 f"{self.path}: breakpoints of {len(rules)} bytes; "
-                f"a page holds {layout.MOST_BREAK_NBYTES}",
+                f"a page holds {layout.MAX_BREAK_NBYTES}",
                 path=str(self.path),
             )
         with self._writing():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from distdbg.control.layout import MOST_ABORT_NBYTES
+from distdbg.control.layout import MAX_ABORT_NBYTES
 from distdbg.errors import JobAborted
 from distdbg.record.printable import shorten
 
@@ -15,8 +15,8 @@ from distdbg.record.printable import shorten
 STOPPED: Final = "stopped"
 #: Who writes it when nobody else has: `AbortWords.by` of a verdict.
 AGENT: Final = "the agent"
-_MOST_LINE = 400
-_MOST_RANKS = 64
+_MAX_LINE = 400
+_MAX_RANKS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,12 @@ class AbortWords:
         facts: dict[str, Any] = {
             "type": _line(self.type, 40),
             "what": _line(self.what),
-            "ranks": list(self.ranks)[:_MOST_RANKS],
+            "ranks": list(self.ranks)[:_MAX_RANKS],
             "by": _line(self.by, 80),
             "hint": _line(self.hint),
             "details": [_line(line) for line in self.details],
         }
-        while len(text := json.dumps(facts).encode()) > MOST_ABORT_NBYTES:
+        while len(text := json.dumps(facts).encode()) > MAX_ABORT_NBYTES:
             if facts["details"]:
                 facts["details"].pop()
             elif facts["hint"]:
@@ -95,5 +95,5 @@ def to_error(
     )
 
 
-def _line(text: str, most: int = _MOST_LINE) -> str:
+def _line(text: str, most: int = _MAX_LINE) -> str:
     return shorten(" ".join(str(text).split()), most)

@@ -28,14 +28,14 @@ from distdbg.debugger.evaluate import shorten
 from distdbg.debugger.evaluation import Evaluation
 from distdbg.debugger.protocol import MalformedLine, Words
 
-MOST_CLIENTS: Final = 32
+MAX_CLIENTS: Final = 32
 #: What a client may leave unread, and for how long a rank that prints waits for it to read.
-MOST_UNREAD_NBYTES: Final = 4 << 20
+MAX_UNREAD_NBYTES: Final = 4 << 20
 PATIENCE_S: Final = 10.0
 #: How long a process that ends waits for its clients to hear of it.
 _LAST_WORDS_S: Final = 1.0
 #: How many expressions may be in work at a time beside a rank.
-MOST_EVALUATIONS: Final = 8
+MAX_EVALUATIONS: Final = 8
 _PEER: Final = struct.Struct("3i")
 
 Evaluate = Callable[[str], dict[str, str]]
@@ -222,7 +222,7 @@ class PromptServer:
         except OSError:
             return
         sock.setblocking(False)
-        if _user_of(sock) != os.getuid() or len(self._callers) >= MOST_CLIENTS:
+        if _user_of(sock) != os.getuid() or len(self._callers) >= MAX_CLIENTS:
             sock.close()
             return
         caller = Caller(sock, place)
@@ -358,7 +358,7 @@ class PromptServer:
             answer: Words = dict(place.evaluate(expression))
             self._post(caller, {"id": id_, **answer})
 
-        if place.evaluations >= MOST_EVALUATIONS:
+        if place.evaluations >= MAX_EVALUATIONS:
             self._send(caller, {"id": id_, "error": "too many expressions are being evaluated"})
             return
 
@@ -377,7 +377,7 @@ class PromptServer:
         """From any thread; waits a little for a client that does not read."""
         with self._lock:
             deadline = time.monotonic() + PATIENCE_S
-            while len(caller.outbox) > MOST_UNREAD_NBYTES and not caller.is_gone:
+            while len(caller.outbox) > MAX_UNREAD_NBYTES and not caller.is_gone:
                 if threading.current_thread() is self._thread or time.monotonic() > deadline:
                     caller.is_leaving = True
                     caller.outbox.clear()

@@ -44,7 +44,7 @@ from distdbg.record.rank_state import RankState
 _BURNS: Final = 0.3
 _IDLE: Final = 0.05
 #: Threads that are named beside the main one.
-_MOST_OTHERS: Final = 2
+_MAX_OTHERS: Final = 2
 #: Where the kernel lets a process wait in flock, lockf and fcntl.
 FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
 #: The line of `threading` where one waits for another thread without a limit.
@@ -275,7 +275,7 @@ def _others(first: Look, second: Look, own_package: str, *, with_libraries: bool
         if frame and not frame.file.startswith(own_package) and not is_library(frame.file):
             name = thread.name or str(thread.thread_id)
             found.append(f"{OTHER_THREAD}{name!r} is at {frame}{library}")
-    return "".join(found[:_MOST_OTHERS])
+    return "".join(found[:_MAX_OTHERS])
 
 
 def _sleep(first: Look, second: Look) -> str:

@@ -26,7 +26,7 @@ from distdbg.record.format import EventType, Flag, Status
 from distdbg.record.reader import RecordFile
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
-_MOST_NOTES = 64
+_MAX_NOTES = 64
 #: How many of the last entries are searched for an op that went well: as a rule the first few have one.
 _LATEST = (16, 1024)
 
@@ -109,7 +109,7 @@ class TailedRecord(RecordFile):
     def glance(self) -> OpEntry | None:
         """The op issued last, by few reads."""
         last = self.pulse().last_number
-        for number in range(last, max(0, last - _MOST_NOTES), -1):
+        for number in range(last, max(0, last - _MAX_NOTES), -1):
             event = self.event(number)
             if isinstance(event, OpEntry):
                 self._last_op = event

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 #: What one host may say; what is longer is cut where it is made.
-MOST_ACCOUNT_NBYTES: Final = 64 << 10
+MAX_ACCOUNT_NBYTES: Final = 64 << 10
 #: What goes up a link at once.
-_MOST_BATCH_NBYTES: Final = 256 << 10
-_MOST_HOSTS: Final = 1 << 16
-_MOST_RANKS: Final = 64
-_MOST_NUMBER: Final = 1 << 62
+_MAX_BATCH_NBYTES: Final = 256 << 10
+_MAX_HOSTS: Final = 1 << 16
+_MAX_RANKS: Final = 64
+_MAX_NUMBER: Final = 1 << 62
 
 
 class HostAccountState(NamedTuple):
@@ -46,7 +46,7 @@ class Vouch:
     """Those that are about to be blamed."""
 
     def next(self, ranks: Iterable[int]) -> Vouch:
-        return Vouch(self.number + 1, tuple(ranks)[:_MOST_RANKS])
+        return Vouch(self.number + 1, tuple(ranks)[:_MAX_RANKS])
 
     def to_json(self) -> list[int]:
         return [self.number, *self.ranks]
@@ -54,9 +54,9 @@ class Vouch:
     @classmethod
     def from_json(cls, found: object) -> Vouch:
         """ValueError for what is none."""
-        if not isinstance(found, list) or not 0 < len(found) <= _MOST_RANKS + 1:
+        if not isinstance(found, list) or not 0 < len(found) <= _MAX_RANKS + 1:
             raise ValueError("not a probe")
-        if not all(type(one) is int and 0 <= one < _MOST_NUMBER for one in found):
+        if not all(type(one) is int and 0 <= one < _MAX_NUMBER for one in found):
             raise ValueError("not a probe")
         return cls(found[0], tuple(found[1:]))
 
@@ -79,8 +79,8 @@ class Accounts:
     def put(self, node: int, account: dict[str, Any], vouch: int, made_ns: int) -> None:
         """The newest of a host; ValueError when it is too long."""
         nbytes = len(json.dumps(account))
-        if nbytes > MOST_ACCOUNT_NBYTES:
-            raise ValueError(f"an account holds at most {MOST_ACCOUNT_NBYTES:,} bytes")
+        if nbytes > MAX_ACCOUNT_NBYTES:
+            raise ValueError(f"an account holds at most {MAX_ACCOUNT_NBYTES:,} bytes")
         self._put(HostAccountState(node, vouch, made_ns, account, nbytes))
 
     def forget(self) -> None:
@@ -95,7 +95,7 @@ class Accounts:
         for node in list(self._due):
             told = self._told[node]
             nbytes += told.nbytes
-            if batch and nbytes > _MOST_BATCH_NBYTES:
+            if batch and nbytes > _MAX_BATCH_NBYTES:
                 break
             del self._due[node]
             batch.append([node, told.vouch, max(0, now_ns - told.made_ns), told.account])
@@ -108,7 +108,7 @@ class Accounts:
         for one in batch:
             match one:
                 case [int() as node, int() as vouch, int() as age_ns, dict() as account] if (
-                    0 <= node < _MOST_HOSTS and vouch >= 0 and 0 <= age_ns < _MOST_NUMBER
+                    0 <= node < _MAX_HOSTS and vouch >= 0 and 0 <= age_ns < _MAX_NUMBER
                 ):
                     self.put(node, account, vouch, now_ns - age_ns)
                 case _:

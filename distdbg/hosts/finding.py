@@ -27,7 +27,7 @@ _log = logging.getLogger("distdbg.agent")
 _STORE_TIMEOUT_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
-_MOST_NBYTES: Final = 1024
+_MAX_NBYTES: Final = 1024
 #: It is tried again, and whoever closes a directory waits for its thread.
 _LOOKUP_S: Final = 1.0
 
@@ -153,7 +153,7 @@ def _close(store: Store) -> None:
 def read_address(value: bytes) -> Address | None:
     """What an agent published; None for what is no such thing."""
     try:
-        match json.loads(value[:_MOST_NBYTES]):
+        match json.loads(value[:_MAX_NBYTES]):
             case {"address": str() as address, "port": int() as port} if 0 < port < 65536:
                 return Address(str(ipaddress.ip_address(address)), port)
     except ValueError:

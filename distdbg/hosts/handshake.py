@@ -22,7 +22,7 @@ from typing import Any, Final
 
 PROTOCOL: Final = 1
 #: A frame before the proof; after it a message may be larger.
-MOST_GREETING_NBYTES: Final = 1024
+MAX_GREETING_NBYTES: Final = 1024
 _NONCE_NBYTES: Final = 16
 
 

@@ -23,8 +23,8 @@ import json
 import zlib
 from typing import Any, Final
 
-MOST_MESSAGE_NBYTES: Final = 1 << 20
-MOST_INFLATED_NBYTES: Final = 8 << 20
+MAX_MESSAGE_NBYTES: Final = 1 << 20
+MAX_INFLATED_NBYTES: Final = 8 << 20
 _WORTH_DEFLATING: Final = 160
 
 
@@ -45,7 +45,7 @@ def unpack_message(message: bytes) -> dict[str, Any]:
     try:
         if message[:1] == b"z":
             inflating = zlib.decompressobj()
-            text = inflating.decompress(message[1:], MOST_INFLATED_NBYTES)
+            text = inflating.decompress(message[1:], MAX_INFLATED_NBYTES)
             if not inflating.eof or inflating.unused_data:
                 raise BadMessage("a message is cut short, or too long")
         elif message[:1] == b"j":

@@ -43,13 +43,13 @@ from distdbg.hosts.status_rows import (
     to_row,
 )
 from distdbg.hosts.tail_sampling import KeptOps
-from distdbg.hosts.updates import LEAST_PERIOD_NS, Pace
+from distdbg.hosts.updates import MIN_PERIOD_NS, Pace
 
 _S: Final = 1_000_000_000
 #: What all links together may bring a node each second: bytes, and rows at some 3 us each.
-MOST_NBYTES_S: Final = 400_000
-MOST_ROWS_S: Final = 60_000
-MOST_WORDS_NBYTES: Final = 64 << 10
+MAX_NBYTES_S: Final = 400_000
+MAX_ROWS_S: Final = 60_000
+MAX_WORDS_NBYTES: Final = 64 << 10
 _NEVER: Final = 2**63 - 1
 _FIRST_PINGS: Final = 8
 _FIRST_PING_NS: Final = 20_000_000
@@ -58,8 +58,8 @@ _ASK_AGAIN_NS: Final = _S
 _ALONE_NS: Final = 2 * _S
 _DEAL_NS: Final = _S
 _COUNTS_NS: Final = 100_000_000
-_MOST_WAITING: Final = 64
-_MOST_COUNTS: Final = 16
+_MAX_WAITING: Final = 64
+_MAX_COUNTS: Final = 16
 
 
 class Node:
@@ -203,7 +203,7 @@ class Node:
             elif what == "pace":
                 nbytes_s, rows_s, period_ns = read_whole(value, 3)
                 self._pace.nbytes_s, self._pace.rows_s = max(100, nbytes_s), max(10, rows_s)
-                self._pace.period_ns = min(2 * _S, max(LEAST_PERIOD_NS, period_ns))
+                self._pace.period_ns = min(2 * _S, max(MIN_PERIOD_NS, period_ns))
 
     # The own host -------------------------------------------------------------------------------
 
@@ -246,14 +246,14 @@ class Node:
 
         When the root does not answer, it is done on this host at least, and on all when it does.
         """
-        if len(json.dumps(words)) > MOST_WORDS_NBYTES:
-            raise ValueError(f"an order holds at most {MOST_WORDS_NBYTES:,} bytes")
+        if len(json.dumps(words)) > MAX_WORDS_NBYTES:
+            raise ValueError(f"an order holds at most {MAX_WORDS_NBYTES:,} bytes")
         self._ticket += 1
         ticket = f"{self.node}-{self._salt}-{self._ticket}"
         order = Order(ticket=ticket, do=do, words=words)
         if self.is_root:
             self._pass_on(order)
-        elif len(self._asks) < _MOST_WAITING:
+        elif len(self._asks) < _MAX_WAITING:
             self._asks[ticket] = UnnumberedOrder(order, now_ns, now_ns)
         return ticket
 
@@ -388,13 +388,13 @@ class Node:
         weights = {link: 8 + len(self.rows.links[link].ranks) for link in self._children}
         total = sum(weights.values())
         # Who must wait itself gains nothing from hearing more often.
-        period_ns = LEAST_PERIOD_NS
+        period_ns = MIN_PERIOD_NS
         if self._parent is not None:
             period_ns = max(period_ns, int(self._pace.gap_ns / 2))
         for link, child in self._children.items():
             # Half of it evenly: one that has just come has told of nothing yet.
             share = 0.5 / len(weights) + 0.5 * weights[link] / total
-            nbytes_s, rows_s = int(MOST_NBYTES_S * share), int(MOST_ROWS_S * share)
+            nbytes_s, rows_s = int(MAX_NBYTES_S * share), int(MAX_ROWS_S * share)
             if abs(nbytes_s - child.nbytes_s) > child.nbytes_s // 8 or (
                 abs(period_ns - child.period_ns) > child.period_ns // 4
             ):
@@ -442,7 +442,7 @@ class Node:
         if self._counts_dirty() and now_ns - self._counts_ns >= _COUNTS_NS:
             self._counts_ns = now_ns
             self._counted = (self.rows.version, self._log.last)
-            numbers = range(max(1, self._log.last - _MOST_COUNTS + 1), self._log.last + 1)
+            numbers = range(max(1, self._log.last - _MAX_COUNTS + 1), self._log.last + 1)
             self._counts = [self._in_touch(), [[n, self._done(n)] for n in numbers]]
 
     def _pass_counts(self) -> None:

@@ -38,7 +38,7 @@ _ENDING_NS = 10_000_000_000
 _LIMIT_FILES: Final = ("memory.max", "memory.limit_in_bytes")
 #: cgroup v1 writes a number near 2^63 for none.
 _NO_LIMIT: Final = 1 << 60
-_MOST_PARENTS: Final = 32
+_MAX_PARENTS: Final = 32
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ def _cgroup_limits() -> Iterator[int]:
     except OSError:
         return
     folder = locate_cgroup(cgroup, mounts)
-    for _ in range(_MOST_PARENTS):
+    for _ in range(_MAX_PARENTS):
         if folder is None or len(folder.parts) < 3:
             return
         for name in _LIMIT_FILES:

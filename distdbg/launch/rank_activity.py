@@ -29,14 +29,14 @@ from distdbg.record.observations import (
     read_sightings,
 )
 
-_MOST_LINES: Final = 8
+_MAX_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
 _ENDED_NS: Final = 2_000_000_000
 #: From this on a wait is reported as a hang, where a signal ends the job and nobody saw what is waited for.
 _HANG_NS: Final = thresholds.limit_ns(None)
 #: A shorter wait is that of any step.
 _WAIT_S: Final = 1.0
-_MOST_LATE: Final = 3
+_MAX_LATE: Final = 3
 _AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\b")
 
 
@@ -124,7 +124,7 @@ def name_waits(
         place = f", {text}" if late[0] in places else f" ({text})"
         return f"{line}{place}" if text else line
     each = [f"rank {rank} {text}" for rank, text in known.items() if text]
-    return f"{line}: {'; '.join(each[:_MOST_LATE])}{'; ...' if len(each) > _MOST_LATE else ''}"
+    return f"{line}: {'; '.join(each[:_MAX_LATE])}{'; ...' if len(each) > _MAX_LATE else ''}"
 
 
 def name_hang(
@@ -162,9 +162,9 @@ def fold(words: Mapping[int, str]) -> tuple[str, ...]:
     groups = sorted(alike.values(), key=lambda ranks: (-len(ranks), ranks[0]))
     lines = [
         f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}: {words[ranks[0]]}"
-        for ranks in groups[:_MOST_LINES]
+        for ranks in groups[:_MAX_LINES]
     ]
-    if hidden := groups[_MOST_LINES:]:
+    if hidden := groups[_MAX_LINES:]:
         rest = format_ranks(rank for ranks in hidden for rank in ranks)
         lines.append(f"ranks {rest}: in {len(hidden)} other places")
     return tuple(lines)

@@ -36,7 +36,7 @@ from distdbg.launch.late_ranks import (
     shown_of_late,
 )
 from distdbg.launch.report_details import (
-    MOST_DETAILS,
+    MAX_DETAILS,
     all_details,
     cut_reason,
     fold,
@@ -331,8 +331,8 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     better = _better(outcome)
     yield verdict.what if better is None else better.what
     details = verdict.details if better is None else better.evidence
-    yield from details[:MOST_DETAILS]
-    for rank in list(verdict.ranks)[:MOST_DETAILS]:
+    yield from details[:MAX_DETAILS]
+    for rank in list(verdict.ranks)[:MAX_DETAILS]:
         if rank in outcome.seen and word == headline.HUNG:
             yield f"rank {rank} was {outcome.seen[rank].text}"
     yield many
@@ -357,7 +357,7 @@ def _better(outcome: JobOutcome) -> Diagnosis | None:
 def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
     """Who left is known; what the records show comes first: it may be another rank's mistake."""
     yield diagnosis.what
-    yield from diagnosis.evidence[:MOST_DETAILS]
+    yield from diagnosis.evidence[:MAX_DETAILS]
     aftermath = _aftermath(found)
     if aftermath:
         yield aftermath
@@ -438,7 +438,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     late = [rank for rank in sorted(found.blamed - gave_up) if rank in outcome.seen]
     if found.part is LossRole.SUSPECT and late:
         # Who is waited for comes before those that gave up.
-        for rank in late[:MOST_DETAILS]:
+        for rank in late[:MAX_DETAILS]:
             if not (_is_missing(found) and len(found.blamed) == 1):  # the first line has it
                 yield f"rank {rank} was {outcome.seen[rank].text}"
             if error := thread_error(found, rank):

@@ -20,13 +20,13 @@ from distdbg.record.printable import shorten, shorten_middle
 from distdbg.record.printed_stack import own_frame, read_stack
 from distdbg.record.rank_words import NO_OP_YET
 
-MOST_DETAILS: Final = 8
-_MOST_REASON: Final = 240
-_MOST_FRAMES: Final = 3
+MAX_DETAILS: Final = 8
+_MAX_REASON: Final = 240
+_MAX_FRAMES: Final = 3
 _ALL_FRAMES: Final = 1000
 #: Variables of the line that raised, and how many of them are told.
 _NAME: Final = re.compile(r"\b([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)?\b")
-_MOST_VALUES: Final = 5
+_MAX_VALUES: Final = 5
 #: Errors that only say what another rank did.
 _KNOWN: Final = frozenset(
     ("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout", "MismatchError")
@@ -40,7 +40,7 @@ _SKEW_NS: Final = 10**9
 
 
 _MAX_LAST_FRAMES = 3
-_MOST_SOURCE = 100
+_MAX_SOURCE = 100
 _FRAME = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')
 _LIBRARY = re.compile(r'File "[^"]*/lib/python3[^/"]*/|File "<|\.p(?:yx|xd|xi)", line')
 _OURS = f'File "{Path(__file__).parents[1]}/'
@@ -56,7 +56,7 @@ def all_details(
     if error is not None:
         # Of our own errors the details say it; of others the rest of a text of several lines.
         told = [line for line in shown if not line.startswith(_UNUSABLE)]
-        yield from (told or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]
+        yield from (told or _shared_details(found.first) or _own_details(error))[:MAX_DETAILS]
         if error.cause:
             yield cut_reason(f"caused by {error.cause}")
         if not error.details:
@@ -65,7 +65,7 @@ def all_details(
             yield from frames if first.stderr_file else own_line(first)
         yield from map(cut_reason, error.notes)
     elif first.crash:
-        yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
+        yield f"crashed at {', called from '.join(map(_site, first.crash[:_MAX_FRAMES]))}"
         if first.record is not None and first.record.doing:
             yield first.record.doing.replace(" ago, ", " before, ", 1)
     elif first.record is not None and first.record.how is Exit.RETURNED:
@@ -111,7 +111,7 @@ def own_line(one: LostRankEvidence) -> list[str]:
         text = lines[0].partition(": ")[2]
         names = (found[at] for found in _NAME.finditer(text) for at in (0, 1) if found[at])
         said = [f"{name} {known[name]}" for name in dict.fromkeys(names) if name in known]
-        lines += [f"  {', '.join(said[:_MOST_VALUES])}"] if said else []
+        lines += [f"  {', '.join(said[:_MAX_VALUES])}"] if said else []
     return lines
 
 
@@ -150,13 +150,13 @@ def _of_victims(found: RootCause) -> Iterator[str]:
     victim = next((one.error for one in found.victims if one.error is not None), None)
     if found.part is LossRole.LEAVER and victim is not None:
         details = [line for line in victim.details if not line.startswith(_UNUSABLE)]
-        yield from details[:MOST_DETAILS]
+        yield from details[:MAX_DETAILS]
 
 
 def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     """What is known of the ranks that the first ones name."""
     known = {e.rank: e for e in (*found.victims, *found.ended, *found.others)}
-    for rank in sorted(found.blamed)[:MOST_DETAILS]:
+    for rank in sorted(found.blamed)[:MAX_DETAILS]:
         one = known.get(rank)
         if one is None:
             where = hosts.get(rank)
@@ -198,9 +198,9 @@ def fold(
         # Of errors of ours the root cause says the rest.
         how = one.error_type if is_brief and one.error_type in _KNOWN else one.how
         by_words.setdefault(how, []).append(one)
-    for how, several in list(by_words.items())[:MOST_DETAILS]:
+    for how, several in list(by_words.items())[:MAX_DETAILS]:
         yield f"{say_who(several)} {title}: {cut_reason(how)}"
-    hidden = list(by_words.values())[MOST_DETAILS:]
+    hidden = list(by_words.values())[MAX_DETAILS:]
     if hidden:
         ranks = format_ranks(one.rank for several in hidden for one in several)
         yield f"ranks {ranks} {title}, in {len(hidden)} other ways"
@@ -235,7 +235,7 @@ def were(count: int) -> str:
 
 
 def cut_reason(text: str) -> str:
-    return shorten_middle(text, _MOST_REASON)
+    return shorten_middle(text, _MAX_REASON)
 
 
 def last_frames(traceback: str, ours: str = _OURS, most: int = _MAX_LAST_FRAMES) -> list[str]:
@@ -285,5 +285,5 @@ def last_line(frames: list[str]) -> list[str]:
     function = f" ({found[3]})" if found[3] else ""
     end = next((i for i in places if i > at), len(frames))
     source = " ".join(line.strip() for line in frames[at + 1 : end])
-    text = f": {shorten(source, _MOST_SOURCE)}" if source else ""
+    text = f": {shorten(source, _MAX_SOURCE)}" if source else ""
     return [f"at {os.path.basename(found[1])}:{found[2]}{function}{text}"]

@@ -24,7 +24,7 @@ _log = logging.getLogger("distdbg.secure")
 
 #: What the other end of a connection may take to accept what was sent last, when all is to end.
 _FLUSH_S: Final = 2.0
-_MOST_EVENTS: Final = 64
+_MAX_EVENTS: Final = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -150,7 +150,7 @@ class Relay:
                     self._epoll.close()
                     os.close(self._bell)
                     return
-            for fd, events in self._epoll.poll(loop.wait_s(self._is_ending), _MOST_EVENTS):
+            for fd, events in self._epoll.poll(loop.wait_s(self._is_ending), _MAX_EVENTS):
                 if fd == self._bell:
                     os.eventfd_read(self._bell)
                 else:

@@ -138,9 +138,9 @@ class TopApp(FrameApp):
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size
         self.screen_stack[0].set_class(height < 12, "is-low")
-        if width < head.LEAST_WIDTH or height < head.LEAST_HEIGHT:
+        if width < head.MIN_WIDTH or height < head.MIN_HEIGHT:
             self.show_message(
-                f"{width}x{height} is small: {head.LEAST_WIDTH}x{head.LEAST_HEIGHT} shows more",
+                f"{width}x{height} is small: {head.MIN_WIDTH}x{head.MIN_HEIGHT} shows more",
                 "warning",
             )
         if self.trail:

@@ -33,7 +33,7 @@ from distdbg.tui.view import Page, View
 #: How long a message stays in place of the footer.
 _SAID_S: Final = 6.0
 #: What pages that fail again and again may do before the app gives up.
-_MOST_FAILURES: Final = 50
+_MAX_FAILURES: Final = 50
 
 
 class FrameApp(App[None]):
@@ -172,7 +172,7 @@ class FrameApp(App[None]):
     def page_failed(self, error: BaseException) -> None:
         """Put a page that says so in the place of the one that is looked at."""
         self._failures += 1
-        if not self.trail or self._failures > _MOST_FAILURES:
+        if not self.trail or self._failures > _MAX_FAILURES:
             self.give_up(error)
             return
         page = self.trail[-1]

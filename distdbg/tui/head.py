@@ -48,8 +48,8 @@ _ORDER: Final = (
     Tone.FAULT, Tone.WARN, Tone.VICTIM, Tone.ACCENT, Tone.TITLE, Tone.GOOD, Tone.PLAIN, Tone.MUTED,
 )  # fmt: skip
 #: Below this nothing is promised, but all is tried.
-LEAST_WIDTH: Final = 80
-LEAST_HEIGHT: Final = 24
+MIN_WIDTH: Final = 80
+MIN_HEIGHT: Final = 24
 
 
 #: What is found of ranks that others wait for and that are alive.

@@ -44,7 +44,7 @@ _MOVING: Final = frozenset(
     ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab")
 )
 #: What a footer takes for a word; a longer description is none.
-_MOST_WORD: Final = 16
+_MAX_WORD: Final = 16
 
 
 #: Actions of the app that change the job.
@@ -97,7 +97,7 @@ def keys_of(bindings: Iterable[BindingType]) -> list[KeyHint]:
         else:
             key, action = binding[0], binding[1]
             word = about = binding[2] if len(binding) == 3 else ""
-        if len(word) > _MOST_WORD or not word:
+        if len(word) > _MAX_WORD or not word:
             word = action.partition("(")[0].replace("_", " ")
         keys.append(KeyHint(key_name(key), word, about or word, action, key.split(",")[0].strip()))
     return keys

@@ -64,7 +64,7 @@ _LETTERS: Final = {
 _FAMILIES: Final = {kind: family << _BITS for kind, family in KINDS.items()}
 _OTHER: Final = ColourFamily.OTHER << _BITS
 #: Shorter names would tell nothing.
-_LEAST_NAME: Final = 8
+_MIN_NAME: Final = 8
 
 
 class StyledRun(NamedTuple):
@@ -186,7 +186,7 @@ def _names(
         for low, high, what in ((middle, last, MOVES), (first, middle, WAITS)):
             left, right = (low + 1) // 2, high // 2
             room = right - left - 2
-            if room < _LEAST_NAME or room < len(bar.name):
+            if room < _MIN_NAME or room < len(bar.name):
                 continue
             if halves[low:high].count(family | what) == high - low:
                 found.append((left + 1, bar.name, family >> _BITS, what == MOVES))

@@ -24,7 +24,7 @@ from distdbg.tui.cells import one_line
 
 Completer = Callable[[str], Sequence[str]]
 """For what is typed: all of the line as it could be, the most likely first."""
-_MOST_KEPT: Final = 100
+_MAX_KEPT: Final = 100
 
 
 class Line(Input):
@@ -92,7 +92,7 @@ class Line(Input):
         if text in history:
             history.remove(text)
         history.append(text)
-        del history[:-_MOST_KEPT]
+        del history[:-_MAX_KEPT]
 
     async def action_submit(self) -> None:
         text = self.value.strip()

@@ -34,8 +34,8 @@ ANSWERS_S: Final = 10.0
 #: How long the verdict of a replay may take; that of a very large run does.
 _VERDICT_S: Final = 20.0
 _POLL_S: Final = 0.02
-_LEAST: Final = (20, 6)
-_MOST: Final = (1000, 500)
+_MIN: Final = (20, 6)
+_MAX: Final = (1000, 500)
 
 
 _FONT = re.compile(r"\s*@font-face \{.*?\}\s*", re.DOTALL)
@@ -61,11 +61,9 @@ def parse_size(text: str) -> tuple[int, int]:
     if found is None:
         raise UsageError(f"--size {text}: expected columns and lines", hint="--size 120x40")
     size = int(found[1]), int(found[2])
-    for part, least, most in zip(size, _LEAST, _MOST, strict=True):
+    for part, least, most in zip(size, _MIN, _MAX, strict=True):
         if not least <= part <= most:
-            raise UsageError(
-                f"--size {text}: from {_LEAST[0]}x{_LEAST[1]} to {_MOST[0]}x{_MOST[1]}"
-            )
+            raise UsageError(f"--size {text}: from {_MIN[0]}x{_MIN[1]} to {_MAX[0]}x{_MAX[1]}")
     return size
 
 

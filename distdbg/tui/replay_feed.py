@@ -50,14 +50,14 @@ from distdbg.view.snapshot import (
 from distdbg.view.waits import wait_rows
 
 #: With more ranks their rows are made in the thread.
-_MOST_AT_ONCE: Final = 300
+_MAX_AT_ONCE: Final = 300
 #: With more ops the verdict of a moment is made when somebody asks.
-_MOST_DIAGNOSED: Final = 300_000
+_MAX_DIAGNOSED: Final = 300_000
 #: How long the moment has to stay before costly things are made for it.
 _REST_S: Final = 0.12
 #: A wait this long is worth a word.
 _LONG_S: Final = 1.0
-_MOST_KEPT: Final = 64
+_MAX_KEPT: Final = 64
 #: A double has no room for nanoseconds of unix time: what happened at a moment is to be seen at it.
 _ROUND_NS: Final = 256
 _CLOSE_S: Final = 5.0
@@ -95,7 +95,7 @@ class ReplayFeed:
         self._line_times: list[float] = []
         self._log: tuple[int, Sequence[LogRow]] = (-1, ())
         self._times = self._moments.times()
-        self._is_big = sum(len(log.ops) for log in session.ranks.values()) > _MOST_DIAGNOSED
+        self._is_big = sum(len(log.ops) for log in session.ranks.values()) > _MAX_DIAGNOSED
         self._stops: tuple[ReplayMark, ...] = ()
         self._topics: frozenset[Topic] = frozenset()
         self._told: OrderedDict[int, _Told] = OrderedDict()
@@ -198,7 +198,7 @@ class ReplayFeed:
             self._at_ns = at_ns
             self._moved_at = time.monotonic()
             self._changed.notify_all()
-            if len(self.session.ranks) <= _MOST_AT_ONCE:
+            if len(self.session.ranks) <= _MAX_AT_ONCE:
                 self._snapshot = self._with_known(self._ranks_at(at_ns, self._snapshot))
 
     def _ranks_at(self, at_ns: int, before: Snapshot) -> Snapshot:
@@ -262,7 +262,7 @@ class ReplayFeed:
             try:
                 if (shown_ns, shown_topics) != (at_ns, topics):
                     shown_ns, shown_topics = at_ns, topics
-                    if len(self.session.ranks) > _MOST_AT_ONCE:
+                    if len(self.session.ranks) > _MAX_AT_ONCE:
                         self._publish(at_ns, self._ranks_at(at_ns, self._snapshot))
                 elif rested < _REST_S:
                     with self._changed:
@@ -299,7 +299,7 @@ class ReplayFeed:
 
     def _keep(self, kept: OrderedDict[int, Any], at_ns: int, value: object) -> None:
         kept[at_ns] = value
-        while len(kept) > _MOST_KEPT:
+        while len(kept) > _MAX_KEPT:
             # That of the end is the costly one.
             kept.pop(next(key for key in kept if key != self._times[1]))
 

@@ -25,8 +25,8 @@ from distdbg.view.snapshot import Snapshot
 _FRAME_S: Final = 0.1
 #: A step of a feed that does not know when things happen.
 _STEPS: Final = 200
-_LEAST_SPEED: Final = 1e-4
-_MOST_SPEED: Final = 1e4
+_MIN_SPEED: Final = 1e-4
+_MAX_SPEED: Final = 1e4
 #: Key, what `Scrubber.move` does, by how much, the word for the footer, and the sentence for the help.
 SCRUB_KEYS: Final = (
     ("right_square_bracket", "step", 1, "step", "replay: to the next op that begins or ends"),
@@ -183,7 +183,7 @@ class Scrubber(Widget):
 
     def set_speed(self, speed: float) -> None:
         """Seconds of the run in one second."""
-        self.speed = min(max(speed, _LEAST_SPEED), _MOST_SPEED)
+        self.speed = min(max(speed, _MIN_SPEED), _MAX_SPEED)
         self.refresh()
 
     def _run_on(self) -> None:

@@ -30,7 +30,7 @@ Key = Hashable
 #: What is free at the left, as in the lines of the frame.
 PAD: Final = 1
 #: What a column keeps that gives way to others.
-_LEAST_WIDTH: Final = 10
+_MIN_WIDTH: Final = 10
 #: What filters or sorts takes at most one part in so many of the time.
 _CHOOSING_SHARE: Final = 20
 
@@ -89,13 +89,13 @@ def _share(
             wide[at] += each + (place < rest)
     while left < 0 and growing:
         widest = max(growing, key=lambda at: wide[at])
-        if wide[widest] <= _LEAST_WIDTH:
+        if wide[widest] <= _MIN_WIDTH:
             break
         wide[widest] -= 1
         left += 1
     for needy in (at for at in growing if needs.get(at, 0) > wide[at]):
         for other in (at for at in growing if at != needy):
-            least = max(_LEAST_WIDTH, min(needs.get(other, 0), wide[other]))
+            least = max(_MIN_WIDTH, min(needs.get(other, 0), wide[other]))
             given = max(min(needs[needy] - wide[needy], wide[other] - least), 0)
             wide[needy] += given
             wide[other] -= given

@@ -26,8 +26,8 @@ from distdbg.view.snapshot import Bar, RankRow
 GetBars = Callable[[Sequence[int], float, float], Mapping[int, Sequence[Bar]]]
 
 #: A clock of doubles tells no less.
-_LEAST_S: Final = 20e-6
-_MOST_S: Final = 40 * 86_400.0
+_MIN_S: Final = 20e-6
+_MAX_S: Final = 40 * 86_400.0
 _ZOOM: Final = 1.6
 #: Share of the window that a key scrolls.
 _SCROLL: Final = 1 / 8
@@ -322,7 +322,7 @@ class TimeLanes(Widget, can_focus=True):
             self._painted.clear()
 
     def _see(self, begin: float, end: float) -> None:
-        long = min(max(end - begin, _LEAST_S), _MOST_S)
+        long = min(max(end - begin, _MIN_S), _MAX_S)
         middle = (begin + end) / 2
         self.begin, self.end = middle - long / 2, middle + long / 2
         self._forget()

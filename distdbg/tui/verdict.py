@@ -15,7 +15,7 @@ _SEVERITIES: Final = tuple(Severity)
 TONES: Final = {
     Severity.ERROR: Tone.FAULT, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.MUTED
 }  # fmt: skip
-_MOST_DEPTH: Final = 4
+_MAX_DEPTH: Final = 4
 
 
 def role_ranks(verdict: Verdict | None, role: Role) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ def _all(
 ) -> Iterator[tuple[tuple[int, ...], Finding]]:
     for at, one in enumerate(findings):
         yield (*path, at), one
-        if len(path) < _MOST_DEPTH:
+        if len(path) < _MAX_DEPTH:
             yield from _all(one.follows, (*path, at))
 
 

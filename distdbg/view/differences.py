@@ -9,7 +9,7 @@ from typing import Final
 from distdbg.errors import format_ranks
 
 #: Of calls that no two ranks make alike so many are told.
-_MOST_SIDES: Final = 8
+_MAX_SIDES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def say_differences(called: Mapping[int, RankCall], absent: Sequence[int]) -> li
         for rank, text in texts.items():
             sides.setdefault(text or "nothing", []).append(rank)
         if len(sides) > 1:
-            most_first = sorted(sides.items(), key=lambda side: -len(side[1]))[:_MOST_SIDES]
+            most_first = sorted(sides.items(), key=lambda side: -len(side[1]))[:_MAX_SIDES]
             said.append(", ".join(f"{_ranks(side)} {verb} {text}" for text, side in most_first))
     return said
 

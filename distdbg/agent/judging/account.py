@@ -30,13 +30,13 @@ from distdbg.record.rank_state import RankState
 Account = dict[str, Any]
 Row = dict[str, Any]
 
-_MOST_OPS: Final = 64
-_MOST_GROUPS: Final = 256
-_MOST_FRAMES: Final = 12
-_MOST_THREADS: Final = 1024
-_MOST_FOUND: Final = 16
-_MOST_DETAILS: Final = 4
-_MOST_LETTERS: Final = 300
+_MAX_OPS: Final = 64
+_MAX_GROUPS: Final = 256
+_MAX_FRAMES: Final = 12
+_MAX_THREADS: Final = 1024
+_MAX_FOUND: Final = 16
+_MAX_DETAILS: Final = 4
+_MAX_LETTERS: Final = 300
 _FOUND: Final = (
     "type", "rank", "what", "at_ns", "group", "seq", "kind", "ranks", "how", "details", "hint",
 )  # fmt: skip
@@ -138,7 +138,7 @@ class _Tables:
         return self._groups.setdefault(words, len(self._groups))
 
     def stack(self, frames: tuple[RecordedFrame, ...]) -> int:
-        return self._stacks.setdefault(frames[:_MOST_FRAMES], len(self._stacks))
+        return self._stacks.setdefault(frames[:_MAX_FRAMES], len(self._stacks))
 
     def form(self, text: str) -> int:
         return self._forms.setdefault(text, len(self._forms))
@@ -169,9 +169,9 @@ class _Draft:
         awaited = {wait.number for wait in self.waits}
         kept = [op for op in ops if not op.is_async or op.number in awaited]
         rest = [op for op in ops if op.is_async and op.number not in awaited]
-        self.is_cut = len(ops) > _MOST_OPS or len(self.groups) > _MOST_GROUPS
+        self.is_cut = len(ops) > _MAX_OPS or len(self.groups) > _MAX_GROUPS
         self.ops = sorted(
-            [*kept, *rest][:_MOST_OPS],
+            [*kept, *rest][:_MAX_OPS],
             key=lambda op: op.number,
         )
         self.past = record.past() if is_still else None
@@ -184,7 +184,7 @@ class _Draft:
     def write(self, row: Row, tables: _Tables) -> None:
         places: dict[int, int] = {}
         far = []
-        for group, progress in self.groups[-_MOST_GROUPS:]:
+        for group, progress in self.groups[-_MAX_GROUPS:]:
             words = (self.names[group.number], group.desc or group.name, group.ranks, group.backend)
             place = places[group.number] = tables.group(words)
             cell: list[Any] = [place, progress.issued_seq, progress.ended_seq]
@@ -202,7 +202,7 @@ class _Draft:
         if self.threads:
             row["threads"] = self.threads
         if self.past is not None:
-            row["issuers"] = sorted(self.past.issuers)[:_MOST_THREADS]
+            row["issuers"] = sorted(self.past.issuers)[:_MAX_THREADS]
             if self.past.is_whole:
                 row["asides"] = [
                     [places[group], kind, seq]
@@ -221,14 +221,14 @@ def latent_of(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     latent = [one for one in found if one.get("type") in LATENT]
     return [
         {name: _short(one[name]) for name in _FOUND if one.get(name)}
-        for one in latent[-_MOST_FOUND:]
+        for one in latent[-_MAX_FOUND:]
     ]
 
 
 def _short(value: Any) -> Any:
     if isinstance(value, str):
-        return shorten(value, _MOST_LETTERS)
-    return [_short(one) for one in value[:_MOST_DETAILS]] if isinstance(value, list) else value
+        return shorten(value, _MAX_LETTERS)
+    return [_short(one) for one in value[:_MAX_DETAILS]] if isinstance(value, list) else value
 
 
 def without_ops(account: Account) -> Account:
@@ -327,6 +327,6 @@ def _form_text(form: Form | None) -> str:
 def _threads_of(pid: int) -> list[int]:
     """The kernel's numbers of its threads."""
     try:
-        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MOST_THREADS]
+        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MAX_THREADS]
     except OSError:
         return []

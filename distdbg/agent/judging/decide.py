@@ -75,8 +75,8 @@ Step = tuple[DiagnosisState, tuple[Instruction, ...]]
 
 
 #: Between two looks, however much changes: a look costs some milliseconds.
-_LEAST_PAUSE_NS: Final = 100_000_000
-_MOST_PAUSE_NS: Final = 2 * _S
+_MIN_PAUSE_NS: Final = 100_000_000
+_MAX_PAUSE_NS: Final = 2 * _S
 #: Of what a look has cost, so much time passes until the next.
 _PAUSE_PER_COST: Final = 50
 #: A verdict that stands is judged again when so much of its age has passed, and not more often than this:
@@ -387,7 +387,7 @@ def _stands_as(row: Mapping[str, Any], judged: JudgedVerdict, rank: int) -> bool
 
 def pause_ns(cost_ns: int) -> int:
     """Until the next look at what has changed, after one that cost so much."""
-    return min(max(_LEAST_PAUSE_NS, _PAUSE_PER_COST * cost_ns), _MOST_PAUSE_NS)
+    return min(max(_MIN_PAUSE_NS, _PAUSE_PER_COST * cost_ns), _MAX_PAUSE_NS)
 
 
 def fresh_ns(lasts_ns: int, cost_ns: int) -> int:

@@ -30,7 +30,7 @@ from distdbg.render.verdict_json import to_plain
 
 _KINDS: Final = frozenset((FindingKind.DEADLOCK, FindingKind.MISSING_RANK, FindingKind.MISMATCH))
 #: Groups that are looked at: one of the finding, or those that its ranks share.
-_MOST_GROUPS: Final = 4
+_MAX_GROUPS: Final = 4
 
 
 def judge_job(
@@ -154,4 +154,4 @@ def _groups(judged: JudgedVerdict, root: Finding, ranks: list[int]) -> list[str]
         if sum(rank in session.ranks and at in session.ranks[rank].progress for rank in ranks) > 1
     ]
     shared.sort(key=lambda group: group.label != root.group)
-    return [group.name for group in shared[:_MOST_GROUPS]]
+    return [group.name for group in shared[:_MAX_GROUPS]]

@@ -31,10 +31,10 @@ from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_exit_text
 
-_MOST_FOUND: Final = 64
-_MOST_NS: Final = 1 << 62
+_MAX_FOUND: Final = 64
+_MAX_NS: Final = 1 << 62
 _CELLS: Final = 13
-_MOST_WORLD: Final = 1 << 24
+_MAX_WORLD: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _read_joining(row: Row, log: RankLog) -> None:
 
 def _world_size(account: Account) -> int:
     size = account.get("world")
-    return size if type(size) is int and 0 <= size < _MOST_WORLD else 0
+    return size if type(size) is int and 0 <= size < _MAX_WORLD else 0
 
 
 def _add_op(
@@ -247,7 +247,7 @@ def _found_in(account: Account) -> list[Mapping[str, Any]]:
 
 
 def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
-    for facts in found[-_MOST_FOUND:]:
+    for facts in found[-_MAX_FOUND:]:
         log = session.ranks.get(facts.get("rank", -1))
         if log is None:
             continue
@@ -257,7 +257,7 @@ def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
         one = RecordedProblem(
             type=str(facts.get("type") or ""),
             what=str(facts.get("what") or ""),
-            at_ns=at_ns if type(at_ns) is int and 0 <= at_ns < _MOST_NS else NEVER,
+            at_ns=at_ns if type(at_ns) is int and 0 <= at_ns < _MAX_NS else NEVER,
             group=str(facts.get("group") or ""),
             seq=seq if type(seq) is int else 0,
             kind=str(facts.get("kind") or ""),

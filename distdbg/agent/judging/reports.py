@@ -36,7 +36,7 @@ SETTLE_NS: Final = 250_000_000
 STALL_NS: Final = limit_ns(None)
 #: Who stops and continues a rank again and again need not read of it each time. What is proven counts
 #: by itself: it may have to end the job.
-_MOST_SAID: Final = 20
+_MAX_SAID: Final = 20
 _WHEN_LEFT_ALONE: Final = (FindingKind.DEAD_RANK, FindingKind.MISSING_RANK, FindingKind.MISMATCH)
 
 _Key = tuple[FindingKind, tuple[int, ...], str, int, str | None]
@@ -87,7 +87,7 @@ class ReportChanges:
     def due(self, now_ns: int) -> ReportedRoot | None:
         """The case when it is to be said now, for the first time."""
         case = self.case
-        if case is None or case.key in self._said or self._counts.get(case.proof, 0) >= _MOST_SAID:
+        if case is None or case.key in self._said or self._counts.get(case.proof, 0) >= _MAX_SAID:
             return None
         patience_ns = _patience_ns(case)
         if patience_ns is None or now_ns - self.since_ns < patience_ns:

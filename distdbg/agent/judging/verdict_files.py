@@ -30,10 +30,10 @@ from distdbg.record.stack_file import stacks_name
 STACKS_NS: Final = 300_000_000
 #: What one of them may take to answer a signal.
 _ANSWER_NS: Final = 100_000_000
-_MOST_RANKS: Final = 8
+_MAX_RANKS: Final = 8
 #: Lines about ranks that are busy: in a job that is slow at each step they do not end.
-_MOST_BUSY: Final = 2000
-_MOST_FRAMES: Final = 64
+_MAX_BUSY: Final = 2000
+_MAX_FRAMES: Final = 64
 
 
 def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class ObservationWriter:
 
     def __init__(self) -> None:
         self._written: dict[int, tuple[int, RankState, str]] = {}
-        self._left = _MOST_BUSY
+        self._left = _MAX_BUSY
 
     def look(self, folder: Path, watched_ranks: Iterable[WatchedRank]) -> None:
         """Write of those that got stuck, or are busy somewhere, or neither of it any more."""
@@ -77,7 +77,7 @@ class ObservationWriter:
         self._written[watched.rank] = _key(watched)
         stacks = stacks or watched.stacks
         main = stacks.main if stacks is not None else None
-        frames = main.python[:_MOST_FRAMES] if main is not None else ()
+        frames = main.python[:_MAX_FRAMES] if main is not None else ()
         seen = Observation(
             rank=watched.rank,
             pid=watched.pid,
@@ -124,7 +124,7 @@ def targets_of(watched_ranks: Iterable[WatchedRank], folder: Path) -> list[Sampl
         SampledProcess(watched.rank, watched.pid, watched.life.started, folder)
         for watched in watched_ranks
         if watched.life is not None and watched.state is not RankState.BLOCKED_IO
-    ][:_MOST_RANKS]
+    ][:_MAX_RANKS]
 
 
 def take_blamed(targets: Sequence[SampledProcess], waiting: Collection[int]) -> list[RankStacks]:

@@ -17,7 +17,7 @@ from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
 
 #: How long is waited before somebody who does not answer is asked again, at first and at the most.
 _FIRST_PAUSE_S: Final = 0.25
-_MOST_PAUSE_S: Final = 4.0
+_MAX_PAUSE_S: Final = 4.0
 #: How long ranks that are missing are awaited after the first answer.
 WAIT_S: Final = 1.5
 
@@ -166,7 +166,7 @@ def _on_nobody(state: FeedState, event: NobodyAnswered) -> tuple[FeedState, Read
     if "agent" in event.why:  # it says so itself, or that one did answer
         what = ""
     link = FeedLink.LOST if state.run else FeedLink.JOINING
-    state = replace(state, pause_s=min(2 * state.pause_s, _MOST_PAUSE_S))
+    state = replace(state, pause_s=min(2 * state.pause_s, _MAX_PAUSE_S))
     return state.shown(event.at, link=link, link_why=f"{what}{event.why}"), None
 
 

@@ -20,7 +20,7 @@ from distdbg.errors import DistError, DistNetworkError, UsageError
 _REST_S: Final = 3.0
 Result = TypeVar("Result")
 #: The agent has room for 64 clients, and there are other dashboards.
-MOST_HOSTS: Final = 24
+MAX_HOSTS: Final = 24
 
 
 class FeedConnections:
@@ -100,7 +100,7 @@ class FeedConnections:
             return found
         if self._clock() < self._rests.get(host, 0.0):
             return None
-        if len(self._hosts) >= MOST_HOSTS:
+        if len(self._hosts) >= MAX_HOSTS:
             oldest = next(iter(self._hosts))
             self._hosts.pop(oldest).close()
         try:

@@ -32,7 +32,7 @@ from distdbg.record.ends import read_ends
 from distdbg.record.folders import SUFFIX, attempt_number, attempts
 from distdbg.record.reader import RecordFile
 
-_MOST_HOSTS: Final = 1024
+_MAX_HOSTS: Final = 1024
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class RunMeter:
                 names -= {str(path)}  # not whole yet
                 continue
             self.run = header.run or self.run
-            if header.host not in self._hosts and len(self._hosts) >= _MOST_HOSTS:
+            if header.host not in self._hosts and len(self._hosts) >= _MAX_HOSTS:
                 continue
             host = self._hosts.setdefault(header.host, _Host())
             if host.roster is None:

@@ -21,7 +21,7 @@ from distdbg.export.outlets.targets import Neighbours
 from distdbg.record.folders import list_runs
 
 #: Of those that are over; the oldest is served no more when another one ends.
-MOST_OVER: Final = 16
+MAX_OVER: Final = 16
 #: For how long what was collected is given to others as well, and who may wait for it how long.
 _KEPT_S: Final = 0.5
 _PATIENCE_S: Final = 8.0
@@ -90,4 +90,4 @@ class Runs:
                 over.append(folder)
             elif folder.name not in served:
                 alive.append(folder)
-        return [*over[-MOST_OVER:], *alive]
+        return [*over[-MAX_OVER:], *alive]

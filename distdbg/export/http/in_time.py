@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 
 #: As much of an answer as is read; what matters of one is short.
-MOST_ANSWER_NBYTES = 1 << 16
+MAX_ANSWER_NBYTES = 1 << 16
 
 
 class RequestTimer:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 #: What is read of a table at a time, and at most: a host may have very many connections.
 _CHUNK_NBYTES: Final = 1 << 16
-_MOST_NBYTES: Final = 32 << 20
+_MAX_NBYTES: Final = 32 << 20
 _UID, _INODE = 7, 9
 
 
@@ -84,7 +84,7 @@ def _find(path: str, pair: str) -> int | None:
         return None
     rest, seen = "", 0
     try:
-        while seen < _MOST_NBYTES and (data := os.read(fd, _CHUNK_NBYTES)):
+        while seen < _MAX_NBYTES and (data := os.read(fd, _CHUNK_NBYTES)):
             seen += len(data)
             text = rest + data.decode("ascii", "replace")
             end = text.rfind("\n") + 1

@@ -25,9 +25,9 @@ from distdbg.export.http.request import PATIENCE_S, HttpConnection
 from distdbg.secure.guard import Guard
 
 #: Of who may read.
-MOST_CONNECTIONS: Final = 8
+MAX_CONNECTIONS: Final = 8
 #: Of whom that is not known, or who may not. A scraper asks at once.
-MOST_UNKNOWN: Final = 16
+MAX_UNKNOWN: Final = 16
 _LOOK_S: Final = 1.0
 #: How long threads may take to end.
 _END_S: Final = 1.0
@@ -175,7 +175,7 @@ class Server:
         """For one more of which nothing is known: the oldest of those goes."""
         with self._lock:
             unknown = [one for one in self._connections if not one.is_let_in]
-            if len(unknown) < MOST_UNKNOWN:
+            if len(unknown) < MAX_UNKNOWN:
                 return
             oldest = min(unknown, key=lambda one: one.came)
             self._connections.pop(oldest)
@@ -187,7 +187,7 @@ class Server:
             if connection.is_let_in:
                 return True
             inside = [one for one in self._connections if one.is_let_in]
-            if len(inside) >= MOST_CONNECTIONS:
+            if len(inside) >= MAX_CONNECTIONS:
                 idle = [one for one in inside if one.is_idle]
                 if not idle:
                     return False

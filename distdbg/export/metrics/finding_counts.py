@@ -15,7 +15,7 @@ from distdbg.export.metrics.samples import Blamed
 #: Notes of these kinds are of what ranks wait in now.
 _WAITS: Final = (FindingKind.STALL, FindingKind.MISSING_RANK)
 #: What is remembered, so that a finding is not counted again with each verdict.
-_MOST_KNOWN: Final = 4096
+_MAX_KNOWN: Final = 4096
 
 
 class FindingCounts:
@@ -40,7 +40,7 @@ class FindingCounts:
             if key not in self._known:
                 self.total[kind] += 1
                 self._known[key] = None
-        while len(self._known) > _MOST_KNOWN:
+        while len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
         self.now = now
         self.blamed = _blamed(verdict.root) if verdict is not None and verdict.root else ()

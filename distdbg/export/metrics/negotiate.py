@@ -18,7 +18,7 @@ from distdbg.export.metrics.protobuf import PROTOBUF_TYPE, to_protobuf
 from distdbg.export.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE, to_openmetrics, to_text
 
 #: Longer headers are cut: no scraper has one.
-_MOST_CHARACTERS: Final = 4096
+_MAX_CHARACTERS: Final = 4096
 
 
 class Write(Protocol):
@@ -41,7 +41,7 @@ PROTOBUF: Final = Writer(PROTOBUF_TYPE, to_protobuf)
 def negotiate(accept: str | None) -> Writer:
     """The writer for a value of the Accept header."""
     best, best_weight = TEXT, 0.0
-    for one in (accept or "")[:_MOST_CHARACTERS].split(","):
+    for one in (accept or "")[:_MAX_CHARACTERS].split(","):
         type_, *rest = (part.strip().lower() for part in one.split(";"))
         words = dict(part.split("=", 1) for part in rest if "=" in part)
         words = {name.strip(): value.strip().strip('"') for name, value in words.items()}

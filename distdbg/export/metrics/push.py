@@ -27,7 +27,7 @@ from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.text import TEXT_TYPE, to_text
 
 #: As much of an answer as is read; what matters is in its first line.
-_MOST_NBYTES: Final = 1024
+_MAX_NBYTES: Final = 1024
 
 
 class Gateway:
@@ -63,7 +63,7 @@ class Gateway:
             with watch.ended_after(timeout_s):
                 connection.request("PUT", path, to_text(metrics), self._headers)
                 answer = connection.getresponse()
-                words = answer.read(_MOST_NBYTES)
+                words = answer.read(_MAX_NBYTES)
             if watch.is_over:
                 raise TimeoutError
         except (OSError, HTTPException, UnicodeError) as error:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 #: Groups that a rank may make before it is read again. A record has 512 counters, and those of closed groups
 #: give way to others.
-_MOST_NEW_GROUPS = 32
+_MAX_NEW_GROUPS = 32
 
 #: Of more ops in flight the oldest count: each is read again.
-_MOST_LASTING = 64
+_MAX_LASTING = 64
 _DEAD = (RankState.FAILED, RankState.DEAD)
 
 
@@ -94,7 +94,7 @@ class RankReader:
             )
             if (
                 watched.record is not None
-                and watched.record.group_count() - seen >= _MOST_NEW_GROUPS
+                and watched.record.group_count() - seen >= _MAX_NEW_GROUPS
             ):
                 return True
         return False
@@ -200,7 +200,7 @@ def _lasting(watched: WatchedRank, record: TailedRecord, now_ns: int) -> tuple[i
     else:
         return 0, 0
     late_ns = transfer_ns = 0
-    for known in ops[:_MOST_LASTING]:
+    for known in ops[:_MAX_LASTING]:
         op = record.event(known.number)
         if not isinstance(op, OpEntry) or op.ended_ns is not None or op.group is None:
             continue

@@ -7,7 +7,7 @@ from typing import Final
 from distdbg.export.otel.recorded_ops import Context
 from distdbg.record import entries
 
-_MOST_THREADS: Final = 256
+_MAX_THREADS: Final = 256
 
 
 class SpanContexts:
@@ -23,7 +23,7 @@ class SpanContexts:
         self._threads.pop(event.thread, None)
         if not event.trace_id:
             return
-        if len(self._threads) >= _MOST_THREADS:
+        if len(self._threads) >= _MAX_THREADS:
             del self._threads[next(iter(self._threads))]
         self._threads[event.thread] = Context(
             int(event.trace_id, 16), int(event.span_id, 16), event.is_sampled

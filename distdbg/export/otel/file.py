@@ -26,7 +26,7 @@ from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.reading import OpenedRun
 
 #: Of one line; a reader takes a line as a whole. An op has up to three spans.
-_MOST_OPS: Final = 500
+_MAX_OPS: Final = 500
 _KINDS: Final = {SpanKind.INTERNAL: 1, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
 _ERROR: Final = 2
 #: Sampled.
@@ -48,7 +48,7 @@ def write(run: OpenedRun, output: LineSink) -> None:
             rank = rank_facts(name, start.session, log)
             texts = LogSpans(start.session, log, rank).each_text(to_json)
             head, tail = _around(_of_rank(rank))
-            while batch := list(islice(texts, _MOST_OPS)):
+            while batch := list(islice(texts, _MAX_OPS)):
                 output.write((head + ",".join(batch) + tail).encode())
         session, end_ns = start.session, start.end_ns()
         found = list(spans_of_findings(name, session, find_findings(start), end_ns))

@@ -22,9 +22,9 @@ _LEVELS: Final = {
     Severity.WARNING: OtelSeverity.WARN,
     Severity.NOTE: OtelSeverity.INFO,
 }
-_MOST_RANKS: Final = 64
-_MOST_LINES: Final = 8
-_MOST_LETTERS: Final = 2000
+_MAX_RANKS: Final = 64
+_MAX_LINES: Final = 8
+_MAX_LETTERS: Final = 2000
 #: What a rank writes that is no error of an op.
 _WARNINGS: Final = ("Suspicion", "LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 FINDING: Final = "distdbg.finding"
@@ -55,15 +55,15 @@ def log_of_finding(
     if finding.severity is Severity.ERROR:
         values[names.ERROR_TYPE] = kind
     if finding.ranks:
-        values[names.RANKS] = finding.ranks[:_MOST_RANKS]
+        values[names.RANKS] = finding.ranks[:_MAX_RANKS]
     if finding.victims:
-        values[names.VICTIMS] = finding.victims[:_MOST_RANKS]
+        values[names.VICTIMS] = finding.victims[:_MAX_RANKS]
     if finding.group:
         values[names.GROUP] = _text(finding.group)
     if finding.seq:
         values[names.SEQ] = finding.seq
     if finding.evidence:
-        values[names.EVIDENCE] = tuple(_text(one.text) for one in finding.evidence[:_MOST_LINES])
+        values[names.EVIDENCE] = tuple(_text(one.text) for one in finding.evidence[:_MAX_LINES])
     if finding.advice:
         values[names.ADVICE] = _text(finding.advice)
     return LogData(
@@ -152,13 +152,13 @@ def log_of_error(
             trace_id, parent_id = find_op(run, start, groups.get(group, ""), seq)
     details = facts.get("details")
     if isinstance(details, list) and details:
-        values[names.EVIDENCE] = tuple(map(str, details[:_MOST_LINES]))
+        values[names.EVIDENCE] = tuple(map(str, details[:_MAX_LINES]))
     if facts.get("hint"):
         values[names.ADVICE] = str(facts["hint"])
     return LogData(
         at_ns=wall_ns,
         level=OtelSeverity.ERROR if is_error else OtelSeverity.WARN,
-        body=what[:_MOST_LETTERS],
+        body=what[:_MAX_LETTERS],
         event=RANK_ERROR,
         attributes=values,
         trace_id=trace_id,

@@ -23,9 +23,9 @@ from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedRank
 from distdbg.record.format import Aside, Status
 from distdbg.record.forms import Listing
 
-_MOST_SHAPES: Final = 8
+_MAX_SHAPES: Final = 8
 #: Lines and forms of which the attributes are kept.
-_MOST_FIXED: Final = 1024
+_MAX_FIXED: Final = 1024
 _DEBUGGER: Final = Aside.DEBUGGER.label
 _BREAKPOINT: Final = Aside.BREAKPOINT.label
 _LABELS: Final = {status.value: status.name.lower() for status in Status}
@@ -294,7 +294,7 @@ class OpSpans:
         )
         known = self._fixed.get(key)
         if known is None:
-            if len(self._fixed) >= _MOST_FIXED:
+            if len(self._fixed) >= _MAX_FIXED:
                 self._fixed.clear()
             known = self._fixed[key] = whose, fixed_attributes(op)
         return known[1]
@@ -381,7 +381,7 @@ def _present(values: dict[str, Value]) -> dict[str, Value]:
 
 
 def _shapes(shapes: Listing[tuple[int, ...]]) -> tuple[str, ...]:
-    return tuple(str(list(shape)) for shape in shapes.items[:_MOST_SHAPES])
+    return tuple(str(list(shape)) for shape in shapes.items[:_MAX_SHAPES])
 
 
 def _status_label(status: int | None) -> str:

@@ -18,8 +18,8 @@ from distdbg.export.otel.sampling import Sampler
 from distdbg.record.entries import Event, MarkEntry, SpanBegin, SpanEnd
 
 #: Blocks that one thread has open at once; more are passed over.
-_MOST_DEEP: Final = 64
-_MOST_THREADS: Final = 256
+_MAX_DEEP: Final = 64
+_MAX_THREADS: Final = 256
 
 
 @dataclass(slots=True)
@@ -81,10 +81,10 @@ class RegionSpans:
                 yield replace(span, attributes=values, error=error)
 
     def _begin(self, event: SpanBegin) -> None:
-        if len(self._open) >= _MOST_THREADS and event.thread not in self._open:
+        if len(self._open) >= _MAX_THREADS and event.thread not in self._open:
             self._open.pop(next(iter(self._open)))
         blocks = self._open.setdefault(event.thread, [])
-        if len(blocks) >= _MOST_DEEP:
+        if len(blocks) >= _MAX_DEEP:
             del blocks[0]  # its end was overwritten, as that of most of the others
         blocks.append(_Open(event, *self._place(event)))
 

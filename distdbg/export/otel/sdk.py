@@ -33,7 +33,7 @@ _KINDS: Final = {
     model.SpanKind.PRODUCER: SpanKind.PRODUCER,
     model.SpanKind.CONSUMER: SpanKind.CONSUMER,
 }
-_MOST: Final = 2**63 - 1
+_MAX: Final = 2**63 - 1
 _UNSET: Final = Status(StatusCode.UNSET)
 
 
@@ -120,7 +120,7 @@ def _context(trace_id: int, span: int, *, is_remote: bool) -> SpanContext:
 
 def _time(wall_ns: int) -> int:
     """As the protocol has room for it: a damaged record may say anything."""
-    return min(max(wall_ns, 0), _MOST)
+    return min(max(wall_ns, 0), _MAX)
 
 
 def fitting(attributes: model.Attributes) -> dict[str, Value]:
@@ -128,7 +128,7 @@ def fitting(attributes: model.Attributes) -> dict[str, Value]:
     return {
         name: fitting_text(value) if isinstance(value, str) else value
         for name, value in attributes.items()
-        if not isinstance(value, int) or -_MOST <= value <= _MOST
+        if not isinstance(value, int) or -_MAX <= value <= _MAX
     }
 
 

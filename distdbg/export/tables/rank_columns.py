@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distdbg.export.tables.columns import ExportColumn, Numbers
 
 #: What is made at a time; some 250 bytes a row.
-_MOST_ROWS: Final = 1 << 16
+_MAX_ROWS: Final = 1 << 16
 _WHOLE: Final = (ColumnUnit.INTEGER, ColumnUnit.TIME, ColumnUnit.LENGTH)
 
 
@@ -50,11 +50,11 @@ class RowBatch:
 
 def parts(rank: Rank) -> Iterator[RowBatch]:
     """All rows of a rank."""
-    for start in range(0, len(rank.log.ops), _MOST_ROWS):
-        yield _op_part(rank, slice(start, min(start + _MOST_ROWS, len(rank.log.ops))))
+    for start in range(0, len(rank.log.ops), _MAX_ROWS):
+        yield _op_part(rank, slice(start, min(start + _MAX_ROWS, len(rank.log.ops))))
     rows = notes(rank.log)
-    for start in range(0, len(rows), _MOST_ROWS):
-        yield _note_part(rank, rows[start : start + _MOST_ROWS])
+    for start in range(0, len(rows), _MAX_ROWS):
+        yield _note_part(rank, rows[start : start + _MAX_ROWS])
 
 
 # --------------------------------------------------------------------------------------------- ops

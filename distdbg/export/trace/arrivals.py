@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SEND: Final = KIND_LABELS.index("send")
 #: A seq so far from the first of its group is damage, not an op.
-_MOST_SPAN: Final = 1 << 24
+_MAX_SPAN: Final = 1 << 24
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _LATE: Final = 2**63 - 1
 
@@ -47,7 +47,7 @@ class _Group:
 
     def add(self, rank: int, seqs: NDArray[np.int64], issued_ns: NDArray[np.int64]) -> None:
         low, high = int(seqs.min()), int(seqs.max())
-        if max(high, self.base + len(self.first)) - min(low, self.base) >= _MOST_SPAN:
+        if max(high, self.base + len(self.first)) - min(low, self.base) >= _MAX_SPAN:
             return
         if not len(self.first):
             self.base = low

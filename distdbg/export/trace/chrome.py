@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 8_192
 #: Combinations of facts that are kept; more are made anew.
-_MOST_TEXTS: Final = 50_000
-_MOST_BLAMED: Final = 8
+_MAX_TEXTS: Final = 50_000
+_MAX_BLAMED: Final = 8
 #: Numbers of threads, which stand for tracks: those of ops come before.
 _SPANS: Final = 1_000_000
 _MARKS: Final = 2_000_000
@@ -150,7 +150,7 @@ class _StartWriter:
         found += [
             to_moment(finding, self._start)
             for finding in findings
-            if log.rank in finding.ranks[:_MOST_BLAMED]
+            if log.rank in finding.ranks[:_MAX_BLAMED]
         ]
         for tid, words, moments in (
             (_MARKS, "marks", list(marks_of(log))),
@@ -229,7 +229,7 @@ class _StartWriter:
         """Which text each op has, and the texts: of the event's beginning, and of its facts."""
         session, ops = self._start.session, slices.log.ops
         combos = find_combos(ops)
-        if len(self._texts) > _MOST_TEXTS:
+        if len(self._texts) > _MAX_TEXTS:
             self._texts.clear()
         found = []
         for at, key in zip(combos.examples, combos.keys, strict=True):

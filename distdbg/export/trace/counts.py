@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distdbg.diagnose.session import Session
     from distdbg.export.trace.slices import RankSlices
 
-_MOST_BINS: Final = 512
+_MAX_BINS: Final = 512
 _OPS_PER_BIN: Final = 8
 
 
@@ -49,7 +49,7 @@ def count(session: Session, slices: RankSlices, until_ns: int) -> list[Series]:
         return []
     ends = np.minimum(slices.ends, max(until_ns, int(begins.max())))
     low, high = int(begins.min()), int(ends.max()) + 1
-    bins = int(np.clip(len(begins) // _OPS_PER_BIN, 16, _MOST_BINS))
+    bins = int(np.clip(len(begins) // _OPS_PER_BIN, 16, _MAX_BINS))
     edges = np.unique(np.linspace(low, high, bins + 1).astype(np.int64))
     widths = np.diff(edges)
     waits = np.minimum(slices.waited_until, ends)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distdbg.export.reading import RunStart
 
 Facts = Mapping[str, str | int | float]
-_MOST_TEXT: Final = 4_000
+_MAX_TEXT: Final = 4_000
 _EXITS: Final = {
     Exit.LEFT: "left its groups",
     Exit.RETURNED: "the program ended",
@@ -124,12 +124,12 @@ def findings_of(log: RankLog) -> Iterator[Moment]:
 
 def _found_facts(found: RecordedProblem) -> Facts:
     facts: dict[str, str | int | float] = {
-        "what": shorten(found.what, _MOST_TEXT),
+        "what": shorten(found.what, _MAX_TEXT),
         "kind": found.kind,
         "group": found.group,
         "seq": found.seq,
         "ranks": ",".join(map(str, found.ranks[:64])),
-        "details": "\n".join(found.details)[:_MOST_TEXT],
+        "details": "\n".join(found.details)[:_MAX_TEXT],
         "hint": found.hint,
     }
     return {name: value for name, value in facts.items() if value}
@@ -150,7 +150,7 @@ def to_moment(finding: Finding, start: RunStart) -> Moment:
         "group": finding.group,
         "seq": finding.seq,
         "advice": finding.advice,
-        "evidence": "\n".join(fact.text for fact in finding.evidence)[:_MOST_TEXT],
+        "evidence": "\n".join(fact.text for fact in finding.evidence)[:_MAX_TEXT],
     }
     since_ns, _ = start.window()
     at_ns = finding.at_ns if finding.at_ns not in (None, NEVER) else start.end_ns()

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 #: Ops that are written at once.
 _CHUNK: Final = 16_384
 #: Combinations of facts that are kept; more are made anew.
-_MOST_BLOBS: Final = 50_000
+_MAX_BLOBS: Final = 50_000
 #: Of what is shorter than 2 MiB: a packet, an event.
 _LENGTH: Final = 3
 #: Ranks that a finding is shown on.
-_MOST_BLAMED: Final = 8
+_MAX_BLAMED: Final = 8
 _NOTES: Final = 1_000
 
 
@@ -164,7 +164,7 @@ class _Writer:
 
     def _make_blobs(self, start: RunStart, slices: RankSlices, combos: Combos) -> list[bytes]:
         session, ops = start.session, slices.log.ops
-        if len(self._blobs) > _MOST_BLOBS:
+        if len(self._blobs) > _MAX_BLOBS:
             self._blobs.clear()
         found = []
         for at, key in zip(combos.examples, combos.keys, strict=True):
@@ -417,7 +417,7 @@ class _StartWriter:
         found += [
             to_moment(finding, self._start)
             for finding in findings
-            if log.rank in finding.ranks[:_MOST_BLAMED]
+            if log.rank in finding.ranks[:_MAX_BLAMED]
         ]
         for order, (name, moments) in enumerate(
             (("marks", list(marks_of(log))), ("findings", found))

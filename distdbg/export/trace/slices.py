@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distdbg.export.trace.arrivals import Arrivals
 
 #: A wait that is shorter is in the arguments of its op alone.
-LEAST_WAIT_NS: Final = 1_000
+MIN_WAIT_NS: Final = 1_000
 #: `waits_for` where no one rank can be named.
 SOMEBODY: Final = -1
 _FAMILIES: Final = ("", ": messages", ": other waits")
@@ -78,7 +78,7 @@ class RankSlices:
     @property
     def has_wait(self) -> NDArray[np.bool_]:
         """Whether the wait is worth a slice of its own."""
-        return self.waited_until - self.begins >= LEAST_WAIT_NS
+        return self.waited_until - self.begins >= MIN_WAIT_NS
 
     @property
     def has_transfer(self) -> NDArray[np.bool_]:

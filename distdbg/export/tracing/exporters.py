@@ -26,13 +26,13 @@ from distdbg.record.printable import printable
 
 Owned = tuple[TracedRank | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
-_MOST_RESOURCES: Final = 4096
+_MAX_RESOURCES: Final = 4096
 
 
 _OURS: Final = "opentelemetry"
 _EXPORTERS: Final = ("opentelemetry.exporter", "opentelemetry.sdk")
-_MOST_LETTERS: Final = 400
-_MOST_SAID: Final = 32
+_MAX_LETTERS: Final = 400
+_MAX_SAID: Final = 32
 _log = logging.getLogger("distdbg.agent")
 
 
@@ -136,7 +136,7 @@ def _make_converter(
         if rank is None:
             return agent
         if rank not in resources:
-            if len(resources) >= _MOST_RESOURCES:
+            if len(resources) >= _MAX_RESOURCES:
                 resources.clear()
             resources[rank] = resource_of_rank(rank)
         return resources[rank]
@@ -178,13 +178,13 @@ class Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            words = printable(" ".join(record.getMessage().split()))[:_MOST_LETTERS]
+            words = printable(" ".join(record.getMessage().split()))[:_MAX_LETTERS]
         except Exception:  # noqa: BLE001  # a record of somebody else's that cannot be put into words
             return
         is_of_exporter = record.name.startswith(_EXPORTERS)
         if is_of_exporter and getattr(self._local, "words", None) is not None:
             self._local.words = self._local.words or words
-        elif not is_of_exporter and words not in self._said and len(self._said) < _MOST_SAID:
+        elif not is_of_exporter and words not in self._said and len(self._said) < _MAX_SAID:
             self._said.add(words)
             _log.warning("%s", words)
 

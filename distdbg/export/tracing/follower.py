@@ -32,19 +32,19 @@ from distdbg.record.format import Aside, EventType, Flag, pack
 from distdbg.record.slices import ENDED_WELL, Slice
 
 #: Rows that one look reads of one record.
-MOST_ROWS: Final = 4096
+MAX_ROWS: Final = 4096
 #: Places behind the oldest that the writer may take while they are read.
 _TAKEN: Final = 64
 #: Ops in flight that are asked again, and events that are no ops, per look.
-_MOST_OPEN: Final = 128
-_MOST_NOTES: Final = 1024
-_MOST_DONE: Final = 1024
+_MAX_OPEN: Final = 128
+_MAX_NOTES: Final = 1024
+_MAX_DONE: Final = 1024
 #: Ops of one group are numbered in order, but for those of several threads.
 _BEFORE: Final = 8
 _Window = tuple[int, int, set[int]]
 """From which number, up to and without which, and the kept ones among them."""
-_MOST_PASSED: Final = 256
-_MOST_FAILED: Final = 64
+_MAX_PASSED: Final = 256
+_MAX_FAILED: Final = 64
 #: A lost peer is asked after for a second or two, which are some looks, before the words are there.
 _LOOKS_FOR_WORDS: Final = 6
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
@@ -85,7 +85,7 @@ class Follower:
 
     # ------------------------------------------------------------------------------- one look
 
-    def look(self, most_rows: int = MOST_ROWS) -> float:
+    def look(self, most_rows: int = MAX_ROWS) -> float:
         """Take in what is new, the newest rows of it; the part of the record that was new.
 
         RecordError when the record was cut short.
@@ -192,7 +192,7 @@ class Follower:
         for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
             if kind != EventType.OP:
                 notes += 1
-                event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
+                event = self.record.event(part.first + at) if notes <= _MAX_NOTES else None
                 if event is None:
                     # It may have been the end of a block, or of a span of the program's.
                     self.shared.missed += 1
@@ -317,7 +317,7 @@ class Follower:
                 self.emit(span)
 
     def _wait_for(self, row: Row) -> None:
-        if len(self._open) >= _MOST_OPEN:
+        if len(self._open) >= _MAX_OPEN:
             self._open.pop(next(iter(self._open)))
             self.shared.missed += 1
         self._open[row.number] = row
@@ -372,7 +372,7 @@ class Follower:
         shared = self.shared
         if not row.why and row.key is not None and not row.key[0]:
             self._passed[row.trace_id] = row
-            if len(self._passed) > _MOST_PASSED:
+            if len(self._passed) > _MAX_PASSED:
                 self._passed.popitem(last=False)
         if not row.why and row.context is None:
             shared.unsampled += 1
@@ -395,7 +395,7 @@ class Follower:
                 shared.missed += 1
             elif event.ended_ns is None:
                 self._wait_for(row)
-            elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
+            elif event.status and not event.error and len(self._wordless) < _MAX_OPEN:
                 self._wordless[row.number] = row, _LOOKS_FOR_WORDS
             else:
                 self._make(event, row, sort=sort)
@@ -454,11 +454,11 @@ class Follower:
             return
         if row.key is not None and row.why not in ("head", ""):
             self._done[row.key] = None
-            if len(self._done) > _MOST_DONE:
+            if len(self._done) > _MAX_DONE:
                 self._done.popitem(last=False)
         if row.key is not None and row.why and (op.status or op.ended_ns is None):
             self.failed[row.key] = group, op.seq, row.why
-            while len(self.failed) > _MOST_FAILED:
+            while len(self.failed) > _MAX_FAILED:
                 self.failed.popitem(last=False)
         choice = SpanChoice(op=bool(row.why), caller=caller, why=row.why or "head")
         for span in self.spans.make(op, choice, now_ns):

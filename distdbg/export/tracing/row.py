@@ -17,7 +17,7 @@ from distdbg.export.tracing.trace_events import Made
 from distdbg.follow.tail import TailedRecord
 from distdbg.record.slices import ENDED_WELL, Slice
 
-_MOST: Final = 256
+_MAX: Final = 256
 #: What ops have in common: the words of their events that are equal, and the block around them.
 Sort = tuple[bytes, str]
 
@@ -92,7 +92,7 @@ class Likes:
 
     def keep(self, sort: Sort, op: OpFacts) -> None:
         """An op that was looked up."""
-        if len(self._known) >= _MOST:
+        if len(self._known) >= _MAX:
             self._known.clear()
         self._known[sort] = op
 

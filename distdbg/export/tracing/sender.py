@@ -22,7 +22,7 @@ from distdbg.export.tracing.settings import Signal
 
 _S: Final = 1_000_000_000
 _FIRST_PAUSE_NS: Final = _S
-_MOST_PAUSE_NS: Final = 30 * _S
+_MAX_PAUSE_NS: Final = 30 * _S
 #: How long the thread waits for news at the most; what it waits for announces itself.
 _LOOK_S: Final = 60.0
 #: How long is tried at the end where nothing was taken when it was tried last.
@@ -176,7 +176,7 @@ class Sender:
         if self._is_closing:
             self._given_up.add(signal)
         _, pause_ns = self._paused.get(signal, (0, _FIRST_PAUSE_NS // 2))
-        pause_ns = min(2 * pause_ns, _MOST_PAUSE_NS)
+        pause_ns = min(2 * pause_ns, _MAX_PAUSE_NS)
         self._paused[signal] = self._clock() + pause_ns, pause_ns
         if self._is_shut:
             return  # it is cut off here, and nothing of the collector's

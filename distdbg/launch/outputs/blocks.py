@@ -19,7 +19,7 @@ from distdbg.record.traceback_text import PACKAGE
 
 BLOCK_S: Final = 0.25
 LINE_S: Final = 1.0
-_MOST_BLOCK_NBYTES: Final = 1 << 18
+_MAX_BLOCK_NBYTES: Final = 1 << 18
 _BEGIN: Final = b"Traceback (most recent call last):"
 #: Between exceptions that come from each other.
 _LINKS: Final = (
@@ -113,7 +113,7 @@ class StreamBlocks:
             return line
         if self._goes_on(line):
             self._block.append(line)
-            if sum(map(len, self._block)) > _MOST_BLOCK_NBYTES:
+            if sum(map(len, self._block)) > _MAX_BLOCK_NBYTES:
                 return self._end_block()
             return b""
         return self._end_block() + self._pass(line)

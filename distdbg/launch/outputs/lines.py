@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 #: A longer line goes out in pieces, between which lines of others may come.
-MOST_LINE_NBYTES = 1 << 20
+MAX_LINE_NBYTES = 1 << 20
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 #: A \r at the very end may be the first half of \r\n.
@@ -33,7 +33,7 @@ class LineCutter:
         end = _end_of_lines(data)
         whole, self._rest = data[:end], data[end:]
         lines = self._dress(whole) if whole else b""
-        if len(self._rest) > MOST_LINE_NBYTES:
+        if len(self._rest) > MAX_LINE_NBYTES:
             lines += self._dress_line(self._rest)
             if self._fate is None:
                 self._fate = self._is_wanted(self._rest)

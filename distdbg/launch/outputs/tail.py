@@ -24,7 +24,7 @@ _CHUNK_NBYTES = 1 << 16
 
 
 #: What is kept for a console beyond the file; then the rank waits, as it would at the console itself.
-_MOST_BEYOND_NBYTES = 1 << 20
+_MAX_BEYOND_NBYTES = 1 << 20
 
 
 class LogTail:
@@ -105,7 +105,7 @@ class TeePipe:
     @property
     def is_full(self) -> bool:
         """Whether the console has to take something before the rank may go on."""
-        return any(tail.beyond_nbytes > _MOST_BEYOND_NBYTES for tail in self._tails)
+        return any(tail.beyond_nbytes > _MAX_BEYOND_NBYTES for tail in self._tails)
 
     def step(self) -> bool:
         """Pass on what there is, up to a chunk; whether there was anything."""

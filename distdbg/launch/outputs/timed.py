@@ -20,7 +20,7 @@ from distdbg.launch.outputs.merged import OutputLine
 from distdbg.record.line_times import read_line_times
 
 _CHUNK_NBYTES: Final = 1 << 16
-_MOST_LINE_NBYTES: Final = 1 << 20
+_MAX_LINE_NBYTES: Final = 1 << 20
 #: How much of a file without an index is searched for a line that tells its time.
 _SEARCHED_NBYTES: Final = 1 << 18
 #: A look at a file and a line's own time are from the same clock, but not of one moment.
@@ -76,7 +76,7 @@ class TimedFile:
         self._rest, self._offset, self._rest_at = b"", offset, offset
         if offset <= 0 or os.pread(self._fd, 1, offset - 1) == b"\n":
             return
-        found = os.pread(self._fd, _MOST_LINE_NBYTES, offset).find(b"\n")
+        found = os.pread(self._fd, _MAX_LINE_NBYTES, offset).find(b"\n")
         if found >= 0:
             self._offset = self._rest_at = offset + found + 1
 
@@ -114,7 +114,7 @@ class TimedFile:
             self._rest_at += len(piece) + 1
             lines.append(self._line(piece, self._rest_at))
         is_last = is_over and not data
-        if self._rest and (is_last or len(self._rest) > _MOST_LINE_NBYTES):
+        if self._rest and (is_last or len(self._rest) > _MAX_LINE_NBYTES):
             self._rest_at += len(self._rest)
             lines.append(self._line(self._rest, self._rest_at))
             self._rest = b""

@@ -38,7 +38,7 @@ _SHORTEST_SLICE_S: Final = 0.25
 _LONGEST_SLICE_S: Final = 2.0
 _SLICE_OF_EACH_S: Final = 0.002
 #: Of those behind: their keys must fit a message.
-_MOST_AT_ONCE: Final = 500
+_MAX_AT_ONCE: Final = 500
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class RendezvousBoard:
     def behind(self, number: int) -> list[bytes]:
         """What those ask for whose turns are the next ones after this."""
         last = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 0))
-        keys = [self._come_key(n) for n in range(number + 1, min(last, number + _MOST_AT_ONCE) + 1)]
+        keys = [self._come_key(n) for n in range(number + 1, min(last, number + _MAX_AT_ONCE) + 1)]
         while keys and not self._has(keys):
             keys = keys[: len(keys) // 2]  # one of them has not said it yet
         return self._ask(lambda: self.store.multi_get(keys)) if keys else []

@@ -17,7 +17,7 @@ from distdbg.tui.view import TablePage, View
 from distdbg.view.feed import Topic
 from distdbg.view.snapshot import GroupRow, OpRow, RankRow, Snapshot
 
-_MOST_LATE = 3
+_MAX_LATE = 3
 #: From here on a rank is late more often than chance makes it, and is worth a colour.
 _OFTEN = 0.5
 
@@ -85,7 +85,7 @@ class OpsView(TablePage, View):
         missing = self._not_called(row)
         is_often = bool(row.late) and row.late[0][1] >= _OFTEN
         late = Cell(
-            "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MOST_LATE]),
+            "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MAX_LATE]),
             Tone.WARN if is_often else Tone.MUTED,
         )
         if missing:  # what was late before is of no interest while others wait

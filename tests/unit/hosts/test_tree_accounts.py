@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.hosts.accounts import MOST_ACCOUNT_NBYTES, Accounts, Vouch
+from distdbg.hosts.accounts import MAX_ACCOUNT_NBYTES, Accounts, Vouch
 from distdbg.hosts.messages import BadMessage, pack_message
 from distdbg.hosts.node import Node
 
@@ -61,7 +61,7 @@ def test_a_host_that_is_lost_vouches_for_nothing() -> None:
 def test_what_is_too_long_or_no_account_is_refused() -> None:
     accounts = Accounts()
     with pytest.raises(ValueError, match="at most"):
-        accounts.put(1, {"words": "x" * MOST_ACCOUNT_NBYTES}, 0, 0)
+        accounts.put(1, {"words": "x" * MAX_ACCOUNT_NBYTES}, 0, 0)
     for batch in ("", [1], [[1, 0, 0]], [[-1, 0, 0, {}]], [[1, 0, -1, {}]]):
         with pytest.raises(ValueError, match="not a"):
             accounts.take(batch, 0)
@@ -75,7 +75,7 @@ def test_what_is_too_long_or_no_account_is_refused() -> None:
 def test_a_batch_is_bounded_and_the_rest_follows() -> None:
     accounts = Accounts()
     for node in range(8):
-        accounts.put(node, {"words": "x" * (MOST_ACCOUNT_NBYTES - 100)}, 0, 0)
+        accounts.put(node, {"words": "x" * (MAX_ACCOUNT_NBYTES - 100)}, 0, 0)
     first = accounts.batch(0)
     assert 0 < len(first) < 8
     assert accounts.has_due
