@@ -23,7 +23,7 @@ from distdbg.control.state import ControlState
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.accounts import HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, HostAccountState
 from distdbg.hosts.clock_words import write_offset
 from distdbg.hosts.orders import Do
 from distdbg.hosts.other_hosts import HostsInDebugger
@@ -217,22 +217,22 @@ class Steering:
         """Whether what is known of the job comes together here."""
         return self._tree is None or self._tree.is_root
 
-    def put_account(self, account: dict[str, Any], vouch: int) -> None:
+    def put_account(self, account: dict[str, Any], request: int) -> None:
         """Tell the root where the ranks of this host stand; ValueError when that is too long."""
         if self._tree is not None:
-            self._tree.put_account(account, vouch)
+            self._tree.put_account(account, request)
 
     def accounts(self) -> list[HostAccountState]:
         """What the other hosts have told of where their ranks stand."""
         return self._tree.accounts() if self._tree is not None else []
 
-    def vouch(self) -> Vouch:
-        """The last probe of the root."""
-        return self._tree.vouch() if self._tree is not None else Vouch()
+    def account_request(self) -> AccountRequest:
+        """The last request of the root."""
+        return self._tree.account_request() if self._tree is not None else AccountRequest()
 
-    def request_vouch(self, ranks: Sequence[int]) -> int:
-        """Let all other hosts tell it again; the number of the probe."""
-        return self._tree.request_vouch(ranks) if self._tree is not None else 0
+    def request_accounts(self, ranks: Sequence[int]) -> int:
+        """Let all other hosts tell it again; the number of the request."""
+        return self._tree.request_accounts(ranks) if self._tree is not None else 0
 
     def keep(self, keeps: Sequence[KeptOp]) -> None:
         """Have all other hosts keep the spans of these ops."""

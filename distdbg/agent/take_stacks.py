@@ -58,9 +58,9 @@ def take_stacks(
 
 
 def take_one(
-    target: SampledProcess, deadline_ns: int, *, native: bool, softly: bool = False
+    target: SampledProcess, deadline_ns: int, *, native: bool, nonblocking: bool = False
 ) -> RankStacks:
-    """Look at one process; `softly`: do not stop it for that, at the price of a torn stack."""
+    """Look at one process; `nonblocking`: do not stop it, so the stack may be torn."""
     stat = read_stat(target.pid)
     if stat is None or stat.state in "ZX" or (target.started and stat.started != target.started):
         return _nothing(target, "its process is gone")
@@ -71,8 +71,8 @@ def take_one(
         why_not.append("py-spy is not installed" if is_wanted else "DISTDBG_STACKS=faulthandler")
     else:
         # A stopped process must not be stopped again, nor woken.
-        is_soft = softly or stat.state in "Tt"
-        modes = [["--nonblocking"]] if is_soft else [["--native"], []] if native else [[]]
+        is_nonblocking = nonblocking or stat.state in "Tt"
+        modes = [["--nonblocking"]] if is_nonblocking else [["--native"], []] if native else [[]]
         for mode in modes:
             left_s = (deadline_ns - time.monotonic_ns()) / 1e9
             if mode == ["--native"]:

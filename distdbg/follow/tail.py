@@ -32,7 +32,7 @@ _LATEST = (16, 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentOps:
     """Where a rank stands in its program, as far as its record says."""
 
     op: OpEntry | None
@@ -95,16 +95,16 @@ class TailedRecord(RecordFile):
         super().__init__(path, salvage=True)
         self.name = path.name
         self.inode = inode
-        self._standing: tuple[Pulse, Standing] | None = None
+        self._current_ops: tuple[Pulse, CurrentOps] | None = None
         self._last_op: OpEntry | None = None
         self._past = Past()
 
-    def standing(self) -> Standing:
+    def current_ops(self) -> CurrentOps:
         """Where the rank stands. Kept until it moves. Costs up to some milliseconds."""
         pulse = self.pulse()
-        if self._standing is None or self._standing[0] != pulse:
-            self._standing = pulse, self._find_standing()
-        return self._standing[1]
+        if self._current_ops is None or self._current_ops[0] != pulse:
+            self._current_ops = pulse, self._find_current_ops()
+        return self._current_ops[1]
 
     def glance(self) -> OpEntry | None:
         """The op issued last, by few reads."""
@@ -162,17 +162,19 @@ class TailedRecord(RecordFile):
         op = self.event(number)
         return isinstance(op, OpEntry) and op.ended_ns is None
 
-    def _find_standing(self) -> Standing:
+    def _find_current_ops(self) -> CurrentOps:
         groups = self.groups()
         unended = self.in_flight()
         waits = {wait.number: wait for wait in self.work_waits()}
         waiting = [op for op in unended if not op.is_async or op.number in waits]
         if waiting:
             wait = waits.get(waiting[-1].number)
-            return Standing(waiting[-1], True, groups, tuple(unended), tuple(waits.values()), wait)
+            return CurrentOps(
+                waiting[-1], True, groups, tuple(unended), tuple(waits.values()), wait
+            )
         if unended:
-            return Standing(unended[-1], True, groups, tuple(unended), tuple(waits.values()))
-        return Standing(self.glance(), False, groups)
+            return CurrentOps(unended[-1], True, groups, tuple(unended), tuple(waits.values()))
+        return CurrentOps(self.glance(), False, groups)
 
 
 class RecordTail:

@@ -2,7 +2,7 @@
 
     up      {"hosts": batch} {"ranks": batch}     what changed (`columns.py`)
             {"ask": order}                        to be numbered by the root
-            {"accounts": [[node, vouch, age in ns, account], ...]}    where ranks wait (`accounts.py`)
+            {"accounts": [[node, request, age in ns, account], ...]}    where ranks wait (`accounts.py`)
             {"keep": [[group, number, why], ...]}     ops that all hosts keep for traces (`tail_sampling.py`)
             {"seen": [number]}                    the last order known here, when a link begins
             {"ping": [a]}

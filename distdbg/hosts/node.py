@@ -1,7 +1,7 @@
 """One node of the tree: what comes over its links, what goes out, without a socket or a clock. Pure.
 
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
-    host     report(rows), put_account(account), request_vouch(ranks),
+    host     report(rows), put_account(account), request_accounts(ranks),
              order(...), orders(), acknowledge(order)
              keeps.keep(...), keeps.take_news()
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.accounts import Accounts, HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, Accounts, HostAccountState
 from distdbg.hosts.clock import HERE, Exchanges, Offset
 from distdbg.hosts.gather import OWN, Gathering
 from distdbg.hosts.messages import (
@@ -71,7 +71,7 @@ class Node:
         self.rows = Gathering(is_root=node == 0)
         self.accounts = Accounts(is_root=node == 0)
         self.pipes = Pipes(node, host, self._find_way)
-        self.vouch = Vouch()
+        self.account_request = AccountRequest()
         self.keeps = KeptOps()
         self._salt = salt
         self._log = OrderLog()
@@ -197,7 +197,7 @@ class Node:
             elif what == "order":
                 self._take_order(Order.from_json(value))
             elif what == "vouch":
-                self._hear_vouch(Vouch.from_json(value))
+                self._hear_request(AccountRequest.from_json(value))
             elif what == "counts":
                 self._counts = read_counts(value)
             elif what == "pace":
@@ -220,17 +220,17 @@ class Node:
         if changed:
             self.rows.take_ranks(OWN, changed)
 
-    def put_account(self, account: dict[str, Any], vouch: int, now_ns: int) -> None:
-        """What the ranks of this host wait in, made now and after probe `vouch` had come."""
-        self.accounts.put(self.node, account, vouch, now_ns)
+    def put_account(self, account: dict[str, Any], request: int, now_ns: int) -> None:
+        """What the ranks of this host wait in, made now and after the request of this number had come."""
+        self.accounts.put(self.node, account, request, now_ns)
 
-    def request_vouch(self, ranks: Iterable[int]) -> int:
-        """At the root: let all hosts say again where their ranks stand; the number of the probe.
+    def request_accounts(self, ranks: Iterable[int]) -> int:
+        """At the root: let all hosts say again where their ranks stand; the number of the request.
 
-        `ranks` are those that are about to be blamed.
+        `ranks` are those that are about to be named as the cause.
         """
-        self._hear_vouch(self.vouch.next(ranks))
-        return self.vouch.number
+        self._hear_request(self.account_request.next(ranks))
+        return self.account_request.number
 
     def told_accounts(self) -> list[HostAccountState]:
         """Of the hosts that are in touch, but for this one."""
@@ -420,13 +420,13 @@ class Node:
             for link in self._children:
                 self._send(link, {"order": order.to_json()})
 
-    def _hear_vouch(self, vouch: Vouch) -> None:
-        if not self.is_root and vouch.number <= self.vouch.number:
+    def _hear_request(self, request: AccountRequest) -> None:
+        if not self.is_root and request.number <= self.account_request.number:
             return
-        self.vouch = vouch
+        self.account_request = request
         self.touched += 1
         for link in self._children:
-            self._send(link, {"vouch": vouch.to_json()})
+            self._send(link, {"vouch": request.to_json()})
 
     def _done(self, number: int) -> int:
         return sum(host.done >= number for host in self.rows.hosts.values() if not host.is_lost)

@@ -55,8 +55,8 @@ def gave_up_ns(found: RootCause | None) -> int | None:
 
 
 def seen_now(
-    sightings: Iterable[Observation], rank: int, pid: int, moved_ns: int
+    sightings: Iterable[Observation], rank: int, pid: int, progress_ns: int
 ) -> Observation | None:
     """What a rank has done since it moved last; None where nobody has seen that. Pure."""
     mine = [one for one in sightings if (one.rank, one.pid) == (rank, pid)]
-    return mine[-1] if mine and mine[-1].since_ns >= moved_ns else None
+    return mine[-1] if mine and mine[-1].since_ns >= progress_ns else None

@@ -15,15 +15,15 @@ def wait_rows(
     verdict: Verdict | None,
     ranks: Mapping[int, RankRow],
     *,
-    hopeless: Collection[int] = (),
+    blocked: Collection[int] = (),
     groups: Sequence[GroupRow] = (),
 ) -> tuple[WaitRow, ...]:
     """The waits that were judged, by rank.
 
-    `hopeless`: who can never go on by whoever judged the waits; it counts until a verdict has found the
+    `blocked`: who can never go on by whoever judged the waits; it counts until a verdict has found the
     deadlock. `groups` tell whom ranks wait for whose waits nobody has judged yet.
     """
-    stuck = deadlocked_ranks(verdict) or hopeless
+    stuck = deadlocked_ranks(verdict) or blocked
     found = [
         WaitRow(
             rank=edge.rank,

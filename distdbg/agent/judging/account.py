@@ -78,8 +78,8 @@ class AccountMaker:
             "pid": watched.pid,
             "state": str(patient_state(watched, now_ns)),
             # Who runs does something new with each op.
-            "since": max(watched.since_ns, watched.moved_ns if watched.state in _MOVING else 0),
-            "moved": watched.moved_ns,
+            "since": max(watched.since_ns, watched.progress_ns if watched.state in _MOVING else 0),
+            "moved": watched.progress_ns,
         }
         if str(watched.state) != row["state"]:
             row["seen"] = str(watched.state)  # it may be at work in that
@@ -157,15 +157,15 @@ class _Draft:
     def __init__(self, watched: WatchedRank) -> None:
         record = watched.record
         assert record is not None
-        standing = watched.standing
-        self.groups = standing.groups if standing and watched.is_exact else record.groups()
+        current_ops = watched.current_ops
+        self.groups = current_ops.groups if current_ops and watched.is_exact else record.groups()
         self.names = name_groups(group for group, _ in self.groups)
         # A rank that moves can go on: what it is in is of no use when it is read of.
         is_still = watched.state is RankState.WAITING
-        ops = list(standing.in_flight) if is_still and standing else []
-        if not ops and standing is not None and standing.prompt is not None:
-            ops = [standing.prompt]  # also of a rank that was killed there
-        self.waits = standing.waits if is_still and standing else ()
+        ops = list(current_ops.in_flight) if is_still and current_ops else []
+        if not ops and current_ops is not None and current_ops.prompt is not None:
+            ops = [current_ops.prompt]  # also of a rank that was killed there
+        self.waits = current_ops.waits if is_still and current_ops else ()
         awaited = {wait.number for wait in self.waits}
         kept = [op for op in ops if not op.is_async or op.number in awaited]
         rest = [op for op in ops if op.is_async and op.number not in awaited]

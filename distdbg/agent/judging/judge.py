@@ -16,7 +16,7 @@ from distdbg.agent.judging.diagnosis_events import AccountMade
 from distdbg.agent.judging.judged_verdict import JudgedVerdict
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_session
 from distdbg.agent.judging.reports import ReportedRoot
-from distdbg.agent.policy import find_hopeless, find_proof
+from distdbg.agent.policy import find_blocked, find_proven_kind
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Trait
@@ -62,7 +62,7 @@ def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> Judged
     diagnosed = diagnose_with_waits(session)
     verdict = diagnosed.verdict
     waits = {rank: diagnosed.waits[rank] for rank in session.ranks if rank in diagnosed.waits}
-    hopeless = find_hopeless(session, waits)
+    blocked = find_blocked(session, waits)
     root = verdict.root
     case = None
     if root is not None:
@@ -70,15 +70,15 @@ def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> Judged
         if root.kind in (FindingKind.STUCK_RANK, FindingKind.STALL) and root.ranks:
             log = session.ranks.get(root.ranks[0])
             state = log.activity.state if log is not None and log.activity is not None else None
-        proof = find_proof(session, root, hopeless)
-        case = ReportedRoot(root, proof, bool(hopeless), state)
+        kind = find_proven_kind(session, root, blocked)
+        case = ReportedRoot(root, kind, bool(blocked), state)
     return JudgedVerdict(
         session=session,
         verdict=verdict,
         case=case,
         lines=short_lines(session, verdict),
         plain=to_plain(session, verdict),
-        hopeless=hopeless,
+        blocked=blocked,
         waits=waits | _waits_to_join(session, verdict),
     )
 
@@ -112,7 +112,7 @@ def plain_waits(judged: JudgedVerdict) -> list[dict[str, Any]]:
             "is_any": edge.is_any,
             "op": edge.text,
             "site": edge.site,
-            "can_go_on": edge.rank not in judged.hopeless,
+            "can_go_on": edge.rank not in judged.blocked,
         }
         for edges in judged.waits.values()
         for edge in edges

@@ -19,6 +19,6 @@ class JudgedVerdict:
     case: ReportedRoot | None
     lines: list[str]
     plain: dict[str, Any]
-    hopeless: frozenset[int]
+    blocked: frozenset[int]
     """The ranks that wait and can never go on."""
     waits: dict[int, tuple[Edge, ...]] = field(default_factory=dict)

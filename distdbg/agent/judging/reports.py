@@ -47,9 +47,9 @@ class ReportedRoot:
     """The root of a verdict, as far as it matters for what is said."""
 
     finding: Finding
-    proof: str | None = None
+    proven_kind: str | None = None
     """The kind of `DISTDBG_ABORT_ON` that it is, when it is proven."""
-    is_hopeless: bool = True
+    has_blocked: bool = True
     """Whether ranks wait that can never go on."""
     state: RankState | None = None
     """Of a rank that others wait for."""
@@ -57,12 +57,12 @@ class ReportedRoot:
     @property
     def key(self) -> _Key:
         found = self.finding
-        return found.kind, found.ranks, found.group, found.seq, self.proof
+        return found.kind, found.ranks, found.group, found.seq, self.proven_kind
 
     @property
     def is_cause(self) -> bool:
         """Whether what comes later is more likely its consequence than another cause."""
-        return self.proof is not None or self.finding.kind is FindingKind.STUCK_RANK
+        return self.proven_kind is not None or self.finding.kind is FindingKind.STUCK_RANK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,11 @@ class ReportChanges:
     def due(self, now_ns: int) -> ReportedRoot | None:
         """The case when it is to be said now, for the first time."""
         case = self.case
-        if case is None or case.key in self._said or self._counts.get(case.proof, 0) >= _MAX_SAID:
+        if (
+            case is None
+            or case.key in self._said
+            or self._counts.get(case.proven_kind, 0) >= _MAX_SAID
+        ):
             return None
         patience_ns = _patience_ns(case)
         if patience_ns is None or now_ns - self.since_ns < patience_ns:
@@ -100,7 +104,7 @@ class ReportChanges:
         return replace(
             self,
             _said=self._said | {case.key},
-            _counts={**self._counts, case.proof: self._counts.get(case.proof, 0) + 1},
+            _counts={**self._counts, case.proven_kind: self._counts.get(case.proven_kind, 0) + 1},
             _stuck={**self._stuck, case.key: case} if is_stuck else self._stuck,
         )
 
@@ -153,9 +157,9 @@ class ReportChanges:
 def _patience_ns(case: ReportedRoot) -> int | None:
     kind = case.finding.kind
     if kind is FindingKind.DEADLOCK:
-        return 0 if case.proof is not None else None
-    if kind in _WHEN_LEFT_ALONE and case.proof is not None:
-        return GRACE_NS if case.is_hopeless else LONG_GRACE_NS
+        return 0 if case.proven_kind is not None else None
+    if kind in _WHEN_LEFT_ALONE and case.proven_kind is not None:
+        return GRACE_NS if case.has_blocked else LONG_GRACE_NS
     if kind is FindingKind.STUCK_RANK and case.finding.victims:
         return SETTLE_NS
     if kind is FindingKind.STALL and case.state is not None and case.state.is_stuck:

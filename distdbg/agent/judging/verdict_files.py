@@ -84,7 +84,7 @@ class ObservationWriter:
             host=watched.host,
             state=_state_of(watched),
             # Who runs is at another place after each op.
-            since_ns=max(watched.since_ns, watched.moved_ns if is_busy(watched) else 0),
+            since_ns=max(watched.since_ns, watched.progress_ns if is_busy(watched) else 0),
             why=watched.why,
             site=watched.site,
             stack=tuple((frame.file, frame.line, frame.function) for frame in frames),
@@ -127,7 +127,9 @@ def targets_of(watched_ranks: Iterable[WatchedRank], folder: Path) -> list[Sampl
     ][:_MAX_RANKS]
 
 
-def take_blamed(targets: Sequence[SampledProcess], waiting: Collection[int]) -> list[RankStacks]:
+def take_cause_stacks(
+    targets: Sequence[SampledProcess], waiting: Collection[int]
+) -> list[RankStacks]:
     """Take their stacks and keep them beside their records.
 
     Those that are `waiting` answer a signal in less time than it takes to start another program.
@@ -141,7 +143,7 @@ def take_blamed(targets: Sequence[SampledProcess], waiting: Collection[int]) -> 
     folders = {target.rank: target.folder for target in targets}
     for one in taken:
         if one.threads:
-            _write(folders[one.rank] / blamed_stacks_name(one.rank), _to_text(one.threads))
+            _write(folders[one.rank] / cause_stacks_name(one.rank), _to_text(one.threads))
     return taken
 
 
@@ -153,7 +155,7 @@ def _stacks_by_signal(target: SampledProcess, deadline_ns: int) -> RankStacks:
     )
 
 
-def blamed_stacks_name(rank: int) -> str:
+def cause_stacks_name(rank: int) -> str:
     """The file of a rank; the rank's own is gone when its process leaves."""
     return f"{stacks_name(rank)}.txt"
 

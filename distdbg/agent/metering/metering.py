@@ -199,7 +199,7 @@ class Metering:
             restarts=agent.roster.attempt,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),
-            blamed=self._findings.blamed,
+            causes=self._findings.causes,
             is_clock_held=agent.steering.is_held,
         )
 

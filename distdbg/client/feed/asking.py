@@ -279,10 +279,10 @@ class JobPoller:
             changes["ops"] = op_rows(self._counts.values(), labels)
         if Topic.WAITS in topics and self._is_due(Topic.WAITS, now_s):
             answer = yield AgentQuestion("waits", {})
-            edges, hopeless = read_waits(answer["waits"])
+            edges, blocked = read_waits(answer["waits"])
             verdict = changes.get("verdict", snapshot.verdict)
             ranks = changes.get("ranks", snapshot.ranks)
-            changes["waits"] = wait_rows(edges, verdict, ranks, hopeless=hopeless, groups=groups)
+            changes["waits"] = wait_rows(edges, verdict, ranks, blocked=blocked, groups=groups)
         if Topic.BARS in topics and self._is_due(Topic.BARS, now_s):
             yield from self._ask_bars(snapshot, now_s)
         if Topic.LOG in topics and self._is_due(Topic.LOG, now_s):

@@ -133,7 +133,7 @@ class RunMeter:
             restarts=attempt_number(folder) or 0,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),
-            blamed=self._findings.blamed,
+            causes=self._findings.causes,
             is_clock_held=not is_over and any(_is_held(folder, one.host) for one in facts),
             histograms=self._sums.sum(),
         )

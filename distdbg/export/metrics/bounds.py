@@ -20,7 +20,7 @@ from typing import Final
 from distdbg.export.metrics.buckets import CLASSIC_SERIES
 from distdbg.export.metrics.families import (
     FAMILIES,
-    MAX_BLAMED,
+    MAX_CAUSES,
     MAX_DTYPES,
     MAX_GROUPS,
     MAX_WORDS,
@@ -96,7 +96,7 @@ def most_series(ranks: int, *, is_first: bool) -> int:
 
 def _most_labels(family: MetricFamily, labels: Mapping[str, int]) -> int:
     if family.name == "distdbg_rank_blamed":
-        return MAX_BLAMED
+        return MAX_CAUSES
     return prod(labels.get(label, MAX_WORDS + 1) for label in _bounded(family))
 
 

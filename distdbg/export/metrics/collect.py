@@ -14,7 +14,7 @@ from distdbg.export.metrics.buckets import CLASSIC_SERIES, bucket_of
 from distdbg.export.metrics.families import (
     BY_NAME,
     FAMILIES,
-    MAX_BLAMED,
+    MAX_CAUSES,
     MAX_WORDS,
     OUTCOMES,
     SIGNALS,
@@ -159,7 +159,7 @@ def _of_job(job: JobFacts, exemplars: Exemplars) -> Iterator[_One]:
         yield "distdbg_findings", Sample((kind,), count)
     for kind, count in _few(FINDING_KINDS, job.findings_total):
         yield "distdbg_findings_made_total", Sample((kind,), count)
-    for one in job.blamed[:MAX_BLAMED]:
+    for one in job.causes[:MAX_CAUSES]:
         words = (str(one.rank), clean(one.kind), clean(one.site), clean(one.waiting))
         yield "distdbg_rank_blamed", Sample(words, 1)
     yield "distdbg_restarts_total", Sample((), job.restarts)

@@ -27,7 +27,7 @@ NO_DTYPE: Final = "none"
 #: Values of any other label that a program may have a say in, as `check`.
 MAX_WORDS: Final = 32
 #: Ranks that are told to be to blame: of one verdict, so each has one kind.
-MAX_BLAMED: Final = 64
+MAX_CAUSES: Final = 64
 #: Words of labels, told as 0 before they have happened: of `check`, `what`, `outcome` and `signal`.
 CHECKS: Final = (
     "mismatch", "nonfinite", "buffer_changed", "diverged", "suspicion",

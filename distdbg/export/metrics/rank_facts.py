@@ -127,8 +127,8 @@ class RankReader:
         state = RankState.WAITING if watched.is_joining else state
         if watched.is_gone:
             in_flight = 0
-        elif watched.standing is not None and watched.is_exact:
-            in_flight = len(watched.standing.in_flight)  # it does not move: all is known of it
+        elif watched.current_ops is not None and watched.is_exact:
+            in_flight = len(watched.current_ops.in_flight)  # it does not move: all is known of it
         found = dict(known.found)
         if suspicions:
             found[SUSPICION] = found.get(SUSPICION, 0) + suspicions
@@ -139,7 +139,7 @@ class RankReader:
             state=state,
             in_flight=in_flight,
             lasting_ns=lasting_ns,
-            since_progress_s=max(0, now_ns - watched.moved_ns) / 1e9,
+            since_progress_s=max(0, now_ns - watched.progress_ns) / 1e9,
             seqs=seqs,
             cpu_s=watched.stat.cpu_s if watched.stat is not None else None,
             rss_nbytes=watched.stat.rss_nbytes
@@ -194,9 +194,9 @@ def _lasting(watched: WatchedRank, record: TailedRecord, now_ns: int) -> tuple[i
     if watched.end is not None:
         is_seen = watched.end.cause != "unknown"
         now_ns = min(now_ns, watched.end.ended_ns if is_seen else record.pulse().heartbeat_ns)
-        ops = record.standing().in_flight
-    elif watched.standing is not None and watched.is_exact and not watched.is_gone:
-        ops = watched.standing.in_flight
+        ops = record.current_ops().in_flight
+    elif watched.current_ops is not None and watched.is_exact and not watched.is_gone:
+        ops = watched.current_ops.in_flight
     else:
         return 0, 0
     late_ns = transfer_ns = 0

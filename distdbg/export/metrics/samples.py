@@ -112,7 +112,7 @@ class HistogramFacts:
     count: int
 
 
-class Blamed(NamedTuple):
+class CausingRank(NamedTuple):
     """A rank that is the cause of what is wrong."""
 
     rank: int
@@ -133,7 +133,7 @@ class JobFacts:
     findings_now: Mapping[str, int] = field(default_factory=dict)
     """By kind."""
     findings_total: Mapping[str, int] = field(default_factory=dict)
-    blamed: Sequence[Blamed] = ()
+    causes: Sequence[CausingRank] = ()
     """The ranks that are the cause by the verdict that holds now."""
     is_clock_held: bool = False
     histograms: Mapping[tuple[str, str], HistogramFacts] = field(default_factory=dict)
