@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from distdbg.diagnose.wording import short_site
+
 import argparse
 import csv
 import difflib
@@ -232,12 +234,7 @@ def _show(name: str, value: Value | float) -> str:
             return format_nbytes(int(value))
         if field.unit is FieldUnit.FLAG:
             return "yes" if value else ""
-    return _short_site(str(value)) if name == "site" else str(value)
-
-
-def _short_site(site: str) -> str:
-    place, space, function = site.partition(" (")
-    return place.rpartition("/")[2] + space + function
+    return short_site(str(value)) if name == "site" else str(value)
 
 
 #: Names in CSV and JSON say their units.

@@ -154,7 +154,7 @@ class FinalReport:
         is_mismatch = found is not None and found.first[0].error_type in ERRORS_OF_KINDS.values()
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (
-            found is not None and found.part in (LossRole.LEAVER, LossRole.SUSPECT, LossRole.VICTIM)
+            found is not None and found.role in (LossRole.LEAVER, LossRole.SUSPECT, LossRole.VICTIM)
         )
         # Where it came last says what grew.
         is_large = found is not None and share_of(found) is not None

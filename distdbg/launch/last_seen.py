@@ -49,7 +49,7 @@ def gave_up_ns(found: RootCause | None) -> int | None:
 
     What the other one did since then is not what it was waited for.
     """
-    if found is None or found.part is not LossRole.SUSPECT:
+    if found is None or found.role is not LossRole.SUSPECT:
         return None
     return time.monotonic_ns() - (time.time_ns() - found.first[0].failed_wall_ns)
 

@@ -48,11 +48,11 @@ def known_of_late(
 
 def shown_of_late(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | None:
     """What is known of where they are; None: the records are about other ranks."""
-    if diagnosis is None or found.part is not LossRole.SUSPECT or not diagnosis.ranks:
+    if diagnosis is None or found.role is not LossRole.SUSPECT or not diagnosis.ranks:
         return None
     if headline.of_kind(diagnosis.kind, diagnosis.what) != headline.HUNG:
         return None
-    return diagnosis if found.blamed.issuperset(diagnosis.ranks) else None
+    return diagnosis if found.named.issuperset(diagnosis.ranks) else None
 
 
 def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
@@ -87,11 +87,11 @@ def hint_of_end(diagnosis: Diagnosis | None) -> str:
 
 def hint_of_late(seen: Mapping[int, LastSeen], found: RootCause) -> str:
     """What to do about a rank that is waited for, by what it was seen doing."""
-    if found.part is not LossRole.SUSPECT:
+    if found.role is not LossRole.SUSPECT:
         return ""
-    if any(thread_error(found, rank) for rank in found.blamed):
+    if any(thread_error(found, rank) for rank in found.named):
         return THREAD_RAISED
-    if _any_in(RankState.STOPPED, found.blamed, seen):
+    if _any_in(RankState.STOPPED, found.named, seen):
         return STOPPED_RANK
     return ""
 

@@ -110,9 +110,9 @@ def exit_code(outcome: JobOutcome) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     found = find_root_cause(outcome.evidence)
-    if found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    if found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return outcome.code if outcome.because or found is not None else 0
-    for one in (*found.first, *found.others, *found.victims, *found.ended):
+    for one in (*found.first, *found.others, *found.victims, *found.terminated):
         if one.end.shell_code:
             return one.end.shell_code
     return 1
@@ -174,7 +174,7 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
         better = _better(outcome)
         lines = [*_by_verdict(outcome, word)]
         hint = (better.advice if better is not None else "") or outcome.verdict.hint
-    elif found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    elif found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return [], ""
         lines = [*_ended(outcome, found)]
@@ -214,7 +214,7 @@ def _used(outcome: JobOutcome, found: RootCause | None) -> Diagnosis | None:
         return None
     if _has_verdict(outcome, found):
         return _better(outcome)
-    if found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    if found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return None
     return (
         _shown_waits(outcome, found)
@@ -242,8 +242,8 @@ def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
         return None
     is_all = diagnosis.kind == DEADLOCK or is_of_joining(diagnosis)
     # Ranks that name each other: one has left a group of theirs, and went on.
-    is_mutual = found.part is LossRole.VICTIM and (is_all or diagnosis.kind == MISSING_RANK)
-    is_shown = found.part is LossRole.LEAVER or (found.part is LossRole.SUSPECT and is_all)
+    is_mutual = found.role is LossRole.VICTIM and (is_all or diagnosis.kind == MISSING_RANK)
+    is_shown = found.role is LossRole.LEAVER or (found.role is LossRole.SUSPECT and is_all)
     return diagnosis if is_shown or is_mutual else None
 
 
@@ -274,7 +274,7 @@ def _had_failed(outcome: JobOutcome, found: RootCause | None) -> bool:
     """Whether the job had failed for good when a signal ended the launcher: the signal came too late."""
     if found is None or _has_verdict(outcome, found):
         return found is not None
-    return found.part is LossRole.CAUSE and _word_of_end(found.first[0]) in _PROVEN
+    return found.role is LossRole.CAUSE and _word_of_end(found.first[0]) in _PROVEN
 
 
 def _word_of_end(one: LostRankEvidence) -> str:
@@ -287,11 +287,11 @@ def _word(outcome: JobOutcome, found: RootCause | None) -> str:
     if _has_verdict(outcome, found):
         assert outcome.verdict is not None
         return headline.of_kind(outcome.verdict.type, outcome.verdict.what)
-    if found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    if found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return headline.FAILED
     if (shown := _shown_waits(outcome, found)) is not None:
         return headline.of_kind(shown.kind, shown.what)
-    if found.part is LossRole.LEAVER:
+    if found.role is LossRole.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
     if first.error is not None and first.error.aborted_by not in ("", AGENT):
@@ -305,7 +305,7 @@ def _is_missing(found: RootCause) -> bool:
     """Whether a rank never came to the making of the first group."""
     first = found.first[0]
     is_meeting = first.error_type == "RendezvousError" and bool(first.waits_for)
-    return is_meeting and found.part is LossRole.SUSPECT
+    return is_meeting and found.role is LossRole.SUSPECT
 
 
 # ------------------------------------------------------------------------------- the agents' verdict
@@ -316,7 +316,7 @@ def _has_verdict(outcome: JobOutcome, found: RootCause | None) -> bool:
     verdict = outcome.verdict
     if verdict is None or found is None:
         return False
-    return verdict.type != _DEAD_RANK or found.part is not LossRole.CAUSE
+    return verdict.type != _DEAD_RANK or found.role is not LossRole.CAUSE
 
 
 def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
@@ -403,7 +403,9 @@ def _was_elsewhere(outcome: JobOutcome, found: RootCause) -> bool:
 def _ended(outcome: JobOutcome, found: RootCause | None) -> Iterator[str]:
     why = outcome.because or "the launcher terminated its ranks"
     here = " of this host" if outcome.is_elsewhere else ""
-    failed = () if found is None or found.part is LossRole.ENDED else (*found.first, *found.victims)
+    failed = (
+        () if found is None or found.role is LossRole.TERMINATED else (*found.first, *found.victims)
+    )
     ended = sum(one.end.was_asked for one in outcome.evidence)
     many = []
     if failed:
@@ -425,9 +427,9 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
         if first.said.startswith(what.removesuffix(" ...")):
             what = cut_reason(first.said)  # there it stands in full
     if _is_missing(found):
-        names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
+        names, is_one = format_ranks(found.named), len(found.named) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
-        place = outcome.seen.get(min(found.blamed), LastSeen("")).text if is_one else ""
+        place = outcome.seen.get(min(found.named), LastSeen("")).text if is_one else ""
         doing = f", {place}" if place else ""
         yield f"{noun} {names} never joined{doing}; {say_who(found.first)} waited for {it}"
     place = LaterLine(
@@ -435,11 +437,11 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     )
     # A rank that gave up by itself was in an op until then: what it did since says nothing.
     gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
-    late = [rank for rank in sorted(found.blamed - gave_up) if rank in outcome.seen]
-    if found.part is LossRole.SUSPECT and late:
+    late = [rank for rank in sorted(found.named - gave_up) if rank in outcome.seen]
+    if found.role is LossRole.SUSPECT and late:
         # Who is waited for comes before those that gave up.
         for rank in late[:MAX_DETAILS]:
-            if not (_is_missing(found) and len(found.blamed) == 1):  # the first line has it
+            if not (_is_missing(found) and len(found.named) == 1):  # the first line has it
                 yield f"rank {rank} was {outcome.seen[rank].text}"
             if error := thread_error(found, rank):
                 yield f"its {error}"
@@ -474,9 +476,9 @@ def _how(found: RootCause) -> str:
 
 def _aftermath(found: RootCause) -> str:
     """Who was terminated; those that failed have lines of their own below."""
-    count = len(found.ended)
+    count = len(found.terminated)
     return LaterLine(
-        f"{say_who(found.ended)} {were(count)} terminated because of it" if count else ""
+        f"{say_who(found.terminated)} {were(count)} terminated because of it" if count else ""
     )
 
 
@@ -485,7 +487,7 @@ def _aftermath(found: RootCause) -> str:
 
 def _meanwhile(found: RootCause | None) -> Iterator[str]:
     """What had failed by itself when the launcher was interrupted."""
-    if found is not None and found.part is not LossRole.ENDED:
+    if found is not None and found.role is not LossRole.TERMINATED:
         yield f"before, {say_who(found.first)} {_how(found)}"
 
 

@@ -79,7 +79,7 @@ def all_details(
     if error is None and first.stderr_tail:
         yield "the end of its stderr:"
         yield from (f"  {line}" for line in first.stderr_tail)
-    yield from _of_blamed(found, hosts)
+    yield from _of_named(found, hosts)
     if error_file := _error_file(found, () if diagnosis is None else diagnosis.ranks):
         yield LaterLine(f"error file: {error_file}")
     if first.stderr_file:
@@ -92,7 +92,7 @@ def all_details(
 
 def _error_file(found: RootCause, ranks: Sequence[int]) -> str:
     """That of a rank of the cause, which others may have been quicker than to fail; else of the first."""
-    known = (*found.first, *found.others, *found.victims, *found.ended)
+    known = (*found.first, *found.others, *found.victims, *found.terminated)
     of_cause = (one.error_file for one in known if one.rank in ranks)
     return next(filter(None, of_cause), found.first[0].error_file)
 
@@ -128,7 +128,7 @@ def _own_details(error: ErrorFacts) -> list[str]:
 
 def ran_out(found: RootCause) -> str:
     """Which rank ran out of batches, as the first that says so has it; '' where none does."""
-    if found.part is LossRole.CAUSE and found.first[0].error_type not in _KNOWN:
+    if found.role is LossRole.CAUSE and found.first[0].error_type not in _KNOWN:
         return ""  # an error of the program itself is no consequence of that
     errors = [one.error for one in (*found.first, *found.victims) if one.error is not None]
     said = (line for error in errors for line in error.details if _RAN_OUT.match(line))
@@ -148,15 +148,15 @@ def _shared_details(evidence: Sequence[LostRankEvidence]) -> list[str]:
 def _of_victims(found: RootCause) -> Iterator[str]:
     """For a rank that left and has no word for it: what the first of its victims says."""
     victim = next((one.error for one in found.victims if one.error is not None), None)
-    if found.part is LossRole.LEAVER and victim is not None:
+    if found.role is LossRole.LEAVER and victim is not None:
         details = [line for line in victim.details if not line.startswith(_UNUSABLE)]
         yield from details[:MAX_DETAILS]
 
 
-def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
+def _of_named(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     """What is known of the ranks that the first ones name."""
-    known = {e.rank: e for e in (*found.victims, *found.ended, *found.others)}
-    for rank in sorted(found.blamed)[:MAX_DETAILS]:
+    known = {e.rank: e for e in (*found.victims, *found.terminated, *found.others)}
+    for rank in sorted(found.named)[:MAX_DETAILS]:
         one = known.get(rank)
         if one is None:
             where = hosts.get(rank)
@@ -176,7 +176,7 @@ def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
 
 def thread_error(found: RootCause, rank: int) -> str:
     """What a rank waits for may be a thread that is gone."""
-    known = {one.rank: one.record for one in (*found.victims, *found.ended, *found.others)}
+    known = {one.rank: one.record for one in (*found.victims, *found.terminated, *found.others)}
     record = known.get(rank)
     return "" if record is None else record.thread_error
 

@@ -54,48 +54,48 @@ def check_installed(protocols: Sequence[Protocol]) -> None:
             )
 
 
-def make_exporter(
+def make_sender(
     signal: Signal, protocol: Protocol, *, run: str, host: str, began_ns: int
 ) -> SignalSender:
-    """For one signal. `began_ns`: since when metrics are counted, as wall time.
+    """Make what sends one signal. `began_ns`: since when metrics are counted, as wall time.
 
-    ImportError, or whatever an exporter says of its variables.
+    Raises ImportError, or whatever an exporter says of its variables.
     """
-    listener = listen()  # what they have to say is said once by the sender, and not with each batch
-    inner = _make_inner(signal, protocol)
+    listener = listen()  # the sender reports a failure once; exporters would with each batch
+    exporter = _make_exporter(signal, protocol)
     # What was imported for it stays: the garbage collector, whom spans wake often, need not look at it again.
     gc.freeze()
-    return _Converted(inner, _make_converter(signal, run, host, began_ns), listener)
+    return _SdkSender(exporter, _make_converter(signal, run, host, began_ns), listener)
 
 
-class _Converted:
-    """Makes of plain values those of the SDK, in the thread that sends them."""
+class _SdkSender:
+    """A `SignalSender` by one of the SDK's exporters, whose values it makes in the thread that sends them."""
 
     def __init__(
-        self, inner: Any, convert: Callable[[Sequence[Any]], Any], listener: Listener
+        self, exporter: Any, to_sdk: Callable[[Sequence[Any]], Any], listener: Listener
     ) -> None:
-        self._inner = inner
-        self._convert = convert
+        self._exporter = exporter
+        self._to_sdk = to_sdk
         self._listener = listener
         self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
-        converted = self._convert(batch)
+        values = self._to_sdk(batch)
         self._listener.begin()
-        is_taken = not converted or self._inner.export(converted).name == "SUCCESS"
+        is_taken = not values or self._exporter.export(values).name == "SUCCESS"
         words = self._listener.end()
         if is_taken:
             return True
-        scheme, colon, rest = str(getattr(self._inner, "_endpoint", "it")).rpartition("://")
+        scheme, colon, rest = str(getattr(self._exporter, "_endpoint", "it")).rpartition("://")
         address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
         self.why = f"{address} does not take them; {words or 'no answer in time'}"
         return False
 
     def shutdown(self) -> None:
-        self._inner.shutdown()
+        self._exporter.shutdown()
 
 
-def _make_inner(signal: Signal, protocol: Protocol) -> Any:
+def _make_exporter(signal: Signal, protocol: Protocol) -> Any:
     if protocol == "grpc":
         if signal == "traces":
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter

@@ -23,7 +23,15 @@ from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, count_message, facts_of
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, SamplingDecision, is_remarkable
-from distdbg.export.tracing.row import Groups, Likes, Message, Row, SharedTraceState, Sort, sort_of
+from distdbg.export.tracing.row import (
+    Groups,
+    Message,
+    Row,
+    SharedTraceState,
+    Similarity,
+    SimilarOps,
+    similarity_of,
+)
 from distdbg.export.tracing.tail import Key
 from distdbg.export.tracing.trace_events import SampledOp
 from distdbg.follow.tail import TailedRecord
@@ -73,7 +81,7 @@ class Follower:
     def __post_init__(self) -> None:
         self.spans = OpSpans(self.rank)
         self.groups = Groups(self.record)
-        self._likes = Likes()
+        self._similar = SimilarOps()
         self._numbers = MessageNumbers()
         self._regions = RegionSpans(self.rank, self.shared.sampler)
         self._contexts = SpanContexts()
@@ -388,8 +396,8 @@ class Follower:
         if verdict is not SamplingDecision.TAKEN:
             return
         began_ns = time.thread_time_ns()
-        sort = sort_of(row, part, at)
-        if part is None or not sort or not self._make_plain(part, at, row, sort):
+        similarity = similarity_of(row, part, at)
+        if part is None or not similarity or not self._make_plain(part, at, row, similarity):
             event = self.record.event(row.number)
             if not isinstance(event, OpEntry):
                 shared.missed += 1
@@ -398,19 +406,19 @@ class Follower:
             elif event.status and not event.error and len(self._wordless) < _MAX_OPEN:
                 self._wordless[row.number] = row, _LOOKS_FOR_WORDS
             else:
-                self._make(event, row, sort=sort)
+                self._make(event, row, similarity=similarity)
         shared.made_ns += time.thread_time_ns() - began_ns
 
-    def _make_plain(self, part: Slice, at: int, row: Row, sort: Sort) -> bool:
-        """Its spans by those of another op of its sort, without looking it up; whether that can be done."""
-        like = self._likes.of(sort)
-        op = part.op(at) if like is not None else None
-        if like is None or op is None or op.started_ns is None or op.ended_ns is None:
+    def _make_plain(self, part: Slice, at: int, row: Row, similarity: Similarity) -> bool:
+        """Make its spans by those of a similar op, without looking it up; whether that can be done."""
+        similar = self._similar.of(similarity)
+        op = part.op(at) if similar is not None else None
+        if similar is None or op is None or op.started_ns is None or op.ended_ns is None:
             return False
         shared, base_ns = self.shared, self.rank.base_ns
         ended_ns = op.ended_ns + base_ns
         for span in self.spans.make_plain(
-            like,
+            similar,
             row.trace_id,
             number=op.number,
             seq=op.seq,
@@ -421,7 +429,7 @@ class Follower:
             self.emit(span)
         took_ns = op.ended_ns - op.issued_ns
         shared.made.sampled.append(
-            SampledOp(like.kind, like.group.label, took_ns, row.trace_id, ended_ns)
+            SampledOp(similar.kind, similar.group.label, took_ns, row.trace_id, ended_ns)
         )
         return True
 
@@ -431,7 +439,7 @@ class Follower:
         row: Row,
         now_ns: int = 0,
         how: str = "",
-        sort: Sort | None = None,
+        similarity: Similarity | None = None,
     ) -> None:
         shared = self.shared
         group = self.groups[event.group_number]
@@ -443,9 +451,9 @@ class Follower:
             context=row.context,
             region=row.region,
         )
-        # One whose form was overwritten is like no other.
-        if sort is not None and op.form is not None and op.status == 0:
-            self._likes.keep(sort, op)
+        # Nothing is known to be similar to one whose form was overwritten.
+        if similarity is not None and op.form is not None and op.status == 0:
+            self._similar.keep(similarity, op)
         caller = op.context is not None and shared.sampler.keeps_child(
             op.context.trace_id, op.context.is_sampled
         )

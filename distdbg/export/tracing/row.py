@@ -1,7 +1,7 @@
 """What followers share, and an op as its events tell it, before anything of it is looked up.
 
 To look an op up costs as much as all else that is done for it, and most ops of a program are like others: the
-spans of one that differs in numbers and times alone are made by those of another (`Likes`).
+spans of one that differs in numbers and times alone are made by those of another (`SimilarOps`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distdbg.record.slices import ENDED_WELL, Slice
 
 _MAX: Final = 256
 #: What ops have in common: the words of their events that are equal, and the block around them.
-Sort = tuple[bytes, str]
+Similarity = tuple[bytes, str]
 
 
 @dataclass(slots=True)
@@ -81,23 +81,23 @@ class Row:
     region: str = ""
 
 
-class Likes:
-    """One op of each sort."""
+class SimilarOps:
+    """One op of each kind of ops whose spans differ in numbers and times alone."""
 
     def __init__(self) -> None:
-        self._known: dict[Sort, OpFacts] = {}
+        self._known: dict[Similarity, OpFacts] = {}
 
-    def of(self, sort: Sort) -> OpFacts | None:
-        return self._known.get(sort)
+    def of(self, similarity: Similarity) -> OpFacts | None:
+        return self._known.get(similarity)
 
-    def keep(self, sort: Sort, op: OpFacts) -> None:
+    def keep(self, similarity: Similarity, op: OpFacts) -> None:
         """An op that was looked up."""
         if len(self._known) >= _MAX:
             self._known.clear()
-        self._known[sort] = op
+        self._known[similarity] = op
 
 
-def sort_of(row: Row, part: Slice | None, at: int) -> Sort | None:
+def similarity_of(row: Row, part: Slice | None, at: int) -> Similarity | None:
     """Of an op that the head keeps and that ended well; None: it is none."""
     if (
         part is None

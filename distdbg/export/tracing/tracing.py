@@ -20,7 +20,7 @@ from distdbg import config
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import log_of_start
 from distdbg.export.otel.sampling import read_sampler
-from distdbg.export.tracing.exporters import Owned, check_installed, make_exporter
+from distdbg.export.tracing.exporters import Owned, check_installed, make_sender
 from distdbg.export.tracing.follower import MAX_ROWS
 from distdbg.export.tracing.queues import (
     DROPPED,
@@ -93,7 +93,7 @@ class Tracing:
             self._queues,
             make
             or (
-                lambda signal: make_exporter(
+                lambda signal: make_sender(
                     signal, protocols[signal], run=run, host=host, began_ns=began_ns
                 )
             ),
