@@ -24,6 +24,7 @@ from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
 from distdbg.tui.keys import keys_of
 from distdbg.tui.line import Line
 from distdbg.tui.sheet import Sheet
+from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.table import RowTable
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.views import VIEWS, TimelineView
@@ -350,7 +351,7 @@ def top_keys_page() -> str:
         "where you are. With `--readonly`, and in a replay, there is none that changes the job.",
         "",
         *_key_table("Everywhere", TopApp.BINDINGS),
-        *_key_table("In a table", RowTable.BINDINGS),
+        *_key_table("In a table", [*CursorView.BINDINGS, *RowTable.BINDINGS]),
         *_key_table("In a text", Sheet.BINDINGS),
         *_key_table("While a line is typed", Line.BINDINGS),
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from distdbg.diagnose.wording import short_site
-
 import argparse
 import csv
 import difflib
@@ -23,6 +21,7 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.query import names_in, parse, select
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.summary import OpSums, read_keys, sum_up
+from distdbg.diagnose.wording import short_site
 from distdbg.errors import UsageError
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.folders import list_runs

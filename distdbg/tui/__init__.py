@@ -15,9 +15,10 @@ Pages
 
     view           what a view is;  views/: one file per view;  details/: what Enter opens
     targets        what the cursor can select and Enter opens
+    cursor_view    what a table and a sheet share
     table          rows of any number, of which only those in sight are drawn;  sorting: by a column
     sheet          lines of text under a cursor, for what is no table;  wrapped: lines longer than the screen
-    cells          how ages, sizes, states and ranks are written;  tones: styles from the CSS of a widget
+    cells          how ages, sizes, states and ranks are written
     lanes          bars of a timeline as letters;  time_axis, time_lanes: what is around them
     wait_graph     who waits for whom, drawn
     verdict        reads the verdict of a snapshot;  parts: which ranks are its cause, and which its victims

@@ -9,6 +9,7 @@ from textual.binding import BindingType
 
 from distdbg.tui.cells import Cell, Tone
 from distdbg.tui.commands import Commands
+from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.keys import KeyedApp, is_there, keys_of, page_keys
 from distdbg.tui.line import Line
 from distdbg.tui.table import RowTable, TableColumn
@@ -42,7 +43,7 @@ class HelpPage(TablePage):
                 rows.append((f"in {page.crumb}", "", Tone.TITLE))
                 rows += [(key.name, key.about, Tone.ACCENT) for key in keys]
         rows += section("everywhere", [b for b in top.BINDINGS if is_there(top, *keys_of([b]))])
-        rows += section("in a table", RowTable.BINDINGS)
+        rows += section("in a table", [*CursorView.BINDINGS, *RowTable.BINDINGS])
         rows += section("while a line is typed", Line.BINDINGS)
         rows.append(("behind :", "", Tone.TITLE))
         return rows + [
