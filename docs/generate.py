@@ -21,10 +21,10 @@ from distdbg.launch.flag_table import SECTIONS, USE_ENV, CommandFlag
 from distdbg.render.schema import OBJECTS, SCHEMA
 from distdbg.tui.app import TopApp
 from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
+from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.keys import keys_of
 from distdbg.tui.line import Line
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.table import RowTable
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.views import VIEWS, TimelineView

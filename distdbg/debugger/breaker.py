@@ -23,7 +23,7 @@ from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
 from distdbg.debugger.on_signal import SignalStop
 from distdbg.debugger.op_facts import CallFacts
-from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, stop_or_quit
+from distdbg.debugger.stopping import is_at_prompt, stop_or_quit
 from distdbg.errors import (
     DistError,
     JobAborted,
@@ -73,10 +73,9 @@ class ArmedRule:
 class Breaker:
     """Implements Stops; see distdbg/runtime/process/debugger_seam.py."""
 
-    def __init__(self, world: World, rank: int, stop: DebuggerOpener | None = None) -> None:
+    def __init__(self, world: World, rank: int) -> None:
         self._world = world
         self._rank = rank
-        self._stop = stop
         self._lock = threading.Lock()  # protects the armed rules and the wrapping
         self._local = _Local()
         self._generation = -1
@@ -171,7 +170,7 @@ class Breaker:
             if each.counts() and not why:
                 why = f"before {facts.words}{found} ({each.label})"
         if why:
-            stop_or_quit(self._world, why, stop=self._stop)
+            stop_or_quit(self._world, why)
 
     def stop_at_error(self, facts: CallFacts, error: DistError) -> None:
         """Stop at the error of an op before its program gets it, if a rule says so; once for each."""
@@ -187,7 +186,7 @@ class Breaker:
         if why:
             # The line that called the op runs still: it can be looked into, and stepped from.
             frame = user_frame(sys._getframe(1))
-            stop_or_quit(self._world, why, frame=frame, error=error, stop=self._stop)
+            stop_or_quit(self._world, why, frame=frame, error=error)
 
     def _stop_at_signal(self) -> None:
         if is_at_prompt():
@@ -195,7 +194,7 @@ class Breaker:
         fitting = [each for each in self.armed if StopCondition.SIGNAL in each.rule.on]
         stopping = [each for each in fitting if each.counts()]
         if stopping:
-            stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})", stop=self._stop)
+            stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})")
 
 
 class OpUnderRules:
