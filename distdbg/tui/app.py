@@ -68,10 +68,7 @@ class TopApp(FrameApp):
         ),
         Binding("colon", "command", "command", tooltip="type a command"),
         Binding(
-            "slash",
-            "filter",
-            "filter",
-            tooltip="filter by a regular expression; !x inverts it",
+            "slash", "filter", "filter", tooltip="filter by a regular expression; !x inverts it"
         ),
         Binding("S", "sort", "sort", tooltip="sort the table by the next column"),
         Binding("F", "faults", "faults", tooltip="show only faults, or all"),
