@@ -23,7 +23,7 @@ from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError
 from distdbg.secure.guard import Guard, open_guard
 
-#: Of each way to come in.
+#: The most clients over each way to come in.
 MAX_CLIENTS: Final = 64
 #: Over TCP, that have not proven themselves yet.
 MAX_UNPROVEN: Final = 32
@@ -307,7 +307,7 @@ class ApiServer:
             return
         if mask & selectors.EVENT_WRITE:
             client.flush()
-        # Who does not read its answers gets no further ones.
+        # A client that does not read its answers gets no further ones.
         if not mask & selectors.EVENT_READ or client not in self.clients:
             return
         is_there = client.receive()

@@ -45,7 +45,7 @@ _MAX_PROCESSES: Final = 4096
 
 
 def lock_holder(locks: str, pid: int) -> int:
-    """Who holds the file lock that a process waits for, by the text of /proc/locks; 0: not known. Pure.
+    """The pid that holds the file lock a process waits for, by the text of /proc/locks; 0: not known. Pure.
 
     7: FLOCK  ADVISORY  WRITE 812 fe:00:4711 0 EOF
     7: -> FLOCK  ADVISORY  WRITE 815 fe:00:4711 0 EOF
@@ -115,7 +115,7 @@ def are_children_locked(pid: int) -> bool:
 
 
 def _youngest(pid: int) -> int:
-    """Of its children that live; 0."""
+    """The pid of its youngest child that is alive; 0."""
     for child in reversed(_children(pid)):
         stat = read_stat(child)
         if stat is not None and stat.state not in ("Z", "X"):
@@ -179,7 +179,7 @@ class TcpSocketLine(NamedTuple):
 
 
 def read_end(pid: int, fd: int, ranks: Mapping[int, int]) -> str:
-    """Who is to send what a process waits for at `fd`; '' where that is no TCP connection.
+    """The process that is to send what another one waits for at `fd`; '' where that is no TCP connection.
 
     `ranks` by their pids.
     """

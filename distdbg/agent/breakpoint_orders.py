@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from distdbg.client import protocol
 from distdbg.client.protocol import Request
 from distdbg.control import sockets
-from distdbg.control.breakpoints import Rule, rules_from_page, rules_to_page
+from distdbg.control.breakpoints import Rule, breakpoints_to_plain, rules_from_page, rules_to_page
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.record.rank_state import RankState
 
@@ -48,18 +48,8 @@ class Breakpoints:
 
     def plain(self, rows: Iterable[Plain]) -> Plain:
         """Those that are armed, and who is stopped."""
-        stopped = [
-            {
-                "rank": row["rank"],
-                "host": row["host"],
-                "why": row["why"],
-                "site": row["site"],
-                "since_s": row["state_age_s"],
-            }
-            for row in rows
-            if row["state"] == RankState.DEBUGGED
-        ]
-        return {"rules": rules_to_page(self._rules())["rules"], "stopped": stopped}
+        stopped = (row for row in rows if row["state"] == RankState.DEBUGGED)
+        return breakpoints_to_plain(self._rules(), stopped)
 
     def arm(self, arguments: Plain) -> Plain:
         """One more, on all hosts; UsageError for a rule that is none."""

@@ -83,7 +83,7 @@ class HostAgent:
         self._is_leaving = False
         self._over_ns: int | None = None
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="distdbg-stacks")
-        #: Of its own: a verdict must not wait for stacks.
+        #: A pool of its own: a verdict must not wait for stacks.
         self._judges = ThreadPoolExecutor(1, thread_name_prefix="distdbg-judge")
         self._done_r, self._done_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._done: list[Callable[[], None]] = []

@@ -63,7 +63,7 @@ class Steering:
         self._nodes = 1
         #: The breakpoints that were ordered last: they are armed at the next start as well.
         self._armed: dict[str, Any] = {}
-        #: Of ranks that a launcher has started: an order stands, also for those that join later.
+        #: Rules for the ranks that a launcher has started: they count for those that join later too.
         self._held: ControlPage | None = None
         self._beat_ns = -_BEAT_NS
         self._clock_ns = 0
@@ -76,7 +76,7 @@ class Steering:
         self.on_continue: Callable[[list[int]], object] = lambda _: None
         self._others = HostsInDebugger(host)
         self._own_hold = hold_of(OTHER_HOST)
-        #: Who held this host's clock when it was last looked at.
+        #: The holders of this host's clock when it was last looked at.
         self.holds: tuple[Hold, ...] = ()
 
     # ------------------------------------------------------------------------------- beginning, end
@@ -88,7 +88,7 @@ class Steering:
         self._clock_ns = 0
 
     def join(self, attempt: Attempt) -> None:
-        """Of a launcher's start: meet the agents of the job's other hosts."""
+        """Meet the agents of the job's other hosts, for a start by a launcher."""
         self._is_launched = True
         self.meet(attempt)
         if self._armed and self.is_root:
@@ -145,7 +145,7 @@ class Steering:
             page.beat(os.getpid(), now_ns)
 
     def look(self) -> frozenset[int]:
-        """Who holds the clock of this host now, without those that died doing so; its ranks among them."""
+        """The holders of this host's clock now, its ranks among them; without those that have died."""
         state = self._read()
         self.holds = state.holds if state is not None else ()
         if any(hold.is_gone for hold in self.holds):
@@ -251,7 +251,7 @@ class Steering:
         return tuple(row for row in view.ranks if row.host != self._host)
 
     def other_hosts(self) -> dict[str, bool]:
-        """Of the job, as its root knows them, and whether each is lost; elsewhere none."""
+        """The hosts of the job as its root knows them, and whether each is lost; elsewhere none."""
         if self._tree is None or not self._tree.is_root:
             return {}
         return {host: lost for host, lost in self._tree.hosts().items() if host != self._host}

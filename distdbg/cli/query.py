@@ -31,7 +31,7 @@ from distdbg.record.text import format_duration, format_nbytes
 _EPILOG: Final = "fields:\n" + "\n".join(
     f"  {field.name:10} {field.unit.value:11} {field.about}" for field in FIELDS.values()
 )
-#: Of the list of ops.
+#: The columns of the list of ops.
 _COLUMNS: Final = (
     "rank", "group", "kind", "seq", "nbytes", "peer", "tag", "status", "issued", "duration", "wait",
     "site",

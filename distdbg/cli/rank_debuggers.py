@@ -39,7 +39,7 @@ class RankAtPrompt:
 
 @dataclass(slots=True)
 class RankDebuggers:
-    """Of one run. `close` it."""
+    """The debuggers of one run. `close` it."""
 
     name: str
     folder: Path | None
@@ -115,7 +115,7 @@ class RankDebuggers:
         self.close()
 
     def _say_why_not(self, rank: int) -> None:
-        """Of a rank of this folder; nothing of one that is elsewhere."""
+        """Say why a rank of this folder cannot be debugged; nothing about one that is elsewhere."""
         assert self.folder is not None  # the caller has looked
         record = self.folder / record_name(rank)
         if is_live(record):

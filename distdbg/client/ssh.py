@@ -45,7 +45,7 @@ _OPTIONS: Final = (
     f"ConnectTimeout={_CONNECT_S}",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",
-    # Of a connection that others share, ours could not be ended.
+    # Our part of a connection that others share could not be ended.
     "ControlPath=none",
     "ForwardAgent=no",
     "ForwardX11=no",

@@ -81,7 +81,7 @@ class BreakFacts(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of this process, in the job."""
+        """The rank of this process in the job."""
         ...
 
     @property
@@ -106,7 +106,7 @@ class BreakFacts(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Of its inputs, or of its outputs."""
+        """The bytes of its inputs, or of its outputs if those are more."""
         ...
 
     @property

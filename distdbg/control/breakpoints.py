@@ -159,6 +159,15 @@ def rules_to_page(rules: Iterable[Rule]) -> dict[str, Any]:
     return page
 
 
+def breakpoints_to_plain(
+    rules: Iterable[Rule], stopped: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """As `distdbg break --json` has it: the rules that are armed, and the rows of ranks at a prompt."""
+    names = {"rank": "rank", "host": "host", "why": "why", "site": "site", "since_s": "state_age_s"}
+    rows = [{name: row[key] for name, key in names.items()} for row in stopped]
+    return {"rules": rules_to_page(rules)["rules"], "stopped": rows}
+
+
 def rules_from_page(text: bytes) -> tuple[Rule, ...]:
     """The rules of a page; none of one that is damaged, and not those that another version wrote."""
     try:

@@ -30,7 +30,7 @@ class JobClock:
 
     def __init__(self, page: ControlPage | None = None) -> None:
         self._page = page
-        #: Of a clock that was closed: all pauses until then, so that it does not jump.
+        #: All pauses of a clock until it was closed, so that it does not jump.
         self._behind_ns = 0
         self._lock = threading.Lock()  # protects _holds
         #: How many prompts of each rank are open in this process.
@@ -137,5 +137,5 @@ class JobClock:
             self._page = None
 
 
-#: Of whoever is in no job.
+#: The clock of a process that is in no job.
 FREE_CLOCK: Final = JobClock()

@@ -1,4 +1,4 @@
-"""Who holds the clock of the job: one entry per debugger, pause or other host, in a table of the page.
+"""The holds on the job's clock: one entry per debugger, pause or other host, in a table of the page.
 
     entry   pid, start ticks, rank, since      8 bytes each, little endian; `since` 0: nobody
 

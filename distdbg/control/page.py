@@ -129,7 +129,7 @@ class ControlPage:
         )
 
     def holds(self) -> tuple[Hold, ...]:
-        """Who holds the clock, the longest first."""
+        """The holds on the clock, the longest first."""
         return holds_from(self._map[:PAGE_NBYTES])
 
     @property
@@ -211,7 +211,7 @@ class ControlPage:
         """End the job: every rank of the host raises these words. False: somebody was first."""
         text = words.to_json()
         with self._writing():
-            # Who holds the lock is the only writer: an abort that is being written was never finished.
+            # The holder of the lock is the only writer: an abort that is being written was never finished.
             if self._words[_ABORT_STATE] == ABORT_SET:
                 return False
             self._words[_ABORT_STATE] = ABORT_WRITING

@@ -35,12 +35,12 @@ def show(address: bytes) -> str:
 
 
 def own_address(sock: socket.socket) -> bytes:
-    """Of this end of a connection over TCP."""
+    """The address of this end of a connection over TCP."""
     return _of(sock.getsockname())
 
 
 def peer_address(sock: socket.socket) -> bytes:
-    """Of the other end."""
+    """The address of the other end."""
     return _of(sock.getpeername())
 
 

@@ -32,7 +32,7 @@ class ControlState:
     agent_pid: int
     agent_beat_ns: int
     holds: tuple[Hold, ...] = ()
-    """Who holds the clock, the longest first; there is nobody while it runs."""
+    """The holds on the clock, the longest first; there are none while it runs."""
 
 
 def get_field(data: bytes, name: str) -> int:

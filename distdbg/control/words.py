@@ -13,7 +13,7 @@ from distdbg.record.printable import shorten
 
 #: The kind of abort that a person writes.
 STOPPED: Final = "stopped"
-#: Who writes it when nobody else has: `AbortWords.by` of a verdict.
+#: The author of a verdict: `AbortWords.by` where nobody else has written it.
 AGENT: Final = "the agent"
 _MAX_LINE = 400
 _MAX_RANKS = 64
@@ -32,7 +32,7 @@ class AbortWords:
     details: Sequence[str] = ()
     hint: str = ""
     by: str = ""
-    """Who wrote it: "the agent", "ada"."""
+    """The author: "the agent", "ada"."""
 
     def to_json(self) -> bytes:
         """ASCII that fits the page: the last details go first, then the hint."""

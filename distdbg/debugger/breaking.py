@@ -40,7 +40,7 @@ class BreakingEngine(EngineAround):
         self.inner = inner
         self._group = group
         self._rules = rules
-        #: Of an engine that counts none of its ops.
+        #: Ops so far, for an engine that does not count them.
         self._count = 0
 
     def run(self, call: Call) -> int:

@@ -70,7 +70,7 @@ class DebugSession:
         self._pdb: RankPdb | None = None
         self._foreign: Foreign | None = None
         self._first_words = ""
-        """Of the first prompt: what has gone wrong before it."""
+        """What has gone wrong before the first prompt, which says it."""
         self._is_breakpoint = True
         """Whether the program has asked for the prompt, and not a client by attaching."""
         self._is_over = False

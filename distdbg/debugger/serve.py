@@ -53,7 +53,7 @@ class Caller:
         self.socket = sock
         self.place = place
         self.name = ""
-        """Who is attached; '' is not."""
+        """The client that is attached; '': none."""
         self.inbox = bytearray()
         self.outbox = bytearray()
         self.is_leaving = False

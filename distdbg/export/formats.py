@@ -24,7 +24,7 @@ class Format:
     """What opens it, in one sentence."""
     module: str
     extension: str
-    """Of a file, with its dot; of a folder, what its name ends in."""
+    """What the name of a file, with its dot, or of a folder ends in."""
     is_folder: bool = False
     is_text: bool = False
     """Whether a terminal can show it."""

@@ -49,12 +49,12 @@ _MAX_OTHERS: Final = 2
 FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
 #: The line of `threading` where one waits for another thread without a limit.
 _WITHOUT_LIMIT: Final = ("waiter.acquire()",)
-#: Of the standard library, where a lock is all that is waited for.
+#: Functions of the standard library that wait for a lock and nothing else.
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
 #: The modules in which one waits for what processes of its own work on.
 _OF_WORKERS: Final = ("of pool.py", "of _base.py")
-#: Of a store: they wait until a key is there.
+#: Methods of a store that wait until a key is there.
 _KEY_WAITS: Final = ("get", "wait")
 
 
@@ -69,13 +69,13 @@ class Look:
     thread: MainThread | None
     stacks: RankStacks | None
     lock_holder: str = ""
-    """Who holds the file lock that it waits for: 'rank 3', 'pid 812 (rsync)'; '' where nobody knows."""
+    """The holder of the file lock that it waits for: 'rank 3', 'pid 812 (rsync)'; '': not known."""
     dead_child: str = ""
     """'4711 (loader) was killed by SIGSEGV'; ''."""
     awaited_child: str = ""
     """'4711 (sort), which sleeps (pipe_read)': of a process that waits for the end of one; ''."""
     sender: str = ""
-    """Who is to send what it reads: 'rank 0 (127.0.0.1:38211)'; '' where it reads from no connection."""
+    """The sender of what it reads: 'rank 0 (127.0.0.1:38211)'; '' where it reads from no connection."""
     are_children_locked: bool = False
     """Whether all of its child processes wait for locks."""
 

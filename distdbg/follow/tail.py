@@ -43,9 +43,9 @@ class CurrentOps:
     in_flight: tuple[OpEntry, ...] = ()
     """All that have not ended."""
     waits: tuple[WorkWaitEntry, ...] = ()
-    """Of all threads that wait for an op which they had begun earlier."""
+    """The waits of all threads for ops that they had begun earlier."""
     wait: WorkWaitEntry | None = None
-    """Of a thread that waits for `op`, which it had begun earlier."""
+    """The wait of a thread for `op`, which it had begun earlier."""
 
     @property
     def prompt(self) -> OpEntry | None:

@@ -215,7 +215,7 @@ def _peer(op: OpEntry) -> str:
 
 @lru_cache(64)
 def ranks_of(text: str) -> tuple[int, ...]:
-    """Of a group, by their rank there; () when the record does not tell."""
+    """The ranks of a group, by their rank there; () when the record does not tell."""
     try:
         return tuple(read_ranks(text))
     except ValueError:

@@ -182,7 +182,7 @@ def store_folder(url: str) -> str:
     return urlsplit(url).path.strip("/") or "agents"
 
 
-#: Of no host; nothing is sent there.
+#: An address of no host; nothing is sent there.
 _ELSEWHERE: Final = "198.51.100.1"
 
 

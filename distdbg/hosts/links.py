@@ -19,7 +19,7 @@ from distdbg.secure.guard import Guard, why_ended
 
 _S: Final = 1_000_000_000
 GREETING_NS: Final = 5 * _S
-#: Who says nothing for as long is taken for dead: pings and pongs go every second.
+#: A peer that says nothing for as long is taken for dead: pings and pongs go every second.
 SILENCE_NS: Final = 5 * _S
 #: No more updates are made for a parent while as much waits for it.
 MAX_WAITING_NBYTES: Final = 64 << 10

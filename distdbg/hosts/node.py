@@ -233,7 +233,7 @@ class Node:
         return self.account_request.number
 
     def told_accounts(self) -> list[HostAccountState]:
-        """Of the hosts that are in touch, but for this one."""
+        """The accounts of the other hosts that are in touch."""
         hosts = self.rows.hosts
         return [
             told
@@ -387,7 +387,7 @@ class Node:
         self._dealt_ns = now_ns
         weights = {link: 8 + len(self.rows.links[link].ranks) for link in self._children}
         total = sum(weights.values())
-        # Who must wait itself gains nothing from hearing more often.
+        # A node that must wait itself gains nothing from hearing more often.
         period_ns = MIN_PERIOD_NS
         if self._parent is not None:
             period_ns = max(period_ns, int(self._pace.gap_ns / 2))

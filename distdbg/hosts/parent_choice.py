@@ -54,7 +54,7 @@ class ParentChoice:
         return self._addresses[node]
 
     def wanted(self) -> tuple[int, ...]:
-        """Whose addresses are still of use: of those before the one that has been reached."""
+        """The nodes whose addresses are still of use: those before the one that has been reached."""
         end = self.ancestors.index(self._attached) if self._attached is not None else None
         return tuple(node for node in self.ancestors[:end] if node not in self._addresses)
 

@@ -30,7 +30,7 @@ from distdbg.hosts.messages import BadMessage
 
 WINDOW_NBYTES: Final = 64 << 10
 MAX_DATA_NBYTES: Final = 16 << 10
-#: Of one node: those that begin, end or pass there.
+#: Pipes that begin, end or pass at one node.
 MAX_PIPES: Final = 64
 MAX_WHY: Final = 400
 #: The link that is no link: this host's end.
@@ -53,7 +53,7 @@ class NoWay(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PipeTarget:
-    """Whom a pipe leads to: the agent of this host, or of the host of this rank."""
+    """Where a pipe leads: to the agent of this host, or of the host of this rank."""
 
     host: str = ""
     rank: int | None = None

@@ -48,7 +48,7 @@ class KeptOps:
         self._due.pop(link, None)
 
     def keep(self, keeps: Iterable[KeptOp]) -> None:
-        """Of this host: tell all others."""
+        """Tell all other hosts what this one keeps."""
         for one in keeps:
             self._add(one, None)
 

@@ -107,7 +107,7 @@ class LaunchAttempt:
 
     @property
     def failures(self) -> list[RankEnd]:
-        """Who failed by itself, in the order of time."""
+        """The ranks that failed by themselves, in the order of time."""
         return [end for end in self.ends.values() if end.is_failure and not end.was_asked]
 
     def stop(

@@ -26,7 +26,7 @@ _OF_PROCESS: Final = re.compile(r" \(host [^()]*, pid \d+\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Of one attempt."""
+    """Why one attempt failed."""
 
     word: str
     """The kind of failure: 'FAILED', 'RANK DIED'."""

@@ -55,10 +55,10 @@ class LauncherTerminal:
         self._environ = environ
         self._command = command or _attach
         self._former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        """Of who writes to a terminal, or takes it back, while another has it."""
+        """The handler of a process that writes to a terminal, or takes it back, while another has it."""
         self._pid = 0
         self._stop: StoppedRank | None = None
-        """Of the client that runs, or ran last."""
+        """The stop whose client runs, or ran last."""
         self._left: list[StoppedRank] = []
         """What clients have left while it lasted."""
         self._attributes: Attributes = []

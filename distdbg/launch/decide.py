@@ -55,7 +55,7 @@ class Situation:
     """What failed first here, in one line."""
     restarts_left: int = 0
     notes: Mapping[str, LauncherNote] = field(default_factory=dict)
-    """Of the launchers whose ranks have ended, by name."""
+    """The notes of launchers whose ranks have ended, by name."""
     waiting_count: int = 0
     next_has_begun: bool = False
     lost: tuple[str, ...] = ()

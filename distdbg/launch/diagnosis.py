@@ -45,7 +45,7 @@ _MAX_FRAMES: Final = 4
 #: What is no place at which its ranks are now.
 _APART: Final = frozenset(role for role in StackRole if role.is_apart)
 _MAX_LINES: Final = 10
-#: Of each stack, before there are more of the first one.
+#: Lines of each stack, before there are more of the first one.
 _MIN_LINES: Final = 5
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
@@ -194,14 +194,14 @@ def _source_lines(stacks: Sequence[_Stack]) -> Iterator[str]:
 
 
 def _lines_of_stacks(stacks: Sequence[_Stack]) -> Iterator[list[str]]:
-    """Of each stack the innermost line, and those around which there is something to be told; each once."""
+    """The innermost line of each stack, and those around which there is something to be told; each once."""
     seen: set[str] = set()
     has_cause = any(stack.is_cause for stack in stacks)
     for stack in _merged(stacks):
         lines: list[str] = []
         for at, frame in enumerate(stack.frames[:_MAX_FRAMES]):
             site = os.path.basename(frame.site)
-            # Who called the function says on what a rank waits, and why it came there.
+            # The callers of the function say what a rank waits for, and why it came there.
             near = 2 if stack.role == StackRole.HANGS else 1
             is_told = frame.notes or not at
             is_told = is_told or (at <= near and (stack.is_cause or (at == 1 and not has_cause)))

@@ -38,7 +38,7 @@ class RanksStart:
     """One start of the ranks of this host."""
 
     nodes: tuple[NodeFacts, ...]
-    """Of the round; ranks are numbered node by node."""
+    """The nodes of the round; ranks are numbered node by node."""
     node_rank: int
     restarts: int
     """How many failures there were before; a host that joined is none."""

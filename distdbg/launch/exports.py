@@ -47,7 +47,7 @@ class ExportOptions:
     push: str | None = None
     token_file: Path | None = None
     users: tuple[str, ...] = tuple(config.read_str(_USERS, {}).split(","))
-    """Who may read over a loopback address without the token, beside the user of the job."""
+    """The users that may read over a loopback address without the token, beside the job's own."""
     signals: frozenset[str] = frozenset()
     """What is sent to a collector."""
 

@@ -42,7 +42,7 @@ _SIGNALS: Final = (
 
 
 class FinalReport:
-    """Of one launcher; `restarts` is how many are used up."""
+    """The report of one launcher; `restarts` is how many are used up."""
 
     def __init__(self, options: RunOptions, here: OwnHost) -> None:
         self._options = options

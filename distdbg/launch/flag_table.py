@@ -24,7 +24,7 @@ class CommandFlag:
     metavar: str = ""
     short: str = ""
     choices: tuple[str, ...] = ()
-    #: Whose variable holds it: `PET_` is torchrun's; ours is looked at first.
+    #: Prefixes of its variable: `PET_` is torchrun's; ours is looked at first.
     prefixes: tuple[str, ...] = ("DISTDBG_", "PET_")
 
     @property

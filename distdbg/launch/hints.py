@@ -13,7 +13,7 @@ from distdbg.record.ends import BY_SYS_EXIT, MORE_MEMORY
 from distdbg.record.format import Exit
 from distdbg.record.memory_share import MemoryShare, its_share
 
-#: Of ranks that others wait for.
+#: Hints about ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
 THREAD_RAISED: Final = (
     "see why that thread raised: this rank waits for what the thread should have made or done"
@@ -83,7 +83,7 @@ def hint_of(found: RootCause) -> str:
 
 
 def share_of(found: RootCause) -> MemoryShare | None:
-    """Of one rank that was killed without a word: how much memory the others had used, if far less."""
+    """How much memory the others had used, if far less than a rank that was killed without a word."""
     first = found.first[0]
     if first.reason or len(found.first) > 1 or first.end.cause != "signal":
         return None

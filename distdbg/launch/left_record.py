@@ -21,7 +21,7 @@ from distdbg.record.reader import RecordFile
 
 #: How far back in a record the last finding is looked for.
 _MAX_NOTES: Final = 64
-#: Of the rank itself, and of no op.
+#: Findings about the rank itself, and about no op.
 _NO_ERRORS: Final = (EXIT_CALL, THREAD_ERROR)
 
 
@@ -92,7 +92,7 @@ def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
 
 
 def thread_error(record: RecordFile) -> str:
-    """Of a thread that has ended by an exception: what it raised, and where; '' without one."""
+    """What a thread raised that has ended by an exception, and where; '' without one."""
     what, sites = _last_note(record, THREAD_ERROR)
     return f"{what} at {sites[0]}" if sites else what
 

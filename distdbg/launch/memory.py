@@ -107,7 +107,7 @@ class OomWatch:
 
 
 def choose_victims(used: Mapping[str, int], kills: int) -> frozenset[str]:
-    """Of processes that died by SIGKILL together, those that `kills` kills for memory were meant for.
+    """The processes, among those that died by SIGKILL together, that `kills` kills for memory were meant for.
 
     `used` is the most memory that each had held: the kernel takes the largest.
     """

@@ -96,7 +96,7 @@ class RunOptions:
     tee: tuple[StdStreams, ...] = (StdStreams.NONE,)
     """By local rank; what is teed is redirected as well."""
     local_ranks_filter: frozenset[int] | None = None
-    """Whose output is shown; None: all."""
+    """The ranks whose output is shown; None: all."""
     duplicate_stdout_filters: tuple[str, ...] = ()
     duplicate_stderr_filters: tuple[str, ...] = ()
     log_line_prefix_template: str | None = None

@@ -49,7 +49,7 @@ class HostActivity:
     hang: str = ""
     """What they hang in; '' where no rank has waited for long."""
     waited: str = ""
-    """Who waits for whom, where that is not for long."""
+    """The waits between ranks, where they have not lasted long."""
 
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
@@ -91,7 +91,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
                             words[rank] += f"; {place}" if words[rank] else place
         except RecordError:
             continue
-    # Who waits for a lock that a rank holds which waits for it in an op waits for ever.
+    # A rank waits for ever for a lock whose holder waits for it in an op.
     limits_ns |= {rank: 0 for rank, holder in holders.items() if holder in waited_s}
     hang = name_hang(
         words, waited_s, {r: one.text for r, one in last_seen(seen, pids).items()}, limits_ns

@@ -66,12 +66,12 @@ class JobOutcome:
     """What a launcher knows when its job is over."""
 
     evidence: Sequence[LostRankEvidence] = ()
-    """Of the last start of the ranks, from all hosts where they are known."""
+    """About the last start of the ranks, from all hosts where they are known."""
     run_folder: str = ""
     attempt: int = 0
     max_restarts: int = 0
     before: Sequence[Cause] = ()
-    """Of the attempts that failed before this one."""
+    """The causes of the attempts that failed before this one."""
     interrupted: int | None = None
     """The signal that ended the launcher."""
     stopped_by: str = ""
@@ -86,7 +86,7 @@ class JobOutcome:
     """Whether that was on another host, whose launcher ends with `code`."""
     code: int = 1
     hosts: Mapping[int, str] = field(default_factory=dict)
-    """Of the ranks that ran elsewhere."""
+    """The hosts of the ranks that ran elsewhere."""
     verdict: AbortWords | None = None
     """For which the agents have ended the job."""
     seen: Mapping[int, LastSeen] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class JobOutcome:
     diagnosis: Diagnosis | None = None
     """What the records show of a deadlock, or of ranks that left while others waited for them."""
     memory_limit: str = ""
-    """Of the ranks of this host: '2.0 GiB (cgroup)'."""
+    """The limit of the ranks of this host: '2.0 GiB (cgroup)'."""
     losses: str = ""
     """Which files could not be written: 'not written since 13:05:01: ...'."""
     analyze: str = ""
@@ -355,7 +355,7 @@ def _better(outcome: JobOutcome) -> Diagnosis | None:
 
 
 def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
-    """Who left is known; what the records show comes first: it may be another rank's mistake."""
+    """Lines of a rank that left: what the records show comes first, it may be another rank's mistake."""
     yield diagnosis.what
     yield from diagnosis.evidence[:MAX_DETAILS]
     aftermath = _aftermath(found)
@@ -439,7 +439,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
     late = [rank for rank in sorted(found.named - gave_up) if rank in outcome.seen]
     if found.role is LossRole.SUSPECT and late:
-        # Who is waited for comes before those that gave up.
+        # The ranks that are waited for come before those that gave up.
         for rank in late[:MAX_DETAILS]:
             if not (_is_missing(found) and len(found.named) == 1):  # the first line has it
                 yield f"rank {rank} was {outcome.seen[rank].text}"
@@ -475,7 +475,7 @@ def _how(found: RootCause) -> str:
 
 
 def _aftermath(found: RootCause) -> str:
-    """Who was terminated; those that failed have lines of their own below."""
+    """The ranks that were terminated; those that failed have lines of their own below."""
     count = len(found.terminated)
     return LaterLine(
         f"{say_who(found.terminated)} {were(count)} terminated because of it" if count else ""

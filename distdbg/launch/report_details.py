@@ -54,7 +54,7 @@ def all_details(
     shown = () if diagnosis is None else diagnosis.evidence
     error = first.error
     if error is not None:
-        # Of our own errors the details say it; of others the rest of a text of several lines.
+        # The details of our own errors say it; of others the rest of a text of several lines.
         told = [line for line in shown if not line.startswith(_UNUSABLE)]
         yield from (told or _shared_details(found.first) or _own_details(error))[:MAX_DETAILS]
         if error.cause:
@@ -195,7 +195,7 @@ def fold(
     """Failures with equal words in one line: 'ranks 0-1,3 failed because of it: PeerLost: ...'."""
     by_words: dict[str, list[LostRankEvidence]] = {}
     for one in evidence:
-        # Of errors of ours the root cause says the rest.
+        # The root cause says the rest of errors of ours.
         how = one.error_type if is_brief and one.error_type in _KNOWN else one.how
         by_words.setdefault(how, []).append(one)
     for how, several in list(by_words.items())[:MAX_DETAILS]:
@@ -207,7 +207,7 @@ def fold(
 
 
 def _clocks(found: RootCause) -> Iterator[str]:
-    """Who else may have been first, since hosts do not agree on the time."""
+    """The ranks that may have been first too, since hosts do not agree on the time."""
     first = found.first[0]
     near = [
         one
@@ -264,7 +264,7 @@ def last_frames(traceback: str, ours: str = _OURS, most: int = _MAX_LAST_FRAMES)
 
 
 def _frames_of_group(traceback: str, ours: str, most: int) -> list[str]:
-    """Of an exception group: where it was raised; its lines have a rail in front."""
+    """Where an exception group was raised; its lines have a rail in front."""
     lines = ["Traceback (most recent call last):"]
     for line in traceback.partition("+ Exception Group Traceback ")[2].splitlines()[1:]:
         if not line.startswith("  |   "):
@@ -274,7 +274,7 @@ def _frames_of_group(traceback: str, ours: str, most: int) -> list[str]:
 
 
 def last_line(frames: list[str]) -> list[str]:
-    """Of such lines one: 'at train.py:80 (step): y = x / 0'; all of them where the last frame is none."""
+    """One of such lines: 'at train.py:80 (step): y = x / 0'; all of them where the last frame is none."""
     places = [i for i, line in enumerate(frames) if _FRAME.match(line)]
     # The program's own line, not that of a library below it.
     own = [i for i in places if not _LIBRARY.search(frames[i])]

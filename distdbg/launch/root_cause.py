@@ -33,7 +33,7 @@ _LOST_CONNECTION = re.compile(
 #: ... and our own errors that say so.
 _LOST: Final = frozenset(("DistNetworkError", "DistStoreError", "PeerLost", "RankLeft"))
 
-#: Of a rank whose group another one has broken: a consequence, as that one failed before.
+#: The error of a rank whose group another one has broken: a consequence, as that one failed before.
 _BROKEN_GROUP = re.compile(r"^CollectiveError: .* cannot run: rank \d+ ")
 
 #: What each rank says of itself in words that are alike else.
@@ -53,7 +53,7 @@ class LossRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootCause:
-    """Who failed first. Each tuple is in the order of time."""
+    """The ranks that failed first, and the others. Each tuple is in the order of time."""
 
     role: LossRole
     """The role of the first; VICTIM: the ranks that they name are not known to have failed."""
@@ -120,7 +120,7 @@ def find_root_cause(evidence: Sequence[LostRankEvidence]) -> RootCause | None:
 def _end_of_waits(
     one: LostRankEvidence, candidates: Iterable[LostRankEvidence]
 ) -> LostRankEvidence:
-    """Who waited for a rank that did not give up itself: in a chain of waits any may be the first."""
+    """The last in a chain of waits: the one whose awaited rank did not give up itself."""
     by_rank = {each.rank: each for each in candidates if each.waits_for}
     passed, end = {one.rank}, one
     if not one.waits_for:

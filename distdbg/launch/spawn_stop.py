@@ -28,7 +28,7 @@ from distdbg.record.printable import printable
 from distdbg.record.source import ByteSource
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-#: Of the newest runs of this user, in which the processes' records are looked for.
+#: The newest runs of this user in which the processes' records are looked for.
 _MAX_RUNS: Final = 32
 
 

@@ -94,7 +94,7 @@ class Channel:
         self._is_inside_gone = False
         self._is_network_dry = self._is_inside_dry = False
         self._is_draining = False  # the deadline is that of what waits for the peer
-        #: Of which no more events are wanted: they would be told again and again.
+        #: Descriptors of which no more events are wanted: they would be told again and again.
         self._unwatched: set[int] = set()
         if self._is_server:
             self.deadline = now + silence_s

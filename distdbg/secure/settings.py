@@ -18,12 +18,12 @@ class Files:
     certificate: Path
     key: Path
     ca: Path
-    """Who has signed those of the other processes."""
+    """The CA that has signed those of the other processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Of a process that uses TLS."""
+    """The certificates of a process that uses TLS."""
 
     files: Files | None = None
     """None: the certificate that is derived from the token."""

@@ -62,7 +62,7 @@ class CursorView(ScrollView, can_focus=True):
         return "no faults" if self._all and self.only_faults else self.nothing
 
     def _style(self, part: str, tone: Tone) -> Style:
-        """Of a piece of text; textual looks through all of the CSS for it, so it is kept."""
+        """The style of a piece of text, kept: textual looks through all of the CSS for it."""
         style = self._styles.get((part, tone))
         if style is None:
             style = self.rich_style
@@ -88,6 +88,10 @@ class CursorView(ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         self._styles.clear()
         super().notify_style_update()
+
+    @abstractmethod
+    def again(self) -> None:
+        """Draw it all anew: the lines, the filter or the width have changed."""
 
     @abstractmethod
     def _go(self, at: int) -> None:

@@ -72,7 +72,7 @@ class StyledRun(NamedTuple):
 
     text: str
     family: int = 0
-    """Of the letters; 0: nothing is there."""
+    """The family of the letters; 0: nothing is there."""
     behind: int = 0
     """Family of what is behind them: the right half of a letter whose left half is of another."""
     mark: str = ""
@@ -101,7 +101,7 @@ class Window:
         return self.half(at) // 2
 
     def time(self, letter: float) -> float:
-        """Of the middle of a letter."""
+        """The time at the middle of a letter."""
         return self.begin + (letter + 0.5) * 2 * self.per_half
 
 
@@ -235,7 +235,7 @@ def _letter(left: int, right: int) -> tuple[str, tuple[int, int, str]]:
     letter = _LETTERS[left & _WHAT, right & _WHAT]
     if left & right & _WHAT == MOVES and left != right:
         return "▌", (left >> _BITS, right >> _BITS, "")
-    # Of two the one that moves has the colour, else the left one.
+    # The one of two that moves gives the colour, else the left one.
     main = right if (left & _WHAT) < (right & _WHAT) else left
     return letter, (main >> _BITS, 0, "")
 

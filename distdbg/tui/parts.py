@@ -24,7 +24,7 @@ MARK: Final = "!"
 
 @dataclass(frozen=True, slots=True)
 class RankRoles:
-    """Who has which part in what is wrong."""
+    """The causes and the victims of what is wrong."""
 
     causes: frozenset[int] = frozenset()
     victims: frozenset[int] = frozenset()

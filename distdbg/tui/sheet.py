@@ -114,7 +114,7 @@ class Sheet(CursorView):
         self._rows: list[tuple[int, Row]] = []
         self._is_new = True
         self._first: list[int] = []
-        """Of each line, its first row."""
+        """The first row of each line."""
 
     # ------------------------------------------------------------------------------- what is shown
 
@@ -187,7 +187,7 @@ class Sheet(CursorView):
                     return self._strip(said[y], False)
             return Strip.blank(width, self._style("", Tone.PLAIN))
         owner, cells = self._rows[at]
-        # Of a box the first row is enough: a bar of four would hide what is drawn.
+        # The first row of a box is enough: a bar of four would hide what is drawn.
         is_cursor = owner == self._at and (at == self._first[owner] or not self.lines[owner].more)
         return self._strip(cells, is_cursor)
 

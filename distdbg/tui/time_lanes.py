@@ -107,7 +107,7 @@ class TimeLanes(Widget, can_focus=True):
         self._lane = 0
         self._top = 0
         self._number = 0
-        """Of the op that the cursor was put on; 0: whatever is there."""
+        """The number of the op that the cursor was put on; 0: whatever is there."""
         self._known: dict[int, Sequence[Bar]] = {}
         self._painted: dict[int, list[StyledRun]] = {}
         self._styles: dict[tuple[int, int, str, bool], Style] = {}

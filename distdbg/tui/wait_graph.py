@@ -1,4 +1,4 @@
-"""Who waits for whom, drawn. Pure: from rows to lines.
+"""Draws the waits between ranks. Pure: from rows to lines.
 
 Ranks that wait in the same op for the same ranks are one box. What is waited for stands above those that
 wait for it, and these stand further in, layer by layer. On the right, an arrow into a box comes from all

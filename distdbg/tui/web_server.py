@@ -127,7 +127,7 @@ class Tab(AppService):
         try:
             await super().run()
         except asyncio.CancelledError:
-            # Of a task within it that was cancelled before it began: the process has ended that early.
+            # A task within it was cancelled before it began: the process has ended that early.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise

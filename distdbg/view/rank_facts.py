@@ -45,7 +45,7 @@ class RankFacts:
     argv: Sequence[str] = ()
     level: str = ""
     version: str = ""
-    """Of distdbg."""
+    """The version of distdbg."""
     python: str = ""
     threads: int | None = None
     gpu_nbytes: int | None = None
@@ -59,7 +59,7 @@ class RankFacts:
     failed: Iterable[tuple[str, str, str]] = ()
     """Op, status and error of those that failed, the newest first."""
     lost: Mapping[str, int] = field(default_factory=dict)
-    """Of what its record had no room for, how many."""
+    """How much its record had no room for, by what it was."""
     gaps: int = 0
     """Places at which its record is damaged."""
     record: str = ""

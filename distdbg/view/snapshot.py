@@ -197,7 +197,7 @@ class Snapshot:
     paused_s: float = 0.0
     """All pauses so far."""
     held_by: tuple[str, ...] = ()
-    """Who holds the clock: 'the user', 'rank 3'."""
+    """The holder of the clock: 'the user', 'rank 3'."""
     is_debuggable: bool | None = None
     """Whether debuggers may be attached to ranks that run; None: not known."""
     abort: str = ""
@@ -224,7 +224,7 @@ class OpKey:
     seq: int = 0
     rank: int = -1
     number: int = 0
-    """Of the event in the record of `rank`; 0: by group and seq."""
+    """The number of the event in the record of `rank`; 0: by group and seq."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +267,7 @@ class RankDetail:
     history: tuple[Bar, ...] = ()
     """The newest ops, the newest first."""
     stack: tuple[str, ...] = ()
-    """Of the op that it is in, as recorded."""
+    """The stack of the op that it is in, as recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

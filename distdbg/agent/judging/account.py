@@ -54,7 +54,7 @@ class AccountMaker:
         self._known: dict[int, tuple[object, _Draft]] = {}
 
     def make(self, watched_ranks: Iterable[WatchedRank], now_ns: int) -> Account:
-        """Of these ranks now."""
+        """The account of these ranks now."""
         tables = _Tables()
         watched_ranks = list(watched_ranks)
         rows = [self._row(watched, tables, now_ns) for watched in watched_ranks]
@@ -77,7 +77,7 @@ class AccountMaker:
             "rank": watched.rank,
             "pid": watched.pid,
             "state": str(patient_state(watched, now_ns)),
-            # Who runs does something new with each op.
+            # A rank that runs does something new with each op.
             "since": max(watched.since_ns, watched.progress_ns if watched.state in _MOVING else 0),
             "moved": watched.progress_ns,
         }
@@ -118,7 +118,7 @@ class AccountMaker:
 
 
 def _of_joining(watched: WatchedRank) -> Row:
-    """Of a rank without a record: its call of init_process_group, or what it does instead."""
+    """The row of a rank without a record: its call of init_process_group, or what it does instead."""
     if watched.is_joining and watched.join is not None:
         return {"join": json.loads(watched.join.to_json())}
     if watched.state is RankState.STARTING and watched.starts_in is not None:

@@ -44,13 +44,13 @@ Step = tuple[DiagnosisState, tuple[instructions.Instruction, ...]]
 #: Between two looks, however much changes: a look costs some milliseconds.
 _MIN_PAUSE_NS: Final = 100_000_000
 _MAX_PAUSE_NS: Final = 2 * _S
-#: Of what a look has cost, so much time passes until the next.
+#: The pause until the next look, as a multiple of what the last has cost.
 _PAUSE_PER_COST: Final = 50
 #: A verdict that stands is judged again when so much of its age has passed, and not more often than this:
 #: then no time in its words is off by more.
 _AGED_SHARE: Final = 8
 _AGED_NS: Final = _S
-#: Of what that costs, so much time passes until the next.
+#: The pause until the next one, as a multiple of what it costs.
 _AGED_PER_COST: Final = 500
 #: The proof that ends a job also while somebody has paused it: who is gone comes back for nobody.
 _DEAD: Final = "dead"

@@ -113,7 +113,7 @@ class JobFinished:
 
     last: RecordsRead
     states: Mapping[int, RankState]
-    """Of the ranks of all hosts."""
+    """The states of the ranks of all hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class JobSeen:
 
     at_ns: int
     states: Mapping[int, RankState]
-    """Of the ranks of all hosts."""
+    """The states of the ranks of all hosts."""
     is_aborted: bool = False
     """Whether somebody has ended the job."""
 

@@ -91,7 +91,7 @@ class DiagnosisState:
     next_ns: int = 0
     """Before which the job is not judged again."""
     cost_ns: int = 0
-    """Of the last judging."""
+    """What the last judging has cost."""
 
     # What follows from it.
     proof: PendingProof | None = None

@@ -26,7 +26,7 @@ def find_triggers(watched_ranks: Iterable[WatchedRank], now_ns: int) -> Triggers
             if watched.is_exact:
                 found.append((watched.rank, watched.pid, state, watched.progress_ns))
         elif state.is_stuck or state.is_over or state is RankState.LEFT:
-            # Of a short life the end may be known before the record is found, which says how it ended.
+            # The end of a short-lived rank may be known before its record is found, which says how it ended.
             found.append((watched.rank, watched.pid, state, int(watched.pulse is not None)))
         elif state is RankState.DEBUGGED:
             found.append((watched.rank, watched.pid, state, watched.since_ns))

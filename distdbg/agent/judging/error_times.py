@@ -16,7 +16,7 @@ from distdbg.follow.findings import read_words
 from distdbg.follow.tail import TailedRecord
 from distdbg.follow.watched_rank import WatchedRank
 
-#: Of one record at once: more have come between two looks only where it is full of errors.
+#: Read of one record at once: more come between two looks only where it is full of errors.
 _MAX_NEW: Final = 256
 
 _Told = dict[str, Any]

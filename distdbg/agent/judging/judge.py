@@ -84,7 +84,7 @@ def judge_accounts(heard: Sequence[ReceivedAccount], facts: LiveFacts) -> Judged
 
 
 def _waits_to_join(session: Session, verdict: Verdict) -> dict[int, tuple[Edge, ...]]:
-    """Of ranks in init_process_group, which is no op of a record: whom they wait for, where that is known."""
+    """Whom ranks in init_process_group, which is no op of a record, wait for, where that is known."""
     found = next((one for one in verdict.findings if one.has(Trait.JOINING)), None)
     if found is None or not found.ranks:
         return {}
@@ -104,7 +104,7 @@ def _waits_to_join(session: Session, verdict: Verdict) -> dict[int, tuple[Edge, 
 
 
 def plain_waits(judged: JudgedVerdict) -> list[dict[str, Any]]:
-    """Who waits for whom, as the API gives it."""
+    """The waits between ranks, as the API gives them."""
     return [
         {
             "rank": edge.rank,

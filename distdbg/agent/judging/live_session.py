@@ -198,7 +198,7 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
 
 
 def _read_joining(row: Row, log: RankLog) -> None:
-    """Of a rank without a record: as `account` has it."""
+    """Read the row of a rank without a record, as `account` writes it."""
     if "join" in row:
         log.join = JoinCall.from_json(json.dumps(row["join"]))
     if "starts" in row and log.activity is not None:

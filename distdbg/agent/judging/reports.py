@@ -34,8 +34,8 @@ LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
 SETTLE_NS: Final = 250_000_000
 STALL_NS: Final = limit_ns(None)
-#: Who stops and continues a rank again and again need not read of it each time. What is proven counts
-#: by itself: it may have to end the job.
+#: Reports of one kind: somebody who stops and continues a rank again and again need not read of it each time.
+#: What is proven counts by itself: it may have to end the job.
 _MAX_SAID: Final = 20
 _WHEN_LEFT_ALONE: Final = (FindingKind.DEAD_RANK, FindingKind.MISSING_RANK, FindingKind.MISMATCH)
 
@@ -52,7 +52,7 @@ class ReportedRoot:
     has_blocked: bool = True
     """Whether ranks wait that can never go on."""
     state: RankState | None = None
-    """Of a rank that others wait for."""
+    """The state of a rank that others wait for."""
 
     @property
     def key(self) -> _Key:

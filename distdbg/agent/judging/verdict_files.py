@@ -83,7 +83,7 @@ class ObservationWriter:
             pid=watched.pid,
             host=watched.host,
             state=_state_of(watched),
-            # Who runs is at another place after each op.
+            # A rank that runs is at another place after each op.
             since_ns=max(watched.since_ns, watched.progress_ns if is_busy(watched) else 0),
             why=watched.why,
             site=watched.site,

@@ -106,7 +106,7 @@ class LiveDiagnosis:
         return list(self.state.judged.lines) if self.state.judged is not None else []
 
     def plain_waits(self) -> list[dict[str, Any]]:
-        """Who waits for whom, as it was seen last."""
+        """The waits between ranks, as they were seen last."""
         if self.state.judged is None:
             return []
         from distdbg.agent.judging.judge import plain_waits

@@ -96,7 +96,7 @@ class AskedHosts:
 
     @property
     def next_asked(self) -> tuple[str, float] | None:
-        """Who has to be asked next, and when; None: nobody."""
+        """The host to be asked next, and when; None: there is none."""
         due = [(self.hosts[host].due_s, host) for host in self.there if host not in self.lost]
         return min(due)[::-1] if due else None
 

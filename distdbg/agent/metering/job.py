@@ -70,7 +70,7 @@ class JobSums:
             self._histograms.take(host, histograms, agent=agent, attempt=attempt)
 
     def sum(self) -> dict[tuple[str, str], HistogramFacts]:
-        """Of all hosts."""
+        """The sums over all hosts."""
         with self._lock:
             return self._histograms.sum()
 

@@ -82,7 +82,7 @@ class Metering:
         self._findings = FindingCounts()
         self._verdict: tuple[int, int] = (0, 0)
         self._roster: Roster | None = None
-        """Of which all records were looked for."""
+        """The roster whose records have all been looked for."""
         self._began_s = time.time() - (time.monotonic_ns() - agent.began_ns) / 1e9
         #: What was read and is not in the totals yet; both threads use it, and append and pop are atomic.
         self._reads: deque[_Read] = deque(maxlen=64)
@@ -166,7 +166,7 @@ class Metering:
             self._look_for_hosts()
         ranks = self._reader.read(agent.roster, now_ns, agent.findings.suspicions)
         stat = read_stat(os.getpid())
-        # Who does not know its ranks does not know either whether other hosts have some.
+        # An agent that does not know its ranks does not know either whether other hosts have some.
         is_root = agent.steering.is_root and bool(ranks)
         read_s = (time.perf_counter_ns() - began_ns) / 1e9
         host = HostFacts(

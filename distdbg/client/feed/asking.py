@@ -351,7 +351,7 @@ class JobPoller:
                     self._bars.forget(rank)
 
     def _ask_clock(self, now_s: float) -> Asking[bool]:
-        """Of the job's first host, by which all others go; whether it is known."""
+        """Ask for the clock of the job's first host, by which all others go; whether it is known."""
         if "" not in self._clocks or self._is_due("clock", now_s):
             answer = yield from self._ask_if_known("bars", ranks=[], most=1)
             if answer is not None:

@@ -193,7 +193,7 @@ def _seconds(nanoseconds: float | None) -> float | None:
 
 
 def read_waits(waits: Sequence[Plain]) -> tuple[list[Edge], frozenset[int]]:
-    """Who waits for whom, and who of them can never go on."""
+    """The waits between ranks, and the ranks that can never go on."""
     edges = [
         Edge(
             rank=int(one["rank"]),
@@ -208,7 +208,7 @@ def read_waits(waits: Sequence[Plain]) -> tuple[list[Edge], frozenset[int]]:
 
 
 def held_by(control: Plain | None) -> tuple[str, ...]:
-    """Who holds the clock of the job."""
+    """The holders of the job's clock."""
     if not control:
         return ()
     holds = control.get("holds")

@@ -61,7 +61,7 @@ def _arrival(rank: int, words: Plain, shift_ns: int) -> Arrival:
 
 
 def _called(told: Mapping[int, Plain]) -> dict[int, RankCall]:
-    """Of a message the two sides are two calls, and not compared."""
+    """What each rank called; the two sides of a message are two calls, and not compared."""
     return {
         rank: RankCall(
             op=str(words["op"] or ""), form=str(words["form"] or ""), comm=str(words["comm"] or "")

@@ -105,13 +105,13 @@ class FirstFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """Of one job."""
+    """What a feed knows of one job."""
 
     snapshot: Snapshot
     run: str = ""
     """Which has answered; '': none yet."""
     host: str = ""
-    """Of the agent that knows the job."""
+    """The host of the agent that knows the job."""
     pause_s: float = _FIRST_PAUSE_S
     """How long to wait, should nobody answer."""
     first: FirstFrame = field(default_factory=FirstFrame)

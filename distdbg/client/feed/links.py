@@ -46,7 +46,7 @@ class FeedConnections:
 
     @property
     def hello(self) -> Mapping[str, Any]:
-        """Who answers; {} when nobody does."""
+        """What the agent says of itself; {} when none answers."""
         return self._root.hello if self._root is not None else {}
 
     def root(self) -> FeedConnection:

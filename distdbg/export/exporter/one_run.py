@@ -65,7 +65,7 @@ class RunMeter:
         self._findings = FindingCounts()
         self._attempt: Path | None = None
         self._names: frozenset[str] = frozenset()
-        """Of the records whose headers are known."""
+        """The names of the records whose headers are known."""
         self._collect_s = 0.0
         self._final: tuple[Metrics, ...] | None = None
 

@@ -20,7 +20,7 @@ from distdbg.export.metrics.model import Metrics
 from distdbg.export.outlets.targets import Neighbours
 from distdbg.record.folders import list_runs
 
-#: Of those that are over; the oldest is served no more when another one ends.
+#: Runs that are over: the oldest is served no more when another one ends.
 MAX_OVER: Final = 16
 #: For how long what was collected is given to others as well, and who may wait for it how long.
 _KEPT_S: Final = 0.5

@@ -17,7 +17,7 @@ MAX_ANSWER_NBYTES = 1 << 16
 
 
 class RequestTimer:
-    """Of one request after the other; a connection gives it its socket before it reads the answer."""
+    """Times one request after the other; a connection gives it its socket before it reads the answer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

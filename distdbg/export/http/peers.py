@@ -1,4 +1,4 @@
-"""Whose a TCP connection within this host is: the kernel's tables say which user has its other end."""
+"""The user at the other end of a TCP connection within this host, by the kernel's tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_local(address: str) -> bool:
 
 
 class Ends(NamedTuple):
-    """Of a connection, as its server sees it."""
+    """Both ends of a connection, as its server sees it."""
 
     own: Any
     peer: Any

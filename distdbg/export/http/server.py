@@ -24,9 +24,9 @@ from distdbg.export.http.peers import Ends
 from distdbg.export.http.request import PATIENCE_S, HttpConnection
 from distdbg.secure.guard import Guard
 
-#: Of who may read.
+#: Connections of clients that may read.
 MAX_CONNECTIONS: Final = 8
-#: Of whom that is not known, or who may not. A scraper asks at once.
+#: Connections of clients that may not, or of which that is not known yet. A scraper asks at once.
 MAX_UNKNOWN: Final = 16
 _LOOK_S: Final = 1.0
 #: How long threads may take to end.
@@ -88,7 +88,7 @@ class Server:
             connections = dict(self._connections)
         for sock in listening:
             sock.close()
-        # Of a job that ends the answer that is on its way has the last numbers.
+        # The answer that is on its way has the last numbers of a job that ends.
         for connection in connections:
             connection.is_last = True
             if connection.is_idle or not connection.has_asked:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: give way to others.
 _MAX_NEW_GROUPS = 32
 
-#: Of more ops in flight the oldest count: each is read again.
+#: Ops in flight that are read, each time again: the oldest.
 _MAX_LASTING = 64
 _DEAD = (RankState.FAILED, RankState.DEAD)
 
@@ -61,7 +61,7 @@ class _Known:
 
     life: tuple[int, int]
     labels: dict[int, str] = field(default_factory=dict)
-    """Of its groups, by their numbers."""
+    """The labels of its groups, by their numbers."""
     text_count: int = 0
     group_count: int = 0
     """How many it had made when it was read last."""
@@ -253,7 +253,7 @@ def _lost(record: TailedRecord) -> dict[str, int]:
 
 
 def check_of(words: Mapping[str, Any]) -> str | None:
-    """Of what `findings.read_words` gives; None for what is no error of an op: how a program ended."""
+    """The label of what `findings.read_words` gives; None for what is no error of an op."""
     kind = words.get("type")
     if not kind or kind in (SOURCE_DROPPED, EXIT_CALL):
         return None

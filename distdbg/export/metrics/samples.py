@@ -117,7 +117,7 @@ class CausingRank(NamedTuple):
 
     rank: int
     kind: str
-    """Of the finding that is the root of the verdict."""
+    """The kind of the finding that is the root of the verdict."""
     site: str = ""
     """'train.py:88 (step)'."""
     waiting: str = ""

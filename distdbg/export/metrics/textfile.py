@@ -25,7 +25,7 @@ from distdbg.export.metrics.text import to_text
 
 _MODE: Final = 0o644
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
-#: Of the run and of the host; a name has 255 bytes, and a draft's has some more than these.
+#: Of the run, and of the host, in the name: names have 255 bytes, and a draft's has some more than these.
 _MAX_CHARACTERS: Final = 80
 
 

@@ -269,7 +269,7 @@ class JobHistograms:
 
 @dataclass(slots=True)
 class _HostHistograms:
-    """Of one host, over all its agents."""
+    """The histograms of one host, over all its agents."""
 
     agent: str
     attempt: int
@@ -319,10 +319,10 @@ class _Rank:
     duration_ns: int = 0
     wait_ns: int = 0
     lasting_ns: tuple[int, int] = (0, 0)
-    """Of ops that have not ended; of a life that is over they never will."""
+    """Times of ops that have not ended; those of a process that is gone never will."""
     words: dict[str, dict[str, int]] = field(default_factory=dict)
     cpu_before_s: float = 0.0
-    """Of its lives that are over."""
+    """CPU time of its processes that are gone."""
     cpu_s: float | None = None
     told_ns: tuple[int, int] = (0, 0)
 

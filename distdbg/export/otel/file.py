@@ -25,7 +25,7 @@ from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.reading import OpenedRun
 
-#: Of one line; a reader takes a line as a whole. An op has up to three spans.
+#: Ops in one line, which a reader takes as a whole. An op has up to three spans.
 _MAX_OPS: Final = 500
 _KINDS: Final = {SpanKind.INTERNAL: 1, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
 _ERROR: Final = 2

@@ -49,7 +49,7 @@ def key_of_finding(finding: Finding) -> tuple[FindingKind, tuple[int, ...], str,
 def log_of_finding(
     finding: Finding, *, trace_id: int, parent_id: int, wall_ns: int, number: int
 ) -> LogData:
-    """Of one finding. `number` tells findings about one op apart."""
+    """The log record of one finding. `number` tells findings about one op apart."""
     kind, severity = str(finding.kind), str(finding.severity)
     values: dict[str, Value] = {names.FINDING: kind, names.SEVERITY: severity}
     if finding.severity is Severity.ERROR:
@@ -123,7 +123,7 @@ def spans_of_findings(
 def log_of_error(
     words: str, *, rank: int, run: str, start: int, groups: Mapping[str, str], wall_ns: int
 ) -> LogData:
-    """Of what a rank wrote into its record in words: an error, or what its check noticed.
+    """The log record of what a rank wrote into its record in words: an error, or what its check noticed.
 
     `groups`: the names of the groups by what messages call them, where that is one.
     """

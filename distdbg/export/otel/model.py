@@ -59,7 +59,7 @@ class SpanData:
     began_ns: int
     ended_ns: int
     rank: int
-    """Whose it is; of a root span, the rank whose agent sends it."""
+    """The rank whose span it is; the agent of this rank sends a root span."""
     attributes: Attributes = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
     links: tuple[SpanLink, ...] = ()

@@ -49,7 +49,7 @@ _CHUNK: Final = 4096
 
 
 def rank_facts(run: str, session: Session, log: RankLog) -> TracedRank:
-    """Whose spans they are."""
+    """The rank whose spans they are."""
     return TracedRank(
         run=run,
         start=session.attempt,
@@ -78,7 +78,7 @@ class LogSpans:
         self._groups: dict[int, TracedGroup] = {NONE: TracedGroup()}
         self._numberings: dict[int, Numbering] = {}
         self._messages = MessageNumbers()
-        #: Of ops that no block is around, and of those that are within one; the same within a span
+        #: For ops outside of blocks, and for those within one; the same for ops within a span
         #: of the program's own.
         self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {}, {}, {})
 

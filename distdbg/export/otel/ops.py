@@ -53,7 +53,7 @@ class OpSpans:
     )
 
     def trace_id(self, op: OpFacts) -> int:
-        """Of the trace of the op, which is the same on all ranks."""
+        """The id of the trace of the op, which is the same on all ranks."""
         if op.is_message:
             return self.message_trace_id(
                 op.group.name, op.kind, op.peer, op.tag, op.message, op.number
@@ -63,11 +63,11 @@ class OpSpans:
         return self.collective_trace_id(op.group.name, op.seq)
 
     def collective_trace_id(self, group: str, seq: int) -> int:
-        """Of a collective, by the name of its group and its number there."""
+        """The trace id of a collective, by the name of its group and its number there."""
         return self._numbering(group, COLLECTIVE).trace_id(seq)
 
     def aside_trace_id(self, group: str, kind: str, seq: int, number: int) -> int:
-        """Of an op beside them; a stop of a debugger is the rank's own."""
+        """The trace id of an op beside them; a stop of a debugger is the rank's own."""
         if kind == _DEBUGGER:
             return self._numbering(group, _DEBUGGER, self.rank.rank).trace_id(number)
         return self._numbering(group, kind).trace_id(seq)
@@ -75,7 +75,7 @@ class OpSpans:
     def message_trace_id(
         self, group: str, kind: str, peer: int | None, tag: int, message: int | None, number: int
     ) -> int:
-        """Of a message; of one that nobody knows the number of, the rank's own."""
+        """The trace id of a message; one without a known number has a trace of the rank's own."""
         if message is None or peer is None:
             return self._numbering(group, kind, self.rank.rank).trace_id(number)
         ends = self.rank.rank, peer
@@ -313,7 +313,7 @@ def _root_name(op: OpFacts) -> str:
 
 
 def _first_rank(op: OpFacts) -> int | None:
-    """Whose agent sends the root span."""
+    """The rank whose agent sends the root span."""
     if op.kind == _BREAKPOINT and op.form is not None and op.form.members.items:
         return op.form.members.items[0][0]  # they stop, not the whole group
     return op.group.global_rank(0)

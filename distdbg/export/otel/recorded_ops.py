@@ -30,7 +30,7 @@ _ERRORS: Final = STATUS_ERRORS | {Status.SYSTEM: "OSError", Status.FAILED: _OTHE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRank:
-    """Whose ops they are. The same for all ops of a record."""
+    """The rank whose ops they are, the same for all ops of a record."""
 
     run: str
     start: int = 0
@@ -115,7 +115,7 @@ class OpFacts:
     is_aside: bool = False
     is_async: bool = False
     peer: int | None = None
-    """Of a message, a rank of the job; of a recv from any, whom it was from once it has ended."""
+    """The other rank of a message, as a rank of the job; a recv from any knows it once it has ended."""
     tag: int = 0
     message: int | None = None
     """Which of the messages of this sender, receiver and tag it is, from 1; None: not known."""
@@ -168,7 +168,7 @@ def facts_of(
     context: Context | None = None,
     region: str = "",
 ) -> OpFacts:
-    """Of an op that was looked up."""
+    """The facts of an op that was looked up."""
     if group is None:
         group = TracedGroup.of(op.group) if op.group is not None else TracedGroup()
     base_ns = rank.base_ns

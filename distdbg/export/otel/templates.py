@@ -93,7 +93,7 @@ def escape(text: str) -> str:
 def make_template(
     op: OpFacts, spans: OpSpans, choice: SpanChoice, to_json: ToJson
 ) -> Template | None:
-    """Of an op that has started and ended well; None where it has to be made anew each time."""
+    """A template by an op that has started and ended well; None where it has to be made anew each time."""
     started_ns, ended_ns = op.started_ns, op.ended_ns
     if started_ns is None or ended_ns is None or not op.issued_ns <= started_ns <= ended_ns:
         return None

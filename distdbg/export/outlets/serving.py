@@ -137,7 +137,7 @@ def open_web_guard() -> Guard | None:
 
 
 def make_gate(exports: ExportOptions) -> AccessGate:
-    """Who may read. ConfigError for a token file that cannot be trusted."""
+    """The gate: who may read. ConfigError for a token file that cannot be trusted."""
     token = b""
     if exports.token_file is not None:
         from distdbg.runtime.rendezvous.token import read_token

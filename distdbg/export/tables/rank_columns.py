@@ -82,7 +82,7 @@ def _op_part(rank: Rank, part: slice) -> RowBatch:
 def _distinct(
     ops: Ops, keys: Sequence[str], part: slice
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Of each combination of these columns the first row that has it; and which one each row has."""
+    """The first row with each combination of these columns, and which combination each row has."""
     import numpy as np
 
     codes = np.zeros(part.stop - part.start, np.int64)

@@ -33,7 +33,7 @@ from distdbg.export.torch_fr.sides import FlightRecorderSides
 
 #: As torch names its files where it is not told otherwise; its analyzer takes the rank from the end.
 FILE_PREFIX: Final = "comm_lib_trace_rank_"
-#: Of the layout of torch's dumps.
+#: The version of the layout of torch's dumps.
 _VERSION: Final = "2.10"
 
 
@@ -91,7 +91,7 @@ def _look_at_all(start: RunStart) -> FlightRecorderSides:
     sides = FlightRecorderSides(is_cut_short=start.window()[1] is not None)
     wanted = set(start.ranks)
     for log in start.read_all():
-        # Of a rank that is not wanted all is known; of the others what will be written.
+        # All ops of a rank that is not wanted are known; of the others those that will be written.
         before = log.ops
         if log.rank in wanted:
             start.choose(log)

@@ -1,4 +1,4 @@
-"""Who came first and last to each collective, and how the two ends of messages are counted.
+"""Finds the first and last rank in each collective, and counts the two ends of messages alike.
 
     arrivals = Arrivals()
     for log in start.read():                  the first of two readings
@@ -73,7 +73,7 @@ class _Group:
 
 
 class Arrivals:
-    """Of one start of a job."""
+    """The arrivals of one start of a job."""
 
     def __init__(self) -> None:
         self._groups: dict[int, _Group] = {}
@@ -150,7 +150,7 @@ class Arrivals:
         return tuple(rank for rank in members if issued.get(rank, 0) < seq)
 
     def number_messages(self, rank: int, ops: Ops) -> dict[int, tuple[int, int, int, int, int]]:
-        """Of each message whose other end is known to have the same: group, sender, receiver, tag, number."""
+        """Group, sender, receiver, tag and number of the messages whose other end has the same."""
         counts: Counter[tuple[int, int, int, int]] = Counter()
         found = {}
         where = np.flatnonzero(np.frombuffer(ops.flags, np.uint8) & Flag.MESSAGE)

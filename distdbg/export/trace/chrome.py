@@ -31,9 +31,8 @@ from distdbg.export.trace.moments import (
     Moment,
     findings_of,
     marks_of,
+    moments_of_run,
     spans_of,
-    to_moment,
-    values_of,
 )
 from distdbg.export.trace.shared_arguments import facts_of, find_combos, kind_of, name_of
 from distdbg.export.trace.slices import RankSlices, choose_pids, to_slices, wait_name, wait_words
@@ -49,14 +48,13 @@ if TYPE_CHECKING:
 _CHUNK: Final = 8_192
 #: Combinations of facts that are kept; more are made anew.
 _MAX_TEXTS: Final = 50_000
-_MAX_BLAMED: Final = 8
 #: Numbers of threads, which stand for tracks: those of ops come before.
 _SPANS: Final = 1_000_000
 _MARKS: Final = 2_000_000
 _FINDINGS: Final = 2_000_001
-#: Of a microsecond.
+#: The digits below a microsecond.
 _RESTS: Final = tuple(f".{ns:03}" for ns in range(1_000))
-#: Of the process that has what is of no rank.
+#: The process of what belongs to no rank.
 _RUN_PID: Final = 0x7FFF_FF00
 
 
@@ -98,7 +96,7 @@ class _StartWriter:
         self._end_ns = start.end_ns()
         self._pids = choose_pids(start)
         self._arrivals = Arrivals()
-        #: Of what is wanted alone: an arrow has to begin somewhere.
+        #: Only of what is wanted: an arrow has to begin somewhere.
         self._arrows = Arrivals()
         self._texts = texts
 
@@ -125,10 +123,7 @@ class _StartWriter:
         pid = _RUN_PID + session.attempt
         self._put(_name_process(pid, f"run {session.run or session.source}{which}", "", -1))
         self._put([_name_thread(pid, _FINDINGS, "findings", 0)])
-        moments = [to_moment(finding, self._start) for finding in findings]
-        if self._end_ns != NEVER:
-            words = "now" if session.is_live else "last sign of life"
-            moments.append(Moment(self._end_ns, words, "end"))
+        moments = moments_of_run(self._start, findings)
         self._put(self._instants(pid, _FINDINGS, moments, scope="g"))
 
     def _write_rank(self, log: RankLog, findings: list[Finding], order: int) -> None:
@@ -146,12 +141,7 @@ class _StartWriter:
             )
             self._write_ops(pid, slices)
         self._write_spans(pid, log)
-        found = list(findings_of(log))
-        found += [
-            to_moment(finding, self._start)
-            for finding in findings
-            if log.rank in finding.ranks[:_MAX_BLAMED]
-        ]
+        found = findings_of(log, findings, self._start)
         for tid, words, moments in (
             (_MARKS, "marks", list(marks_of(log))),
             (_FINDINGS, "findings", found),
@@ -160,9 +150,6 @@ class _StartWriter:
                 self._put([_name_thread(pid, tid, words, tid)])
                 self._put(self._instants(pid, tid, moments, scope="t"))
         series = count(start.session, slices, self._end_ns)
-        for words, values in values_of(log).items():
-            times, numbers = zip(*values, strict=True)
-            series.append(Series(words, "", np.array(times), np.array(numbers, np.float64)))
         for one in series:
             self._put(self._counters(pid, one))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from distdbg.export.trace.lanes import OPEN
+from distdbg.export.trace.moments import values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +44,18 @@ class Series:
 
 
 def count(session: Session, slices: RankSlices, until_ns: int) -> list[Series]:
-    """All counters of one rank; `until_ns`: until when what is in flight is known to be."""
+    """All counters of one rank, and the numbers that it marked.
+
+    `until_ns`: until when what is in flight is known to be.
+    """
+    series = _count_ops(session, slices, until_ns)
+    for name, values in values_of(slices.log).items():
+        times, numbers = zip(*values, strict=True)
+        series.append(Series(name, "", np.array(times), np.array(numbers, np.float64)))
+    return series
+
+
+def _count_ops(session: Session, slices: RankSlices, until_ns: int) -> list[Series]:
     begins = slices.begins
     if len(begins) < 2:
         return []

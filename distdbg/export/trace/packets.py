@@ -167,11 +167,11 @@ def ordered_processes() -> bytes:
 
 
 def process(pid: int, name: str, *, labels: tuple[str, ...], command: str) -> bytes:
-    """Of a track descriptor."""
+    """The part of a track descriptor that makes it a process."""
     fields = uint(1, pid) + text(2, command) + text(6, name)
     return chunk(3, fields + b"".join(text(8, label) for label in labels))
 
 
 def counter_unit(unit: str) -> bytes:
-    """Of a track descriptor; 'bytes' is one that Perfetto knows."""
+    """The part of a track descriptor that makes it a counter; 'bytes' is a unit that Perfetto knows."""
     return chunk(8, uint(3, _SIZE_BYTES) if unit == "bytes" else text(6, unit))

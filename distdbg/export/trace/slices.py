@@ -73,7 +73,7 @@ class RankSlices:
     is_receiver: NDArray[np.bool_]
     """Whether a message that it is joined with comes here."""
     missing: dict[int, tuple[int, ...]]
-    """Of those still in flight: the ranks that have not come, by index."""
+    """The ranks that have not reached an op still in flight, by its index."""
 
     @property
     def has_wait(self) -> NDArray[np.bool_]:
@@ -149,7 +149,7 @@ def _tracks(
 def _late_ranks(
     log: RankLog, arrivals: Arrivals, groups: NDArray[np.int32], flags: NDArray[np.uint8]
 ) -> NDArray[np.int32]:
-    """Whom each op waited for."""
+    """The rank that each op waited for."""
     ops = log.ops
     late = np.full(len(ops), SOMEBODY, np.int32)
     messages = (flags & Flag.MESSAGE) != 0

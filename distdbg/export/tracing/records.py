@@ -77,7 +77,7 @@ class HostRecords:
     room: float = math.inf
     """How many spans may be made until a trace is the last that may begin; those of the tail may anyway."""
     most_rows: int = MAX_ROWS
-    """Of each record, that one look takes in."""
+    """Rows of each record that one look takes in."""
     is_fast: bool = field(default=False, init=False)
     """Whether a rank would have more new events than its record holds, if the next look were late."""
     _followed: dict[int, _FollowedRank] = field(default_factory=dict)

@@ -52,11 +52,11 @@ class SharedTraceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Of a message what its trace depends on; `peer` -1: from any."""
+    """What the trace of a message depends on; `peer` -1: from any."""
 
     group: TracedGroup
     number: int
-    """Of the group, in the record."""
+    """The number of the group in the record."""
     kind: str
     peer: int
     tag: int
@@ -70,7 +70,7 @@ class Row:
     number: int
     trace_id: int
     why: str = ""
-    """Of the head or the tail; '' when only its end can be a reason."""
+    """The reason of the head or the tail; '' when only its end can be one."""
     message: int | None = None
     sent: Message | None = None
     key: tuple[str, int] | None = None
@@ -98,7 +98,7 @@ class SimilarOps:
 
 
 def similarity_of(row: Row, part: Slice | None, at: int) -> Similarity | None:
-    """Of an op that the head keeps and that ended well; None: it is none."""
+    """What similar ops have in common with one that the head keeps and that ended well; None: it is none."""
     if (
         part is None
         or row.key is None
@@ -129,5 +129,5 @@ class Groups:
         return facts
 
     def number_of(self, name: str) -> int | None:
-        """Of one that ops were seen of."""
+        """The number of a group whose ops were seen."""
         return next((n for n, facts in self._known.items() if facts.name == name), None)

@@ -35,7 +35,7 @@ class SignalSender(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
 
     why: str
-    """Of the last batch that was not taken: by whom, and what is known of the reason. Or ''."""
+    """By whom the last batch was not taken, and what is known of the reason; or ''."""
 
     def send(self, batch: Sequence[Any]) -> bool:
         """Whether they were taken. May take as long as its timeout says."""
@@ -66,7 +66,7 @@ class Sender:
         """Until when a signal is not sent, and how long that pause was."""
         self._is_failing: set[Signal] = set()
         self._is_working: set[Signal] = set()
-        """Of which the last batch was taken, or was not."""
+        """The signals whose last batch was not taken, or was."""
         self._given_up: set[Signal] = set()
         self.failures: Counter[Signal] = Counter()
         """Batches that did not arrive."""

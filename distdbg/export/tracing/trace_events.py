@@ -41,7 +41,7 @@ class FindingMade:
     finding: Finding
     group: str
     number: int
-    """Of all findings of the run, from 1."""
+    """Counted over all findings of the run, from 1."""
     wall_ns: int
 
 

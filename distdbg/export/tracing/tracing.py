@@ -47,7 +47,7 @@ _DEAR_S: Final = 0.01
 _MIN_ROWS: Final = 128
 #: The share of a core that looks may take, beside the spans that they make.
 _SHARE: Final = 0.005
-#: Of what is left before a deadline, how much is for the last look.
+#: The share of the time before a deadline that is for the last look.
 _LAST_LOOK: Final = 0.4
 _MAX_EXEMPLARS: Final = 8
 _MAX_KINDS: Final = 512

@@ -121,7 +121,7 @@ def _columns(record: TailedRecord, ops: Sequence[RecentOp], clock: HostClock) ->
 
 
 def _peers(ops: Sequence[RecentOp], groups: Mapping[int, Group]) -> list[int]:
-    """Of messages with whom, as a rank of the job; -1: of no message, or with any."""
+    """The other rank of each message, as a rank of the job; -1: no message, or with any."""
     if not any(op.flags & Flag.MESSAGE for op in ops):
         return [-1] * len(ops)
     members: dict[int, list[int]] = {}

@@ -30,10 +30,10 @@ _log = logging.getLogger("distdbg.agent")
 
 
 class GpuUse(NamedTuple):
-    """Of one process, on all GPUs together."""
+    """What one process uses, on all GPUs together."""
 
     share: float | None
-    """Of the time of one GPU, so more than 1 is possible; None: not told."""
+    """As a share of the time of one GPU, so more than 1 is possible; None: not known."""
     nbytes: int
 
 

@@ -24,9 +24,9 @@ from distdbg.launch.outputs.timed import TimedFile
 MAX_LINES: Final = 2000
 _KEPT: Final = 5000
 _MAX_LETTERS: Final = 2000
-#: Of one file, when somebody asks first, and when it grows faster than it is read.
+#: Read of one file, when somebody asks first, and when it grows faster than it is read.
 _TAIL_NBYTES: Final = 1 << 16
-#: Of all files, each time that somebody asks.
+#: Read of all files, each time that somebody asks.
 _MAX_NBYTES: Final = 1 << 20
 #: How long a line waits for equal ones of other ranks.
 _HOLD_NS: Final = 500_000_000

@@ -28,19 +28,19 @@ _MAX_SEQ: Final = 2**63
 
 
 class RecordHolder(Protocol):
-    """Who has the records: an agent, or whoever stands in for one."""
+    """What has the records: an agent, or what stands in for one."""
 
     @property
     def host(self) -> str: ...
 
     @property
     def folder(self) -> Path:
-        """Of the run."""
+        """The folder of the run."""
         ...
 
     @property
     def roster(self) -> Roster:
-        """Of the newest start of the ranks."""
+        """The roster of the newest start of the ranks."""
         ...
 
 

@@ -29,7 +29,7 @@ _LINKS: Final = (
 )
 #: 'a.py:4: RuntimeWarning: divide by zero', with a line of source below it.
 WARNING: Final = re.compile(rb"[^\s:][^:\n]*:\d+: \w*Warning: ")
-#: Of ours, which has lines of its own above the source: 'rank 0 started it at ...', 'hint: ...'.
+#: A warning of ours, with lines of its own above the source: 'rank 0 started it at ...', 'hint: ...'.
 _DETAILED: Final = b": LatentWarning: "
 _HINT: Final = b"  hint: "
 #: What faulthandler prints of a crash in native code.

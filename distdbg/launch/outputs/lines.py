@@ -24,7 +24,7 @@ class LineCutter:
         self._prefix = prefix
         self._needles = tuple(needles)
         self._rest = b""
-        #: Of a line too long to wait for its end, whether it goes out; None: at the beginning of one.
+        #: Whether a line that is too long to wait for its end goes out; None: at the beginning of one.
         self._fate: bool | None = None
 
     def feed(self, data: bytes) -> bytes:

@@ -65,11 +65,11 @@ class Outputs:
         #: Protects the tails, the line files and the positions in all of them.
         self._lock = threading.Lock()
         self._tails: list[LogTail] = []
-        #: Of streams that are kept and shown.
+        #: The pipes of streams that are kept and shown.
         self._tees: list[TeePipe] = []
         #: What could not be written, by the file's name.
         self._losses: dict[Path, OutputLoss] = {}
-        #: Of ranks whose stderr goes straight to the console.
+        #: The pipes of ranks whose stderr goes straight to the console.
         self._pipes: list[PipeTail] = []
         #: By rank, what faulthandler printed of a crash in native code on such a pipe.
         self.crashes: dict[int, bytes] = {}

@@ -92,7 +92,7 @@ class TeePipe:
         self._on_loss = on_loss
         self._file_fd = -1
         self._nbytes = 0
-        """Of the file."""
+        """The size of the file."""
         self.is_over = False
         """Whether nobody can write any more."""
         # Appending, as a rank that writes into its file itself: whoever empties it meanwhile leaves no hole.

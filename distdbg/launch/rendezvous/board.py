@@ -37,7 +37,7 @@ TURN_S: Final = 1.0
 _SHORTEST_SLICE_S: Final = 0.25
 _LONGEST_SLICE_S: Final = 2.0
 _SLICE_OF_EACH_S: Final = 0.002
-#: Of those behind: their keys must fit a message.
+#: Launchers behind that are asked at once: their keys must fit a message.
 _MAX_AT_ONCE: Final = 500
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class RendezvousBoard:
         return RendezvousState.from_json(self._text)
 
     def _learn_server(self) -> None:
-        """Who serves it; a launcher may be here before the one that serves has introduced itself."""
+        """The launcher that serves it; another may be here before that one has introduced itself."""
         if not self._server and self._ask(lambda: self.store.check([_SERVER_KEY])):
             served = self._ask(lambda: self.store.get(_SERVER_KEY))
             self._server = served.decode(errors="replace")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
 
 _POLL_S = 0.02
-#: Of those that have come the first ones look at every change, so that it is soon seen that the round is
+#: The first launchers that have come look at every change, so that it is soon seen that the round is
 #: complete; the others wait to be told.
 _LOOKERS = 4
 _TOLD_S = 1.0

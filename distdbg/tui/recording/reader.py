@@ -17,7 +17,7 @@ from distdbg.tui.recording.written import VERSION
 _GZIP: Final = b"\x1f\x8b"
 _HEAD: Final = re.compile(rb'\s*\{\s*"distdbg"\s*:\s*"dashboard"')
 _ENTRY: Final = re.compile(rb'\{"at":\s*([0-9.eE+-]+),\s*"(full|set|log|bars|end)"')
-#: Of the text; more is not read.
+#: Bytes of text that are read at most.
 _MAX_NBYTES: Final = 2 << 30
 _CHUNK: Final = 1 << 20
 

@@ -11,7 +11,7 @@ from distdbg.tui.replay.moments import Moments
 from distdbg.view.short_words import call_name, message_name
 from distdbg.view.snapshot import Bar
 
-#: Of one rank in one window: more than any terminal has places for.
+#: Bars of one rank in one window: more than any terminal has places for.
 MAX_BARS: Final = 400
 _MAX_KNOWN: Final = 400_000
 _MAX_THIN: Final = 500
@@ -59,7 +59,7 @@ class Bars:
         return found
 
     def _thinned(self, rank: int, among: range) -> list[Bar]:
-        """Of each small part of the time one bar: how long its ops waited and moved, named by the longest."""
+        """A bar for each small part of the time: how long its ops waited and moved, named by the longest."""
         import numpy as np
 
         ops = self._session.ranks[rank].ops

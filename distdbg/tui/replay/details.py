@@ -179,7 +179,7 @@ def _called(session: Session, op: OpRef, *, has_form: bool) -> RankCall:
 
 
 def rank_detail(moments: Moments, rank: int, at_ns: int) -> RankDetail | None:
-    """Who it is, what it was in, what it had done."""
+    """The rank, what it was in, and what it had done."""
     session = moments.session
     log = session.ranks.get(rank)
     if log is None:

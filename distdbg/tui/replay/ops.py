@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Last by less than this is last by chance.
 _MIN_LATE_NS: Final = 20_000
 _MAX_LATE: Final = 8
-#: Of very many ops the newest of each rank are looked at.
+#: Where there are more ops, the newest of each rank are looked at.
 _MAX_OPS: Final = 4_000_000
 
 

@@ -16,7 +16,7 @@ from distdbg.view.snapshot import RankRow
 
 
 def seconds(ns: int) -> float:
-    """Of unix time; 0: never."""
+    """Seconds of unix time; 0: never."""
     return 0.0 if ns == NEVER else ns / 1e9
 
 

@@ -77,7 +77,7 @@ class StacksView(SheetPage, View):
         return cursor
 
     def on_hide(self) -> None:
-        # Who comes back from a detail sees what was there; who comes from elsewhere sees what is now.
+        # A user who comes back from a detail sees what was there; from elsewhere, what is now.
         if self not in self.top.trail:
             self._has_asked = False
 

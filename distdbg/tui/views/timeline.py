@@ -24,7 +24,7 @@ from distdbg.view.snapshot import Bar, OpKey, RankRow, Snapshot
 _FIRST_S: Final = 30.0
 #: Lines of a living job move with time; this often is enough.
 _MIN_BETWEEN_S: Final = 0.9
-#: Of a core, while nobody types.
+#: The share of a core that drawing may take while nobody types.
 _MAX_SHARE: Final = 0.04
 _SHORT: Final = {
     ColourFamily.REDUCE: "reduce",
