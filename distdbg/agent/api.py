@@ -218,7 +218,6 @@ class ApiServer:
             sockets.is_served(self._path)  # removes the name, unless another agent has taken it
 
     def drop(self, client: ApiClient) -> None:
-        """End a connection."""
         if client not in self.clients:
             return
         self.clients.remove(client)

@@ -58,8 +58,6 @@ _log = logging.getLogger("distdbg.agent")
 
 
 class HostAgent:
-    """Watches the ranks of one host."""
-
     def __init__(
         self,
         folder: Path,
@@ -187,7 +185,6 @@ class HostAgent:
     # ------------------------------------------------------------------------------- what others ask
 
     def rows(self) -> list[RankStatus]:
-        """The ranks of this host now."""
         return self.roster.rows(time.monotonic_ns())
 
     @property

@@ -61,8 +61,6 @@ class _Subscription:
 
 
 class Methods:
-    """The answers of one agent."""
-
     def __init__(self, agent: AgentWithMetrics) -> None:
         self._agent = agent
         self._subscriptions: list[_Subscription] = []
@@ -94,7 +92,6 @@ class Methods:
     # ------------------------------------------------------------------------------- as the server asks
 
     def do(self, request: Request, client: ApiClient) -> None:
-        """Answer a request."""
         try:
             if request.do == "subscribe":
                 self._subscribe(request, client)

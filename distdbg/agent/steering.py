@@ -120,7 +120,6 @@ class Steering:
         self._selector.register(self._tree, selectors.EVENT_READ, self._on_orders)
 
     def close(self) -> None:
-        """Let go of both."""
         self._hold_for_others(False)
         self._others = HostsInDebugger(self._host)
         self.holds = ()
@@ -244,7 +243,6 @@ class Steering:
         return self._tree.kept() if self._tree is not None else []
 
     def rows_of_others(self) -> tuple[RankStatus, ...]:
-        """The ranks of other hosts."""
         view = self.view()
         if view is None:
             return ()

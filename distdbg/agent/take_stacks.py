@@ -37,8 +37,6 @@ _NATIVE_SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class SampledProcess:
-    """One process to look at."""
-
     rank: int
     pid: int
     started: int

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CliCommand:
-    """One word after `distdbg`."""
-
     name: str
     about: str
     arguments: str = ""

@@ -171,8 +171,6 @@ def _place_untimed(sources: list[TimedFile], choice: _Choice) -> None:
 
 
 class _Printer:
-    """Prints the lines that are wanted."""
-
     def __init__(self, choice: _Choice) -> None:
         self._choice = choice
         self._attempt = 0

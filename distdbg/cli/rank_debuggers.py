@@ -30,8 +30,6 @@ _END_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankAtPrompt:
-    """A rank at a prompt."""
-
     rank: int
     site: str
     why: str
@@ -82,7 +80,6 @@ class RankDebuggers:
         return [found[rank] for rank in sorted(found)]
 
     def ranks(self) -> list[int]:
-        """All ranks of the run."""
         found: set[int] = set()
         if self.folder is not None:
             found.update(int(path.stem[4:]) for path in self.folder.glob("rank?????.ddr"))

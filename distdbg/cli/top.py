@@ -35,8 +35,6 @@ _ELSEWHERE: Final = re.compile(r"[a-z]+://.*|[^/:]+:\d{1,5}|\[[^/]+\]:\d{1,5}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopArguments:
-    """What a command line asks for."""
-
     run: str | None = None
     is_replay: bool = False
     attempt: int | None = None
@@ -273,7 +271,6 @@ def _replay(path: Path, attempt: int | None) -> Feed:
 
 
 def make_app(feed: Feed, choice: TopArguments) -> TopApp:
-    """The dashboard of a feed."""
     from distdbg.tui.app import TopApp
 
     return TopApp(feed, view=choice.view, readonly=choice.is_readonly, theme=choice.theme)

@@ -41,8 +41,6 @@ _MAX_DEPTH_TEXT: Final = "nested too deeply"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One line of a client."""
-
     id: int | str
     do: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -162,12 +160,10 @@ def answer(id_: int | str, value: Any) -> bytes:
 
 
 def tell(id_: int | str, value: Any) -> bytes:
-    """The line of an event."""
     return encode({"id": id_, "event": value})
 
 
 def refuse(id_: int | str | None, error: BaseException) -> bytes:
-    """The line of an error."""
     what = error.what if isinstance(error, DistError) else str(error) or type(error).__name__
     facts = {
         "type": type(error).__name__,

@@ -100,9 +100,7 @@ class BreakFacts(Protocol):
         ...
 
     @property
-    def seq(self) -> int:
-        """Its number."""
-        ...
+    def seq(self) -> int: ...
 
     @property
     def nbytes(self) -> int:

@@ -78,8 +78,6 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One breakpoint."""
-
     id: int
     """What it is cleared by; 0 of one that nobody has numbered."""
     text: str

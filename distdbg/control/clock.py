@@ -44,7 +44,6 @@ class JobClock:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the clock is paused."""
         page = self._page
         return page is not None and page.is_paused
 

@@ -101,7 +101,6 @@ class ControlPage:
     # Reading ---------------------------------------------------------------------------------
 
     def job_ns(self) -> int:
-        """The job time of now."""
         clock = self._words[_CLOCK]
         while True:
             now = time.monotonic_ns()
@@ -146,7 +145,6 @@ class ControlPage:
         return (generation if is_same else generation | 1), text
 
     def state(self) -> ControlState:
-        """All that the page says."""
         return parse_page(self._map[:PAGE_NBYTES], time.monotonic_ns())
 
     def _bytes(self, offset: int, nbytes: int, most: int) -> bytes:

@@ -40,7 +40,6 @@ def own_address(sock: socket.socket) -> bytes:
 
 
 def peer_address(sock: socket.socket) -> bytes:
-    """The address of the other end."""
     return _of(sock.getpeername())
 
 

@@ -55,7 +55,6 @@ class ArmedRule:
 
     @property
     def key(self) -> _Key:
-        """See _Key."""
         return self.is_own, self.rule.id, self.rule.text
 
     @property

@@ -81,7 +81,6 @@ class BreakingPending(PendingAround):
         self._rules = rules
 
     def wait(self, deadline_ns: int) -> None:
-        """Wait for the end."""
         try:
             self.inner.wait(deadline_ns)
         except DistError as error:

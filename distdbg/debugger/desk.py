@@ -122,7 +122,6 @@ class PromptInput:
         self.on_attached()
 
     def leave(self) -> None:
-        """The client has left."""
         self.client = ""
         self.post = None
         self.give_up_completions()
@@ -143,7 +142,6 @@ class PromptInput:
             post(words)
 
     def write(self, text: str) -> None:
-        """What is printed."""
         for words in protocol.text_lines(text):
             self.send(words)
 

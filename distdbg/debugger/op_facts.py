@@ -69,7 +69,6 @@ class CallFacts:
 
     @property
     def tag(self) -> int | None:
-        """The tag of a message."""
         return self._call.tag if self._call.kind >= Kind.SEND else None
 
     @property

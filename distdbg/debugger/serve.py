@@ -47,8 +47,6 @@ def socket_name(rank: int | str) -> str:
 
 
 class Caller:
-    """One connection."""
-
     def __init__(self, sock: socket.socket, place: RankSocket) -> None:
         self.socket = sock
         self.place = place
@@ -63,8 +61,6 @@ class Caller:
 
 
 class RankSocket:
-    """One rank's socket."""
-
     def __init__(
         self, desk: PromptInput, path: Path, listening: socket.socket, evaluate: Evaluate
     ) -> None:
@@ -464,7 +460,6 @@ class PromptServer:
 
 
 def server() -> PromptServer:
-    """The server of this process."""
     if not _here:
         _here.append(PromptServer())
         if len(_registered) == 0:

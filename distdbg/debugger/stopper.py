@@ -42,7 +42,6 @@ class Stopper:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the rank is to stop."""
         return self._chase is not None
 
     @property

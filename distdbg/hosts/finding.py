@@ -33,8 +33,6 @@ _LOOKUP_S: Final = 1.0
 
 
 class Address(NamedTuple):
-    """Where an agent listens."""
-
     address: str
     port: int
 
@@ -69,7 +67,6 @@ class Directory:
         self._thread.start()
 
     def publish(self, node: int, host: str, address: Address) -> None:
-        """Say where this node is."""
         said = {"host": host, "address": address.address, "port": address.port, "pid": os.getpid()}
         with self._lock:
             self._published = (node, json.dumps(said))

@@ -71,7 +71,6 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether both ends have proven themselves."""
         return self.handshake.is_done
 
     @property
@@ -90,7 +89,6 @@ class Link:
         self._sock.close()
 
     def write(self, message: bytes) -> None:
-        """Queue a frame."""
         self._out += len(message).to_bytes(_LENGTH_NBYTES, "little") + message
 
     def write_bulk(self, message: bytes) -> None:

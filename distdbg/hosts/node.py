@@ -101,7 +101,6 @@ class Node:
 
     @property
     def parent(self) -> int | None:
-        """The link upwards."""
         return self._parent
 
     @property

@@ -53,8 +53,6 @@ PipeMail = PipeAnswer | PipedClient
 
 @dataclass(slots=True, eq=False)
 class PipeEnd:
-    """One end."""
-
     key: PipeKey
     socket: socket.socket | None = None
     """None: the client is about to be given."""

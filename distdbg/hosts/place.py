@@ -113,7 +113,6 @@ class Tree:
         return number
 
     def account_request(self) -> AccountRequest:
-        """What the root asked last."""
         with self.lock:
             return self.node.account_request
 

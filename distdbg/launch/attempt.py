@@ -24,8 +24,6 @@ _SLICE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStart:
-    """What a rank is started with."""
-
     rank: int
     argv: Sequence[str]
     environ: Mapping[str, str]
@@ -36,8 +34,6 @@ class RankStart:
 
 
 class LaunchAttempt:
-    """The ranks of one start."""
-
     def __init__(
         self,
         warden: Warden,

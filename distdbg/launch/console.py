@@ -81,7 +81,6 @@ class LauncherTerminal:
 
     @property
     def is_lent(self) -> bool:
-        """Whether a client has it."""
         return self._pid != 0
 
     def look(self, run: str, find_stops: Callable[[], Sequence[StoppedRank]]) -> None:
@@ -118,7 +117,6 @@ class LauncherTerminal:
                 return
 
     def close(self) -> None:
-        """Idempotent."""
         self.end(0.0)
         signal.signal(signal.SIGTTOU, self._former)
 

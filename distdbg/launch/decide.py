@@ -31,8 +31,6 @@ from distdbg.launch.rendezvous.round import Closing
 
 
 class LauncherAction(enum.Enum):
-    """What to do."""
-
     GO_ON = "go on"
     RESTART = "stop the ranks and restart them in the next round"
     END_WELL = "close the job as well"

@@ -54,8 +54,6 @@ class RanksStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlace:
-    """The numbers of one rank."""
-
     rank: int
     world_size: int
     local_rank: int

@@ -53,7 +53,6 @@ class ExportOptions:
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything is to be exported."""
         return bool(self.listen or self.folder or self.push or self.signals)
 
     @property

@@ -15,8 +15,6 @@ FlagValue = str | int | float | bool | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class CommandFlag:
-    """One row of the table."""
-
     name: str
     kind: FlagKind
     default: FlagValue
@@ -29,7 +27,6 @@ class CommandFlag:
 
     @property
     def dest(self) -> str:
-        """The attribute of the namespace."""
         return self.name.removeprefix("--").replace("-", "_")
 
     @property
@@ -51,8 +48,6 @@ class CommandFlag:
 
 @dataclass(frozen=True, slots=True)
 class FlagSection:
-    """Flags that belong together."""
-
     title: str
     flags: tuple[CommandFlag, ...]
 

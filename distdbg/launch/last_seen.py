@@ -14,8 +14,6 @@ from distdbg.record.rank_state import RankState
 
 
 class LastSeen(NamedTuple):
-    """What a rank did."""
-
     text: str
     """'asleep in load() at slp.py:7'."""
     state: RankState | None = None

@@ -27,8 +27,6 @@ _SHUTDOWN_TIMEOUT_S = 30
 
 
 class ScriptForm(enum.Enum):
-    """What the script is."""
-
     PYTHON = "a file that Python runs"
     MODULE = "a module, as for python -m"
     PROGRAM = "a program, run as it is"
@@ -47,8 +45,6 @@ class LaunchHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """One `distdbg run`."""
-
     script: str
     script_args: tuple[str, ...] = ()
     form: ScriptForm = ScriptForm.PYTHON

@@ -69,11 +69,9 @@ class ProcessContext:
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """The processes by index."""
         return [child.process for child in self._children]
 
     def pids(self) -> list[int | None]:
-        """The process ids by index."""
         return [child.process.pid for child in self._children]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:

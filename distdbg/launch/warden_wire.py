@@ -62,7 +62,6 @@ class WardenChannel:
         return found
 
     def fill(self) -> None:
-        """Read once."""
         size = MAX_DESCRIPTORS * array.array("i").itemsize
         content, ancillary, _, _ = self.socket.recvmsg(
             _CHUNK, socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC

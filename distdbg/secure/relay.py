@@ -46,8 +46,6 @@ class ConnectionSource:
 
 
 class Relay:
-    """The thread and its connections."""
-
     def __init__(self, first: ConnectionSource) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)

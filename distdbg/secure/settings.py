@@ -30,7 +30,6 @@ class TlsSettings:
 
 
 def is_on(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether connections are encrypted."""
     return bool(read_setting("DISTDBG_TLS", environ))
 
 

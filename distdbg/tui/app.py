@@ -59,8 +59,6 @@ _HINTS: Final = {
 
 
 class TopApp(FrameApp):
-    """The dashboard of one job."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(view.key, f"look('{view.title}')", view.title, tooltip=view.about)
@@ -181,7 +179,6 @@ class TopApp(FrameApp):
         self.draw()
 
     def draw(self) -> None:
-        """Draw all of it."""
         snapshot, now = self.snapshot, self.now()
         self.put("head", head.head_text(snapshot, now, self.feed.title))
         self.put("state", head.state_text(snapshot, now, self.parts))

@@ -44,9 +44,7 @@ class CommandedApp(Dashboard, Protocol):
         """The line under the page of a replay."""
         ...
 
-    def look(self, title: str) -> None:
-        """Show a view."""
-        ...
+    def look(self, title: str) -> None: ...
 
     def narrow_to(self, text: str) -> None:
         """Filter the page; with no text, not any more."""
@@ -60,17 +58,11 @@ class CommandedApp(Dashboard, Protocol):
         """Do what could be typed behind `:`."""
         ...
 
-    def exit(self) -> None:
-        """Leave; the job goes on."""
-        ...
+    def exit(self) -> None: ...
 
-    def action_faults(self) -> None:
-        """Show only faults, or all."""
-        ...
+    def action_faults(self) -> None: ...
 
-    def action_help(self) -> None:
-        """Show all keys and commands."""
-        ...
+    def action_help(self) -> None: ...
 
 
 def _nothing(app: CommandedApp) -> Sequence[str]:
@@ -271,8 +263,6 @@ COMMANDS: tuple[Command, ...] = (
 
 
 class Commands:
-    """The commands of one app."""
-
     def __init__(self, app: CommandedApp) -> None:
         self._app = app
 

@@ -37,8 +37,6 @@ _MAX_FAILURES: Final = 50
 
 
 class FrameApp(App[None]):
-    """What is around the pages."""
-
     TITLE = "distdbg top"
     ENABLE_COMMAND_PALETTE = True
     CSS = """

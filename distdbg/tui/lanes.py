@@ -19,8 +19,6 @@ from distdbg.view.snapshot import Bar
 
 
 class ColourFamily(IntEnum):
-    """Kinds that have one colour."""
-
     OTHER = 1
     REDUCE = 2
     GATHER = 3

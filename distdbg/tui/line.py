@@ -40,8 +40,6 @@ class Line(Input):
     ]
 
     class Done(Message):
-        """Enter."""
-
         def __init__(self, kind: str, text: str) -> None:
             super().__init__()
             self.kind = kind

@@ -45,8 +45,6 @@ _TEXT = re.compile(r'<text [^>]*?x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', r
 
 @dataclass(frozen=True, slots=True)
 class ScreenFrame:
-    """What was on the screen."""
-
     text: str
     """Lines without colours, and without blanks at their ends."""
     ansi: str

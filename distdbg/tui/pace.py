@@ -18,8 +18,6 @@ MAX_PER_S: Final = 10
 
 
 class RedrawPace:
-    """When something may be drawn."""
-
     def __init__(
         self, between_s: float = 1 / MAX_PER_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -28,7 +26,6 @@ class RedrawPace:
         self._last = -1e9
 
     def is_free(self) -> bool:
-        """Whether it is time."""
         return self._clock() - self._last >= self.between_s
 
     def take(self) -> bool:

@@ -119,7 +119,6 @@ class Scrubber(Widget):
                 self.play()
 
     def seek(self, at: float) -> None:
-        """Show this moment."""
         times = self.top.feed.span()
         if times is None:
             return
@@ -175,7 +174,6 @@ class Scrubber(Widget):
         self.refresh()
 
     def stop(self) -> None:
-        """Stand."""
         if self._timer is not None:
             self._timer.stop()
             self._timer = None

@@ -52,7 +52,6 @@ def line(*parts: str | Cell, key: Hashable | None = None, hang: int = 0) -> Shee
 
 
 def title(text: str) -> SheetLine:
-    """What heads the lines under it."""
     return SheetLine((Cell(text, Tone.TITLE),), is_title=True)
 
 
@@ -119,7 +118,6 @@ class Sheet(CursorView):
     # ------------------------------------------------------------------------------- what is shown
 
     def show(self, lines: Sequence[SheetLine], nothing: str = "") -> None:
-        """Show these lines."""
         self.nothing = nothing
         if (lines is self._all or lines == self._all) and nothing == self._said:
             return

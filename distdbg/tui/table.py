@@ -35,8 +35,6 @@ _CHOOSING_SHARE: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """One column."""
-
     title: str
     width: int
     is_right: bool = False

@@ -36,8 +36,6 @@ _WIDE: Final = 100
 
 
 class TimeLanes(Widget, can_focus=True):
-    """The lanes under an axis."""
-
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lane--axis", "lane--cursor", "lane--chosen", "lane--line", "lane--now", "lane--name",
         "lane--failed", "lane--open", "lane--row",
@@ -176,12 +174,10 @@ class TimeLanes(Widget, can_focus=True):
 
     @property
     def rank(self) -> int | None:
-        """The one under the cursor."""
         return self.ranks[self._lane] if self._lane < len(self.ranks) else None
 
     @property
     def bar(self) -> Bar | None:
-        """The op under the cursor."""
         rank = self.rank
         if rank is None:
             return None
@@ -194,7 +190,6 @@ class TimeLanes(Widget, can_focus=True):
 
     @property
     def in_sight(self) -> Sequence[int]:
-        """The ranks that are drawn."""
         return self.ranks[self._top : self._top + max(self.size.height - 1, 1)]
 
     @property

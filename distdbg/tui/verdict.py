@@ -44,12 +44,10 @@ def ordered(verdict: Verdict | None) -> list[tuple[int, Finding]]:
 
 
 def target_of(finding: Finding, path: tuple[int, ...]) -> FindingTarget:
-    """What opens it."""
     return FindingTarget(path, finding.kind, finding.group, finding.seq, finding.ranks)
 
 
 def finding_at(verdict: Verdict | None, path: tuple[int, ...]) -> Finding | None:
-    """The finding in this place."""
     found: Sequence[Finding] = findings_of(verdict)
     one: Finding | None = None
     for at in path:

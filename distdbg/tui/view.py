@@ -214,8 +214,6 @@ class Page(Vertical):
 
 
 class View(Page):
-    """One of the views."""
-
     key: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
@@ -303,8 +301,6 @@ class TablePage(CursorPage):
 
 
 class SheetPage(CursorPage):
-    """A page that is text."""
-
     wraps: ClassVar[bool] = True
 
     def __init__(self, **more: Any) -> None:

@@ -14,8 +14,6 @@ _MAX_SIDES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCall:
-    """What one rank called."""
-
     op: str
     """'all_reduce #42 on group 'dp''."""
     form: str

@@ -26,8 +26,6 @@ class FeedLink(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow:
-    """One rank."""
-
     rank: int
     host: str = ""
     pid: int = 0
@@ -53,8 +51,6 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One process group."""
-
     name: str
     label: str
     ranks: tuple[int, ...]
@@ -99,8 +95,6 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitRow:
-    """One rank waits for others."""
-
     rank: int
     on: tuple[int, ...]
     is_any: bool = False
@@ -114,8 +108,6 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmedBreakpoint:
-    """One rule of a breakpoint."""
-
     id: int
     rule: str
 
@@ -133,8 +125,6 @@ class StoppedAtPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """One host of the job."""
-
     host: str
     is_lost: bool = False
     has_left: bool = False
@@ -142,8 +132,6 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One op in a timeline."""
-
     number: int
     kind: str
     name: str
@@ -218,8 +206,6 @@ def until_joined(found: Snapshot) -> Snapshot:
 #: An op of some rank: its group's name and number there, or the rank and the number of the event.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpKey:
-    """Which op a detail is about."""
-
     group: str = ""
     seq: int = 0
     rank: int = -1
@@ -258,8 +244,6 @@ class OpDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDetail:
-    """One rank, closely."""
-
     row: RankRow
     facts: tuple[tuple[str, str], ...] = ()
     """What else is known: ('argv', 'train.py --lr 3'), ('level', 'detail') ..."""
@@ -284,8 +268,6 @@ class StackGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
-    """What `Feed.stacks` found."""
-
     groups: Sequence[StackGroup] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     how: str = ""

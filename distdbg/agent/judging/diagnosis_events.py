@@ -139,8 +139,6 @@ class AccountMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictMade:
-    """The accounts were judged."""
-
     at_ns: int
     judged: JudgedVerdict
     cost_ns: int = 0

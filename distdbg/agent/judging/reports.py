@@ -99,7 +99,6 @@ class ReportChanges:
         return case
 
     def said(self, case: ReportedRoot) -> ReportChanges:
-        """It was said."""
         is_stuck = case.finding.kind is FindingKind.STUCK_RANK
         return replace(
             self,

@@ -73,7 +73,6 @@ class ObservationWriter:
                 self.write(folder, watched)
 
     def write(self, folder: Path, watched: WatchedRank, stacks: RankStacks | None = None) -> None:
-        """Write where a rank is now."""
         self._written[watched.rank] = _key(watched)
         stacks = stacks or watched.stacks
         main = stacks.main if stacks is not None else None

@@ -49,8 +49,6 @@ class TotalsTold:
 
 @dataclass(frozen=True, slots=True)
 class HostSilent:
-    """A host did not answer."""
-
     asked_s: float
     host: str
 

@@ -21,8 +21,6 @@ MAX: Final = 2000
 
 @dataclass(slots=True)
 class _Lane:
-    """One rank."""
-
     bars: list[Bar] = field(default_factory=list)
     """By number, which is the order in which they were issued."""
     gaps: dict[int, Bar] = field(default_factory=dict)

@@ -32,8 +32,6 @@ class FeedConnection(Protocol):
 
 
 class JobRoute(Protocol):
-    """The way to one job."""
-
     @property
     def title(self) -> str:
         """For people: the run, 'n14:4711'."""

@@ -134,7 +134,6 @@ def with_gpus(
 
 
 def job_hosts(tree: Plain | None, host: str) -> tuple[HostRow, ...]:
-    """The hosts of the job."""
     hosts = (tree or {}).get("hosts") or [{"host": host}]
     return host_rows(
         [str(one["host"]) for one in hosts],
@@ -208,7 +207,6 @@ def read_waits(waits: Sequence[Plain]) -> tuple[list[Edge], frozenset[int]]:
 
 
 def held_by(control: Plain | None) -> tuple[str, ...]:
-    """The holders of the job's clock."""
     if not control:
         return ()
     holds = control.get("holds")

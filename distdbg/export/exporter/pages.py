@@ -17,8 +17,6 @@ from distdbg.record.host import host_name
 
 
 class MetricsExporter:
-    """Serves until it is closed."""
-
     def __init__(self, folders: Sequence[Path], exports: ExportOptions) -> None:
         """OSError when it cannot listen there."""
         assert exports.listen is not None

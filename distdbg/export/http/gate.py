@@ -23,8 +23,6 @@ _ROOT: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessGate:
-    """The rules of one server."""
-
     own_uid: int
     uids: frozenset[int] = frozenset()
     """Other users that may read over a loopback address."""

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 
 class MetricsTarget(NamedTuple):
-    """One place with metrics."""
-
     address: str
     """'127.0.0.1:9400'."""
     run: str

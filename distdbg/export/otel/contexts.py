@@ -35,7 +35,6 @@ class SpanContexts:
 
     @property
     def are_any(self) -> bool:
-        """Whether any thread is in one."""
         return bool(self._threads)
 
     def of(self, thread: int) -> Context | None:

@@ -48,8 +48,6 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanData:
-    """One span."""
-
     name: str
     trace_id: int
     span_id: int
@@ -69,8 +67,6 @@ class SpanData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogData:
-    """One log record."""
-
     at_ns: int
     level: OtelSeverity
     body: str

@@ -147,7 +147,6 @@ class OpFacts:
 
     @property
     def error_words(self) -> str:
-        """The first line of it."""
         what = self._error_facts().get("what")
         return what if isinstance(what, str) else ""
 

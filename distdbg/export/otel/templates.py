@@ -77,7 +77,6 @@ def values_of(
 
 
 def context_values(context: Context | None) -> tuple[str, str]:
-    """The ids of the program's span."""
     if context is None:
         return "", ""
     return f"{context.trace_id:032x}", f"{context.span_id:016x}"

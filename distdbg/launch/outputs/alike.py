@@ -30,8 +30,6 @@ _OWN_RANK: Final = re.compile(rb"(: LatentWarning: |^  )rank \d+:? ", re.MULTILI
 
 
 class EqualLines:
-    """One console."""
-
     def __init__(self) -> None:
         self._kept: dict[bytes, list[int]] = {}
         """The ranks by the text without its prefix; the oldest first."""

@@ -55,8 +55,6 @@ def is_of_warning(block: list[bytes], line: bytes) -> bool:
 
 
 class StreamBlocks:
-    """One stream of one rank."""
-
     def __init__(
         self,
         prefix: bytes,
@@ -96,11 +94,9 @@ class StreamBlocks:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is kept."""
         return not self._block and self._lines.is_empty
 
     def finish(self) -> bytes:
-        """The stream is over."""
         rest = self._lines.finish()
         out = b"".join(self._pass(line) for line in rest.splitlines(keepends=True))
         return out + self._end_block()

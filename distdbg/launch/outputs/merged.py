@@ -28,8 +28,6 @@ class OutputLine(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """One line, and who wrote it."""
-
     time_ns: int
     ranks: tuple[int, ...]
     stream: StdStreams

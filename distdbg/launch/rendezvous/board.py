@@ -96,7 +96,6 @@ class RendezvousBoard:
         return state
 
     def read(self) -> RendezvousState:
-        """The agreement as it is now."""
         self._text = self._ask(lambda: self.store.get(self._key))
         self._learn_server()
         return RendezvousState.from_json(self._text)

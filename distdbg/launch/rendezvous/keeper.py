@@ -55,7 +55,6 @@ class KeepAlive:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and its connection."""
         self._stop.set()
         self._thread.join(_JOIN_S)
         if not self._thread.is_alive():

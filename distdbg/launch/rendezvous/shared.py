@@ -47,8 +47,6 @@ _READ_OF_EACH_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLauncherStore:
-    """The launchers' store, open."""
-
     store: TCPStore
     host: str
     """Where ranks of all hosts reach it."""
@@ -60,8 +58,6 @@ class OpenLauncherStore:
 
 
 class StoreFinder(Protocol):
-    """Finds the store, or serves it."""
-
     @property
     def where(self) -> str:
         """The place, for messages."""

@@ -29,8 +29,6 @@ _MAX_EDGES: Final = 400
 
 
 class FindingPage(SheetPage):
-    """One finding in full."""
-
     def __init__(self, target: FindingTarget) -> None:
         super().__init__()
         self._target = target

@@ -24,8 +24,6 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(slots=True)
 class Recording:
-    """What a file has."""
-
     run: str = ""
     title: str = ""
     snapshots: list[tuple[float, bool, bytes]] = field(default_factory=list)

@@ -47,8 +47,6 @@ _MAX_NEW_LINES: Final = 2000
 
 
 class RecordingFeed:
-    """Implements Feed over another one."""
-
     def __init__(
         self,
         feed: Feed,

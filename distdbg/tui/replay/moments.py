@@ -15,8 +15,6 @@ from distdbg.diagnose.session import RankLog, Session
 
 
 class RankMoments:
-    """One rank."""
-
     __slots__ = ("_ended_until", "_never", "_offset", "_ops", "log")
 
     def __init__(self, log: RankLog) -> None:
@@ -28,7 +26,6 @@ class RankMoments:
         self._never = array("q", self._ops.in_flight())
 
     def count(self, at_ns: int) -> int:
-        """How many ops had been issued."""
         return bisect_right(self._ops.issued_ns, at_ns - self._offset)
 
     def open(self, at_ns: int) -> list[int]:

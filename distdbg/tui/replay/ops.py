@@ -27,8 +27,6 @@ _MAX_OPS: Final = 4_000_000
 
 @dataclass(slots=True)
 class _Sum:
-    """One kind on one group."""
-
     count: int = 0
     failed: int = 0
     nbytes: int = 0

@@ -21,7 +21,6 @@ def seconds(ns: int) -> float:
 
 
 def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
-    """What it did then."""
     session = moments.session
     log, mine = session.ranks[rank], moments.of(rank)
     opened = mine.open(at_ns)

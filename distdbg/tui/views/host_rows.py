@@ -31,8 +31,6 @@ HOST_COLUMNS: Final = (
 
 @dataclass(slots=True)
 class HostSum:
-    """One host."""
-
     host: str
     ranks: list[int] = field(default_factory=list)
     states: Counter[RankState] = field(default_factory=Counter)

@@ -31,8 +31,6 @@ _SHORT_AGE: Final = len("40.9 ms")
 
 
 class RanksView(TablePage, View):
-    """A row per rank."""
-
     key: ClassVar[str] = "r"
     title: ClassVar[str] = "ranks"
     about: ClassVar[str] = "what each rank does, and for how long"

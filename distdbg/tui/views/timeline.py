@@ -39,8 +39,6 @@ _SHORT: Final = {
 
 
 class TimelineView(View):
-    """A line per rank."""
-
     key: ClassVar[str] = "t"
     title: ClassVar[str] = "timeline"
     about: ClassVar[str] = "ranks x time: who waited and who transferred, zoom with + and -"
@@ -84,7 +82,6 @@ class TimelineView(View):
         yield Static(id="legend", markup=False)
 
     def action_lanes(self, what: str, by: int) -> None:
-        """A key of the lanes."""
         self.lanes.move(what, by)
 
     def action_hold(self) -> None:
