@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from distdbg.export.outlets.source import AgentLoop
 
 if TYPE_CHECKING:
     import selectors
@@ -19,14 +20,10 @@ if TYPE_CHECKING:
     from distdbg.record.ends import RankEnd
 
 
-class AgentContext(Protocol):
+class AgentContext(AgentLoop, Protocol):
     """What HostAgent is to its parts; they are made by it and live as long."""
 
     folder: Path
-    run_name: str
-    host: str
-    addr: str
-    """Where the job's other hosts reach this one, as the launcher says; '' without one."""
     began_ns: int
     selector: selectors.DefaultSelector
     server: ApiServer
@@ -54,12 +51,4 @@ class AgentContext(Protocol):
 
     def post(self, call: Callable[[], None]) -> None:
         """Have it called in the loop; from any thread."""
-        ...
-
-    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
-        """Do what takes long in a thread; `then` is called in the loop with its outcome."""
-        ...
-
-    def print_lines(self, lines: list[str]) -> None:
-        """Tell whoever looks at the job."""
         ...

@@ -301,7 +301,6 @@ class LiveFeed:
         return 0.0 if self._state.snapshot.is_over else pause_s
 
     def _read_end(self, why: str) -> JobEnded:
-        """The job is over."""
         self._links.close()
         folder, at = self.folder, self._clock()
         rows = final_rows(self._state.snapshot.ranks, folder, at)
@@ -339,7 +338,6 @@ _ASIDES: Final = frozenset(("new_group", "monitored_barrier", "breakpoint", "deb
 
 
 def _say_done(action: Action, words: Mapping[str, object], answer: Mapping[str, Any]) -> str:
-    """What came of it."""
     on_all = ", on all hosts" if "ticket" in answer else ""
     was_so = answer.get("changed") is False
     match action:

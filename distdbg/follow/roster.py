@@ -160,7 +160,6 @@ class Roster:
         return any((self.folder / f"debug-rank{watched.rank}.sock").exists() for watched in running)
 
     def rows(self, now_ns: int) -> list[RankStatus]:
-        """One row per rank, by rank."""
         for watched in self.watched_ranks.values():
             self._refresh(watched, now_ns)
         return [self.watched_ranks[rank].row(now_ns) for rank in sorted(self.watched_ranks)]

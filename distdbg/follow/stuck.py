@@ -60,8 +60,6 @@ _KEY_WAITS: Final = ("get", "wait")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a process."""
-
     at_ns: int
     letter: str
     """Its state as ps shows it."""

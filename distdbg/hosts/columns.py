@@ -42,8 +42,6 @@ _MAX_NUMBER: Final = 1 << 62
 
 
 class RowColumn(Enum):
-    """What the cells of a column are."""
-
     NUMBER = "number"
     TEXT = "text"
     TIME = "time"

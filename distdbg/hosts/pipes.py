@@ -124,8 +124,6 @@ class _Way:
 
 
 class Pipes:
-    """All pipes of one node."""
-
     def __init__(self, node: int, host: str, find: Callable[[PipeTarget], int]) -> None:
         """find: the link that leads there, or HERE; NoWay."""
         self._node = node

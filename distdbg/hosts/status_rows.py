@@ -96,7 +96,6 @@ HOST_SCHEMA: Final[Schema] = (
 
 
 def is_in(row: RankStatusRow, state: RankState) -> bool:
-    """Whether a rank is in this state."""
     return row.state == _CODES[state]
 
 

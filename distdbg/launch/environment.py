@@ -35,8 +35,6 @@ _LOCAL_RANK = "${local_rank}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStart:
-    """One start of the ranks of this host."""
-
     nodes: tuple[NodeFacts, ...]
     """The nodes of the round; ranks are numbered node by node."""
     node_rank: int

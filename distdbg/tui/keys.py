@@ -67,7 +67,6 @@ class KeyHint:
 
     @property
     def short(self) -> str:
-        """One name for it."""
         return self.name.split("  ")[0]
 
     @property

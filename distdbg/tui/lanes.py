@@ -66,8 +66,6 @@ _MIN_NAME: Final = 8
 
 
 class StyledRun(NamedTuple):
-    """Letters of one style."""
-
     text: str
     family: int = 0
     """The family of the letters; 0: nothing is there."""
@@ -99,7 +97,6 @@ class Window:
         return self.half(at) // 2
 
     def time(self, letter: float) -> float:
-        """The time at the middle of a letter."""
         return self.begin + (letter + 0.5) * 2 * self.per_half
 
 

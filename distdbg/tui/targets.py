@@ -90,7 +90,6 @@ def of_ranks(ranks: tuple[int, ...], what: str = "") -> RankTarget | RanksTarget
 
 
 def rank_of(target: object) -> int | None:
-    """The one rank that it is about."""
     if isinstance(target, RankTarget):
         return target.rank
     if isinstance(target, TextTarget) and len(target.ranks) == 1:

@@ -19,7 +19,6 @@ _MAX_DEPTH: Final = 4
 
 
 def role_ranks(verdict: Verdict | None, role: Role) -> tuple[int, ...]:
-    """The ranks that have this role in the verdict."""
     roles = verdict.roles if verdict is not None else {}
     return tuple(rank for rank, one in sorted(roles.items()) if one is role)
 

@@ -12,8 +12,6 @@ from distdbg.diagnose.session import Session
 
 @dataclass(frozen=True, slots=True)
 class JudgedVerdict:
-    """One verdict, and what it stands on."""
-
     session: Session
     verdict: Verdict
     case: ReportedRoot | None

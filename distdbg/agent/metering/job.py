@@ -120,7 +120,6 @@ class JobSums:
 
 
 def plain_histograms(histograms: Histograms) -> list[Any]:
-    """For JSON."""
     return [
         [
             kind,

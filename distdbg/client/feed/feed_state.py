@@ -46,8 +46,6 @@ class RoundMade:
 
 @dataclass(frozen=True, slots=True)
 class NobodyAnswered:
-    """Or what answered is no agent."""
-
     at: float
     why: str
     is_garbage: bool = False

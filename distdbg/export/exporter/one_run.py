@@ -6,15 +6,12 @@ of several hosts, played on this one or copied to it: each host is one collected
 
 from __future__ import annotations
 
-import os
-import platform
 import select
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from distdbg import __version__
 from distdbg.client.feed.connections import is_folder_over
 from distdbg.client.feed.final import final_verdict
 from distdbg.control.page import read_page
@@ -22,11 +19,10 @@ from distdbg.errors import RecordError
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.finding_counts import FindingCounts
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.metrics.rank_facts import RankReader
-from distdbg.export.metrics.samples import AgentFacts, HostFacts, JobFacts
+from distdbg.export.metrics.rank_facts import RankReader, read_agent_facts
+from distdbg.export.metrics.samples import HostFacts, JobFacts
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.follow.process_ends import Life
-from distdbg.follow.processes import read_stat
 from distdbg.follow.roster import Roster
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import SUFFIX, attempt_number, attempts
@@ -149,7 +145,7 @@ class RunMeter:
         now_ns = time.monotonic_ns()
         self._findings.take(number, final_verdict(folder))
         ends = list(read_ends(folder)) if is_over else []
-        agent = self._agent()
+        agent = read_agent_facts(began_s=self._began_s, collect_s=self._collect_s, hosts_missing=0)
         found = []
         for name, host in self._hosts.items():
             roster = host.roster
@@ -185,18 +181,6 @@ class RunMeter:
             if host.roster is None:
                 host.roster = _open(folder, header.host, number, host.lives)
         self._names = names
-
-    def _agent(self) -> AgentFacts:
-        stat = read_stat(os.getpid())
-        return AgentFacts(
-            version=__version__,
-            python=platform.python_version(),
-            began_s=self._began_s,
-            cpu_s=time.process_time(),
-            rss_nbytes=stat.rss_nbytes if stat is not None else None,
-            collect_s=self._collect_s,
-            hosts_missing=0,
-        )
 
 
 def _open(folder: Path, host: str, number: int, lives: dict[int, Life]) -> Roster:

@@ -13,14 +13,19 @@ Latent errors (leaked work, leaked groups, buffer and message races) are suspici
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from distdbg import __version__
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.metrics.samples import OpCount, RankSample
+from distdbg.export.metrics.samples import AgentFacts, OpCount, RankSample
 from distdbg.follow.findings import read_words
+from distdbg.follow.processes import read_stat
 from distdbg.record.entries import SOURCE_DROPPED, Group, OpEntry, label_of_kind
 from distdbg.record.known_marks import EXIT_CALL
 from distdbg.record.rank_state import RankState
@@ -66,6 +71,20 @@ class _Known:
     group_count: int = 0
     """How many it had made when it was read last."""
     found: dict[str, int] = field(default_factory=dict)
+
+
+def read_agent_facts(*, began_s: float, collect_s: float, hosts_missing: int | None) -> AgentFacts:
+    """The facts of this process, which serves the metrics."""
+    stat = read_stat(os.getpid())
+    return AgentFacts(
+        version=__version__,
+        python=platform.python_version(),
+        began_s=began_s,
+        cpu_s=time.process_time(),
+        rss_nbytes=stat.rss_nbytes if stat is not None else None,
+        collect_s=collect_s,
+        hosts_missing=hosts_missing,
+    )
 
 
 class RankReader:

@@ -387,7 +387,6 @@ def _most(one: HistogramFacts, other: HistogramFacts) -> HistogramFacts:
 
 
 def _less(one: HistogramFacts, other: HistogramFacts | None) -> HistogramFacts:
-    """What is left of it."""
     return one if other is None else _join(lambda a, b: max(0, a - b), one, other)
 
 

@@ -168,7 +168,6 @@ def log_of_error(
 
 
 def log_of_end(end: RankEnd) -> LogData:
-    """How a rank ended."""
     level = OtelSeverity.INFO
     if end.is_failure:
         level = OtelSeverity.WARN if end.was_asked else OtelSeverity.ERROR

@@ -58,8 +58,6 @@ class OtherHostsMetrics(Protocol):
 
 
 class MetricsSource(Protocol):
-    """The metrics of one agent."""
-
     counts: ExportCounts
     exemplars: Callable[[], Exemplars]
     """Asked at each collection."""
@@ -130,19 +128,25 @@ class Sampling(Protocol):
         ...
 
 
-class OutletSource(Protocol):
-    """An agent whose metrics and traces are let out."""
+class AgentLoop(Protocol):
+    """The agent of one host, and what its loop may be asked."""
 
-    @property
-    def run_name(self) -> str: ...
+    run_name: str
+    host: str
+    addr: str
+    """Where the job's other hosts reach this one, as the launcher says; '' without one."""
 
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def addr(self) -> str:
-        """Where other hosts reach this one; '' when nobody has said."""
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """Do what takes long in a thread; `then` is called in the loop with its outcome."""
         ...
+
+    def print_lines(self, lines: list[str]) -> None:
+        """Tell whoever looks at the job."""
+        ...
+
+
+class OutletSource(AgentLoop, Protocol):
+    """An agent whose metrics and traces are let out."""
 
     @property
     def metering(self) -> MetricsSource: ...
@@ -157,11 +161,3 @@ class OutletSource(Protocol):
 
     @property
     def steering(self) -> Sampling: ...
-
-    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
-        """Do what takes long in a thread; `then` is called in the loop with its outcome."""
-        ...
-
-    def print_lines(self, lines: list[str]) -> None:
-        """Tell whoever looks at the job."""
-        ...

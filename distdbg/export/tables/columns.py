@@ -38,8 +38,6 @@ Value = str | int | float | bool | None
 
 
 class ColumnUnit(Enum):
-    """What the values of a column are."""
-
     TEXT = "text"
     INTEGER = "integer"
     NUMBER = "number"
@@ -50,8 +48,6 @@ class ColumnUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """A row that is no op."""
-
     type: str
     rank: int | None = None
     host: str | None = None

@@ -41,15 +41,12 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Some rows."""
-
     count: int
     columns: Mapping[str, Distinct | Numbers]
     """All of `COLUMNS`."""
 
 
 def parts(rank: Rank) -> Iterator[RowBatch]:
-    """All rows of a rank."""
     for start in range(0, len(rank.log.ops), _MAX_ROWS):
         yield _op_part(rank, slice(start, min(start + _MAX_ROWS, len(rank.log.ops))))
     rows = notes(rank.log)

@@ -88,7 +88,6 @@ class Arrivals:
         self._lost: set[int] = set()
 
     def add(self, log: RankLog) -> None:
-        """Take in a rank."""
         ops = log.ops
         self.has_clocks &= log.clock_error_ns is not None or not len(ops)
         for index, far in log.progress.items():

@@ -59,7 +59,6 @@ _RUN_PID: Final = 0x7FFF_FF00
 
 
 def write(run: OpenedRun, output: BinaryIO) -> None:
-    """Write all of it."""
     times = [at_ns for start in run.starts if (at_ns := start.first_ns()) != NEVER]
     zero_ns = min(times, default=0)
     about = {
@@ -81,8 +80,6 @@ def write(run: OpenedRun, output: BinaryIO) -> None:
 
 
 class _StartWriter:
-    """One start of the job."""
-
     def __init__(
         self,
         start: RunStart,

@@ -50,7 +50,6 @@ class Span:
 
 
 def marks_of(log: RankLog) -> Iterator[Moment]:
-    """What the program marked."""
     for note in log.notes:
         if isinstance(note, MarkEntry):
             facts: dict[str, str | int | float] = _site(note)

@@ -57,7 +57,6 @@ _NOTES: Final = 1_000
 
 
 def write(run: OpenedRun, output: BinaryIO) -> None:
-    """Write all of it."""
     _Writer(run, output).write()
 
 
@@ -334,8 +333,6 @@ class _Layout:
 
 
 class _StartWriter:
-    """One start of the job."""
-
     def __init__(self, writer: _Writer, start: RunStart) -> None:
         self._writer = writer
         self._start = start

@@ -88,7 +88,6 @@ def name_of(session: Session, ops: Ops, at: int) -> str:
 
 
 def kind_of(session: Session, ops: Ops, at: int) -> str:
-    """Its category."""
     return kind_label(ops.kind[at], session.forms[ops.form[at]].kind)
 
 

@@ -101,7 +101,6 @@ class HostRecords:
         )
 
     def look(self, now_ns: int) -> None:
-        """Look at all of them."""
         if now_ns - self._scanned_ns >= _SCAN_NS:
             self._scanned_ns = now_ns
             self.scan()

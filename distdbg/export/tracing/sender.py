@@ -146,7 +146,6 @@ class Sender:
         return best
 
     def send_one(self, signal: Signal) -> None:
-        """Send a batch of one signal."""
         queue = self._queues[signal]
         batch = queue.take(self._clock())
         if not batch:

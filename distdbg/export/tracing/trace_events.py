@@ -29,8 +29,6 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True)
 class RankEnded:
-    """A rank is gone."""
-
     end: RankEnd
 
 
