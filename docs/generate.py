@@ -352,7 +352,7 @@ def top_keys_page() -> str:
         "",
         *_key_table("Everywhere", TopApp.BINDINGS),
         *_key_table("In a table", [*CursorView.BINDINGS, *RowTable.BINDINGS]),
-        *_key_table("In a text", Sheet.BINDINGS),
+        *_key_table("In a text", [*CursorView.BINDINGS, *Sheet.BINDINGS]),
         *_key_table("While a line is typed", Line.BINDINGS),
     ]
     for view in VIEWS:

@@ -16,7 +16,7 @@ Pages
     view           what a view is;  views/: one file per view;  details/: what Enter opens
     targets        what the cursor can select and Enter opens
     cursor_view    what a table and a sheet share
-    table          rows of any number, of which only those in sight are drawn;  sorting: by a column
+    table          rows of any number, of which only those in sight are drawn
     sheet          lines of text under a cursor, for what is no table;  wrapped: lines longer than the screen
     cells          how ages, sizes, states and ranks are written
     lanes          bars of a timeline as letters;  time_axis, time_lanes: what is around them

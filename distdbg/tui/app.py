@@ -32,7 +32,7 @@ from distdbg.tui import head
 from distdbg.tui.asking import Answered, ask_in_thread
 from distdbg.tui.attach import attach
 from distdbg.tui.cells import Filter
-from distdbg.tui.commands import CommandError, Commands
+from distdbg.tui.commands import CommandError, Commands, sort_next, table_of
 from distdbg.tui.frame import FrameApp
 from distdbg.tui.help import HelpPage
 from distdbg.tui.keys import KeyHint, keys_of, page_keys
@@ -42,7 +42,6 @@ from distdbg.tui.pace import PacedPalette
 from distdbg.tui.parts import NOBODY, RankRoles, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.sorting import sort_next, table_of
 from distdbg.tui.table import RowTable
 from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page

@@ -5,10 +5,9 @@
     metric_names   what the families of metrics are called in OpenTelemetry
     model          spans and log records as plain values
     recorded_ops   an op as this package needs it, from what a record says
-    contexts       which span of the program's own each thread of a rank is in
     ops            spans of collectives, messages and asides
     matching       which send a recv took, by numbers that both sides know
-    regions        spans of `span()` blocks, and marks
+    regions        spans of `span()` blocks, and marks; the program's own span that each thread is in
     found          findings, ends and restarts as log records and spans
     sampling       which ops are kept: all ranks of one or none
     of_log         the spans of a rank that was read for an export;  templates: as JSON, fast

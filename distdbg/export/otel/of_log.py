@@ -17,7 +17,6 @@ from typing import Final
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
@@ -29,7 +28,7 @@ from distdbg.export.otel.recorded_ops import (
     TracedRank,
     count_message,
 )
-from distdbg.export.otel.regions import RegionSpans
+from distdbg.export.otel.regions import RegionSpans, SpanContexts
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.otel.templates import (
     Template,

@@ -16,12 +16,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, count_message, facts_of
-from distdbg.export.otel.regions import RegionSpans
+from distdbg.export.otel.regions import RegionSpans, SpanContexts
 from distdbg.export.otel.sampling import ALL, SamplingDecision, is_remarkable
 from distdbg.export.tracing.row import (
     Groups,

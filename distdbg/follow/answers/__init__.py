@@ -1,6 +1,6 @@
 """Answers to dashboards about the ranks of one host, from their records, on request.
 
-    methods    the methods of the API;  arguments: of a request, checked
+    methods    the methods of the API, and their arguments, checked
     counts     ops by group and kind, since the groups were made
     bars       the newest ops of each rank, for a timeline
     one_op     one op on all ranks

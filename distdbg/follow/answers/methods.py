@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg.errors import RecordError, UsageError
-from distdbg.follow.answers.arguments import number_of, ranks_of, text_of
 from distdbg.follow.answers.bars import MAX_BARS, read_places, tell_bars
 from distdbg.follow.answers.clock import HostClock, read_clock
 from distdbg.follow.answers.counts import count_ops, plain_counted
@@ -183,3 +182,30 @@ class Board:
 def _plain_clock(clock: HostClock) -> Plain:
     """With what time it is now: whoever asks may have another clock."""
     return {**clock.plain(), "now_ns": time.monotonic_ns() + clock.base_ns if clock.base_ns else 0}
+
+
+def number_of(arguments: Plain, name: str, otherwise: int | None, least: int, most: int) -> int:
+    """A whole number within these; without `otherwise` it has to be there."""
+    value = arguments.get(name, otherwise)
+    if type(value) is not int or not least <= value <= most:
+        upper = f" to {most}" if most < 2**31 else ""
+        raise UsageError(f"{name!r} is a number from {least}{upper}")
+    return value
+
+
+def text_of(arguments: Plain, name: str, otherwise: str | None = None) -> str:
+    """A text; without `otherwise` it has to be there."""
+    text = arguments.get(name, otherwise)
+    if not isinstance(text, str):
+        raise UsageError(f"{name!r} is a text")
+    return text
+
+
+def ranks_of(arguments: Plain) -> set[int] | None:
+    """The ranks that are meant; None: all."""
+    ranks = arguments.get("ranks")
+    if ranks is None:
+        return None
+    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+        raise UsageError("'ranks' is a list of numbers")
+    return set(ranks)
