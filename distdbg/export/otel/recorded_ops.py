@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.export.metrics.bounds import group_label
+from distdbg.export.otel import attributes as names
 from distdbg.export.otel.matching import MessageNumbers
+from distdbg.export.otel.model import Value
 from distdbg.record.entries import (
     KIND_LABELS,
     STATUS_ERRORS,
@@ -58,6 +60,20 @@ class TracedRank:
             version=header.distdbg_version,
             base_ns=header.to_wall_ns(0) if base_ns is None else base_ns,
         )
+
+    def attributes(self) -> dict[str, Value]:
+        """The attributes of the resource whose spans they are."""
+        return {
+            names.INSTANCE: f"{self.run}/{self.rank}",
+            names.HOST: self.host,
+            names.PID: self.pid,
+            names.PYTHON: self.python,
+            names.DISTRO_VERSION: self.version,
+            names.RUN: self.run,
+            names.START: self.start,
+            names.RANK: self.rank,
+            names.WORLD_SIZE: self.world_size,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

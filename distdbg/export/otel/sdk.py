@@ -60,20 +60,7 @@ def make_resource(attributes: Mapping[str, Value]) -> Resource:
 
 def resource_of_rank(rank: TracedRank) -> Resource:
     """What says whose spans they are."""
-    return make_resource(
-        {
-            names.INSTANCE: f"{rank.run}/{rank.rank}",
-            names.HOST: rank.host,
-            names.PID: rank.pid,
-            names.PYTHON: rank.python,
-            names.DISTRO: "distdbg",
-            names.DISTRO_VERSION: rank.version,
-            names.RUN: rank.run,
-            names.START: rank.start,
-            names.RANK: rank.rank,
-            names.WORLD_SIZE: rank.world_size,
-        }
-    )
+    return make_resource({**rank.attributes(), names.DISTRO: "distdbg"})
 
 
 def resource_of_agent(run: str, host: str) -> Resource:
