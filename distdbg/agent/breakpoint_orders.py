@@ -166,7 +166,8 @@ class LetGo:
 
 def ranks_with_sockets(folder: Path) -> set[int]:
     """The ranks of this host whose debugger can be reached: they know whether they are stopped."""
-    names = (path.stem.removeprefix("debug-rank") for path in folder.glob("debug-rank*.sock"))
+    paths = folder.glob(sockets.debugger_socket("*"))
+    names = (path.stem.removeprefix("debug-rank") for path in paths)
     return {int(name) for name in names if name.isdecimal()}
 
 
@@ -177,7 +178,7 @@ def continue_ranks(folder: Path, ranks: Iterable[int]) -> list[LetGo]:
 
 def _let_one_go(folder: Path, rank: int) -> LetGo:
     try:
-        sock = sockets.connect(folder / f"debug-rank{rank}.sock", _ANSWER_S)
+        sock = sockets.connect(folder / sockets.debugger_socket(rank), _ANSWER_S)
     except OSError:
         return LetGo(rank, f"rank {rank} is not in a debugger", is_stopped=False)
     deadline = time.monotonic() + _ANSWER_S

@@ -292,14 +292,13 @@ class HostAgent:
     # ------------------------------------------------------------------------------- what happens
 
     def _watch(self, life: Life) -> None:
-        self.selector.register(life, selectors.EVENT_READ, lambda _: self._on_gone(life))
+        self.selector.register(
+            life, selectors.EVENT_READ, lambda _: self.roster.on_gone(life, time.monotonic_ns())
+        )
 
     def _unwatch(self, life: Life) -> None:
         with suppress(KeyError, ValueError):
             self.selector.unregister(life)
-
-    def _on_gone(self, life: Life) -> None:
-        self.roster.on_gone(life, time.monotonic_ns())
 
     def _on_done(self, _: int) -> None:
         with suppress(BlockingIOError):

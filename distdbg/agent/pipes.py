@@ -59,7 +59,7 @@ class ClientPipes:
             )
         if self._splices.are_full:
             raise UsageError(f"{MAX_SPLICES} debuggers are already open through this agent")
-        sock = _connect(rank, debug_socket(roster.folder, rank))
+        sock = _connect(rank, roster.folder / sockets.debugger_socket(rank))
         client.send(protocol.answer(request.id, {}))
         given = self._agent.server.release(client)
         if given is None:  # it went while it was answered
@@ -142,11 +142,6 @@ class ClientPipes:
         if target.rank is not None and target.rank in self._agent.roster.watched_ranks:
             return True
         return target.rank is None and target.host == self._agent.host
-
-
-def debug_socket(folder: Path, rank: int) -> Path:
-    """Where the debugger of a rank listens, in the folder of its records."""
-    return folder / f"debug-rank{rank}.sock"
 
 
 def _connect(rank: int, path: Path) -> socket.socket:

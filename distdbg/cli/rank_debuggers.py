@@ -16,7 +16,6 @@ from distdbg.client.ways import AgentRoute, find_way
 from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
 from distdbg.debugger.desk import not_debuggable
-from distdbg.debugger.serve import socket_name
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import attempts, is_live, record_name
@@ -54,7 +53,7 @@ class RankDebuggers:
         """UsageError when this rank cannot be debugged now, with what would help."""
         if self.folder is not None:
             with suppress(FileNotFoundError, ConnectionRefusedError):
-                sock = sockets.connect(self.folder / socket_name(rank), 5.0)
+                sock = sockets.connect(self.folder / sockets.debugger_socket(rank), 5.0)
                 sock.settimeout(None)
                 return DebugClient(sock, hello_s=hello_s, on_slow=on_slow)
             self._say_why_not(rank)
@@ -123,7 +122,7 @@ class RankDebuggers:
 
     def _stopped_here(self) -> list[RankAtPrompt]:
         found = []
-        for path in () if self.folder is None else self.folder.glob(socket_name("*")):
+        for path in () if self.folder is None else self.folder.glob(sockets.debugger_socket("*")):
             try:
                 with DebugClient(sockets.connect(path, 2.0), hello_s=2.0) as client:
                     hello: dict[str, Any] = client.hello

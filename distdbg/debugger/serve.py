@@ -41,11 +41,6 @@ _PEER: Final = struct.Struct("3i")
 Evaluate = Callable[[str], dict[str, str]]
 
 
-def socket_name(rank: int | str) -> str:
-    """The socket of a rank, in the folder of its start."""
-    return f"debug-rank{rank}.sock"
-
-
 class Caller:
     def __init__(self, sock: socket.socket, place: RankSocket) -> None:
         self.socket = sock
@@ -94,7 +89,7 @@ class PromptServer:
 
     def open(self, desk: PromptInput, folder: Path, evaluate: Evaluate) -> None:
         """Let clients come to this rank; ConfigError when its socket cannot be made."""
-        path = folder / socket_name(desk.rank)
+        path = folder / sockets.debugger_socket(desk.rank)
         listening = sockets.listen(path)
         with self._lock:
             place = self._places[desk.rank] = RankSocket(desk, path, listening, evaluate)

@@ -268,7 +268,7 @@ class OpenedRun:
         self.chosen = chosen
         self.starts: tuple[RunStart, ...] = ()
         self.counted = ReadCounts()
-        self.on_progress: OnProgress = on_progress or _ignore
+        self.on_progress: OnProgress = on_progress or (lambda done, there_are: None)
 
     @property
     def source(self) -> str:
@@ -375,10 +375,6 @@ def _open_files(paths: Sequence[Path], session: Session) -> dict[int, _File]:
         names = ", ".join(str(file.path) for file in left[:4])
         session.lacks.append(f"{names}: left out, of another run or older than what was read")
     return files
-
-
-def _ignore(done: int, there_are: int) -> None:
-    pass
 
 
 def _holds_nothing(source: str, lacks: list[str]) -> RecordError:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from distdbg.control.sockets import debugger_socket
 from distdbg.errors import RecordError
 from distdbg.follow.joining import note_joins
 from distdbg.follow.process_ends import Life, Outcome
@@ -157,7 +158,7 @@ class Roster:
         ]  # fmt: skip
         if not running:
             return None
-        return any((self.folder / f"debug-rank{watched.rank}.sock").exists() for watched in running)
+        return any((self.folder / debugger_socket(watched.rank)).exists() for watched in running)
 
     def rows(self, now_ns: int) -> list[RankStatus]:
         for watched in self.watched_ranks.values():

@@ -102,7 +102,7 @@ def judge(first: Look, second: Look, own_package: str) -> StuckJudgement:
         if _waits_for_key(main, own_package):
             return StuckJudgement(RankState.ASLEEP, STORE_KEY, site)
         return StuckJudgement(RankState.WAITING, site=site)
-    burn = _burn(first, second)
+    burn = (second.cpu_s - first.cpu_s) / max((second.at_ns - first.at_ns) / 1e9, 1e-3)
     # On a host with more to do than cores a rank that burns gets little; but it always wants more.
     is_busy = burn >= _BURNS or (first.letter == second.letter == "R" and burn > _IDLE)
     if _is_collecting(second):
@@ -160,10 +160,6 @@ def _is_collecting(look: Look) -> bool:
     """Whether it is one call that always returns."""
     holder = _holder(look)
     return holder is not None and any(f.function.startswith("gc_collect") for f in holder.inner)
-
-
-def _burn(first: Look, second: Look) -> float:
-    return (second.cpu_s - first.cpu_s) / max((second.at_ns - first.at_ns) / 1e9, 1e-3)
 
 
 def _is_ours(thread: ThreadStack, own_package: str) -> bool:

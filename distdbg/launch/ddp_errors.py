@@ -42,12 +42,11 @@ def is_ddp_error(reason: str) -> bool:
     return any(text in reason for text in DDP_ERRORS)
 
 
-def ddp_error(found: RootCause, shown: Diagnosis, aftermath: str) -> Iterator[str]:
+def ddp_error(found: RootCause, shown: Diagnosis, aftermath: Iterator[str]) -> Iterator[str]:
     """What the records show, then the program's own line."""
     first = found.first[0]
     yield shown.what
-    if aftermath:
-        yield aftermath
+    yield from aftermath
     yield from end_facts(first, "")
     yield from (fact.text for fact in shown.facts if fact.kind == FactKind.NO_GRADIENT)
     yield cut_reason(f"{say_who(found.first)} {first.how}".partition(". ")[0])

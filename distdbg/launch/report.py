@@ -358,9 +358,7 @@ def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
     """Lines of a rank that left: what the records show comes first, it may be another rank's mistake."""
     yield diagnosis.what
     yield from diagnosis.evidence[:MAX_DETAILS]
-    aftermath = _aftermath(found)
-    if aftermath:
-        yield aftermath
+    yield from _aftermath(found)
     yield from fold("failed as well", found.others)
     yield from fold("failed because of it", found.victims, is_brief=True)
 
@@ -459,9 +457,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
         yield what
     if place:
         yield place
-    aftermath = _aftermath(found)
-    if aftermath:
-        yield aftermath
+    yield from _aftermath(found)
     yield from end_facts(first, outcome.memory_limit, outcome.evidence)
     if shown is not None:
         said = first.said
@@ -474,12 +470,11 @@ def _how(found: RootCause) -> str:
     return cut_reason(found.how)
 
 
-def _aftermath(found: RootCause) -> str:
+def _aftermath(found: RootCause) -> Iterator[str]:
     """The ranks that were terminated; those that failed have lines of their own below."""
-    count = len(found.terminated)
-    return LaterLine(
-        f"{say_who(found.terminated)} {were(count)} terminated because of it" if count else ""
-    )
+    if count := len(found.terminated):
+        who = say_who(found.terminated)
+        yield LaterLine(f"{who} {were(count)} terminated because of it")
 
 
 # ------------------------------------------------------------------------------------- last lines

@@ -320,7 +320,7 @@ class Outputs:
 
     def _flush(self) -> bool:
         """Write what all sinks have kept; whether nothing is left."""
-        return all(list(map(_flush_now, self._sinks())))
+        return False not in [sink.flush(0) for sink in self._sinks()]
 
     def _sinks(self) -> list[Sink]:
         return [*self._consoles.values(), *self._line_files.values()]
@@ -396,7 +396,3 @@ def _hint(number: int | None) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         return "`ulimit -n` says how many files a process may open; raise it, or tee fewer ranks"
     return "choose another folder with --log-dir"
-
-
-def _flush_now(sink: Sink) -> bool:
-    return sink.flush(0)
