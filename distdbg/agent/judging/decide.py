@@ -108,15 +108,15 @@ def _on_records(state: DiagnosisState, look: events.RecordsRead) -> Step:
     if state.is_ended_by_launcher:  # whatever follows was ordered by a launcher, who says why
         return state, (instructions.FinishJob(at_ns=look.at_ns),)
     if not look.is_root:
-        return _send_if_new(state)
+        return _send_account_if_new(state)
     before: tuple[instructions.Instruction, ...] = ()
     if look.has_pulse and not state.is_loaded:
         state, before = replace(state, is_loaded=True), (instructions.LoadJudge(),)
-    state, then = _settle(state) if state.proof is not None else _go_on(state)
+    state, then = _confirm_proof(state) if state.proof is not None else _go_on(state)
     return state, (*before, *then)
 
 
-def _send_if_new(state: DiagnosisState) -> Step:
+def _send_account_if_new(state: DiagnosisState) -> Step:
     """Tell the root where the ranks of this host stand, if that is news or it asks."""
     request, triggers = state.request, state.look.triggers or state.look.prompts
     if request.number == state.answered and triggers == state.told:
@@ -137,7 +137,7 @@ def _go_on(state: DiagnosisState) -> Step:
         state = replace(state, reports=reports, postponed=None, seen=())
     then: tuple[instructions.Instruction, ...] = ()
     if not state.has_reason:
-        state, then = _forget(replace(state, seen=state.triggers))
+        state, then = _clear_verdict(replace(state, seen=state.triggers))
     elif (
         state.phase is DiagnosisPhase.WATCHING
         and now_ns >= state.next_ns
@@ -145,7 +145,7 @@ def _go_on(state: DiagnosisState) -> Step:
     ):
         state = replace(state, phase=DiagnosisPhase.JUDGING, seen=state.triggers, aged_ns=None)
         return state, (instructions.MakeAccount(at_ns=now_ns),)
-    return state, (*then, *_speak(state, now_ns))
+    return state, (*then, *_look_if_due(state, now_ns))
 
 
 def _is_aged(state: DiagnosisState) -> bool:
@@ -153,16 +153,16 @@ def _is_aged(state: DiagnosisState) -> bool:
     return aged_ns is not None and state.proof is None and state.look.at_ns >= aged_ns
 
 
-def _forget(state: DiagnosisState) -> Step:
+def _clear_verdict(state: DiagnosisState) -> Step:
     """Nothing is wrong any more."""
     if state.judged is None or state.phase is DiagnosisPhase.JUDGING:
         return state, ()
     reports = state.reports and state.reports.take(None, state.look.at_ns)
     state = replace(state, judged=None, version=state.version + 1, reports=reports)
-    return _withdraw(state)
+    return _withdraw_verdict(state)
 
 
-def _withdraw(state: DiagnosisState) -> Step:
+def _withdraw_verdict(state: DiagnosisState) -> Step:
     """What was written is not true any more."""
     return replace(state, is_written=False), (
         instructions.WithdrawVerdict(),
@@ -213,7 +213,7 @@ def _on_waits(state: DiagnosisState, event: events.WaitsRead) -> Step:
     return _accept(replace(state, proof=None), proof.judged, event.at_ns)
 
 
-def _settle(state: DiagnosisState) -> Step:
+def _confirm_proof(state: DiagnosisState) -> Step:
     """Go on with a proof once the other hosts have confirmed it by new accounts."""
     proof = state.proof
     assert proof is not None
@@ -225,7 +225,7 @@ def _settle(state: DiagnosisState) -> Step:
         one, row = hosts.get(rank, (None, None))
         if one is None or row is None or one.request < proof.request:
             return _go_on(_look_again(state) if state.look.at_ns > proof.until_ns else state)
-        if not _stands_as(row, proof.judged, rank):
+        if not _still_waits(row, proof.judged, rank):
             return _go_on(_look_again(state))
     if state.phase is DiagnosisPhase.JUDGING:
         return _go_on(_look_again(state))
@@ -256,14 +256,14 @@ def _accept(state: DiagnosisState, judged: JudgedVerdict, now_ns: int) -> Step:
     if judged.verdict.is_root_a_fault:
         state, then = replace(state, is_written=True), (instructions.WriteVerdict(judged=judged),)
     else:
-        state, then = _withdraw(state)
-    return state, (*then, *_speak(state, now_ns))
+        state, then = _withdraw_verdict(state)
+    return state, (*then, *_look_if_due(state, now_ns))
 
 
 # ------------------------------------------------------------------------------- what is said and done
 
 
-def _speak(state: DiagnosisState, now_ns: int) -> tuple[instructions.Instruction, ...]:
+def _look_if_due(state: DiagnosisState, now_ns: int) -> tuple[instructions.Instruction, ...]:
     """Look around, if there may be something to say."""
     reports = state.reports
     if reports is None or state.phase is not DiagnosisPhase.WATCHING:
@@ -323,7 +323,7 @@ def _on_finished(state: DiagnosisState, event: events.JobFinished) -> Step:
     is_judging = state.phase is DiagnosisPhase.JUDGING
     state = replace(state, phase=DiagnosisPhase.OVER, look=event.last)
     if event.last.is_root and all(map(has_ended_well, event.states.values())):
-        return _withdraw(state)
+        return _withdraw_verdict(state)
     is_judged = state.triggers == state.seen and not is_judging
     if is_judged or not event.last.is_root or not any(state.triggers):
         return state, ()
@@ -351,7 +351,7 @@ def _has_reason(account: Account) -> bool:
     return False
 
 
-def _stands_as(row: Mapping[str, Any], judged: JudgedVerdict, rank: int) -> bool:
+def _still_waits(row: Mapping[str, Any], judged: JudgedVerdict, rank: int) -> bool:
     """Whether a rank of another host is still in the ops in which it was judged to wait."""
     log = judged.session.ranks[rank]
     numbers = [op[0] for op in row.get("ops", ())]

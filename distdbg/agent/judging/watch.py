@@ -121,7 +121,7 @@ class LiveDiagnosis:
         if not watched_ranks or not self.state.phase.is_looking:
             return
         self._sightings.look(self._roster.folder, watched_ranks.values())
-        self._hear()
+        self._take_in_news()
         self._put(self._read_records(now_ns))
 
     def finish(self, now_ns: int) -> None:
@@ -130,7 +130,7 @@ class LiveDiagnosis:
             self.drop()
             return
         self._roster.settle(now_ns)
-        self._hear()
+        self._take_in_news()
         self._put(events.JobFinished(last=self._read_records(now_ns), states=self._states()))
 
     def drop(self) -> None:
@@ -190,7 +190,7 @@ class LiveDiagnosis:
 
     # ------------------------------------------------------------------------------- events
 
-    def _hear(self) -> None:
+    def _take_in_news(self) -> None:
         """What has changed since, of ends, the clock, other hosts and the root's request."""
         ends = tuple(events.SeenEnd(e.rank, e.was_asked, e.is_failure) for e in self._roster.ends)
         if ends != self.state.ends:
@@ -306,7 +306,7 @@ class LiveDiagnosis:
             self._put(events.JudgingFailed())
             return
         judged, cost_ns = done.result()
-        self._hear()
+        self._take_in_news()
         self._put(events.VerdictMade(at_ns=time.monotonic_ns(), judged=judged, cost_ns=cost_ns))
 
     def _send_account(self, wanted: instructions.SendAccount) -> None:
@@ -339,7 +339,7 @@ class LiveDiagnosis:
                     if watched is not None and watched.pid == one.pid:
                         watched.place(one)
                         self._sightings.write(self._roster.folder, watched, one)
-            self._hear()
+            self._take_in_news()
             self._put(taken)
 
         waiting = {watched.rank for watched in watched_ranks if watched.state is RankState.WAITING}

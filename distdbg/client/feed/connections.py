@@ -1,6 +1,6 @@
 """Connections to a job: sockets of its agents here, on another host, or only its records.
 
-A door opens connections and knows what can be seen from outside when nobody answers: whether the job is
+A route opens connections and knows what can be seen from outside when nobody answers: whether the job is
 over. What is behind it answers `ask`; `hello` says which run it is.
 """
 
