@@ -200,27 +200,18 @@ def test_health_needs_no_leave(served: Served) -> None:
     assert served.get(Authorization="Bearer wrong")[0] == 401
 
 
-def test_version_6_is_served_as_well() -> None:
+@pytest.mark.parametrize(("listens", "asked"), [("::1", "[::1]"), ("::", "127.0.0.1")])
+def test_version_6_is_served_as_well_also_to_who_comes_by_version_4(
+    listens: str, asked: str
+) -> None:
     served = Served()
     try:
         try:
-            port = served.server.listen("::1", 0)
+            port = served.server.listen(listens, 0)
         except OSError:
             pytest.skip("this kernel has no IPv6")
-        assert get(f"http://[::1]:{port}/metrics").text == "up 1\n"
+        assert get(f"http://{asked}:{port}/metrics").text == "up 1\n"
         assert served.get() == (200, "up 1\n")
-    finally:
-        served.server.close()
-
-
-def test_who_comes_by_version_4_to_a_port_of_version_6_is_known_as_well() -> None:
-    served = Served()
-    try:
-        try:
-            port = served.server.listen("::", 0)
-        except OSError:
-            pytest.skip("this kernel has no IPv6")
-        assert get(f"http://127.0.0.1:{port}/metrics").text == "up 1\n"
     finally:
         served.server.close()
 
