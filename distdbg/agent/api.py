@@ -287,7 +287,7 @@ class ApiServer:
         return sum(client.way == way and client.proof is None for client in self.clients)
 
     def _make_room(self) -> None:
-        """For one more that has proven nothing: the oldest of those goes."""
+        """Drop the oldest connection that has proven nothing, for one more."""
         unproven = [client for client in self.clients if client.proof is not None]
         if len(unproven) >= MAX_UNPROVEN:
             self.drop(min(unproven, key=lambda client: client.proof_by_ns))

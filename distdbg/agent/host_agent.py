@@ -334,7 +334,7 @@ class HostAgent:
                 self.obey(order)
 
     def _make_watch(self) -> LiveDiagnosis:
-        """For the ranks of `roster`; what was found of earlier ones is over."""
+        """Make the diagnosis of the ranks of `roster`; what was found of earlier ones is over."""
         return LiveDiagnosis(
             self.host,
             self.run_name,

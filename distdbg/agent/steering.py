@@ -416,7 +416,7 @@ class Steering:
 
 
 def plain_hold(hold: Hold, now_ns: int) -> dict[str, Any]:
-    """For the API: who holds the clock, and for how long."""
+    """A hold for the API: who holds the clock, and for how long."""
     kind = {USER: "user", OTHER_HOST: "another host"}.get(hold.rank, "rank")
     return {
         "kind": kind,

@@ -141,7 +141,7 @@ def _read(
 
 
 def _diagnosed(session: Session) -> Diagnosed:
-    """With the hint that only the source gives."""
+    """Diagnose a session, with the hint that only the source gives."""
     from distdbg.diagnose.verdict import diagnose
     from distdbg.render.source_hint import with_source_hint
     from distdbg.render.source_line import source_of

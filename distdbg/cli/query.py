@@ -191,7 +191,7 @@ def _check_sort(sort: str | None, columns: Sequence[str]) -> None:
 def _in_order(
     items: Iterable[Item], sort: str | None, read: Callable[[Item, str], Value | float]
 ) -> Iterable[Item]:
-    """By a column; what has no value comes last, either way."""
+    """Sort by a column; what has no value comes last, either way."""
     if sort is None:
         return items
     name = sort.removeprefix("-")

@@ -365,7 +365,7 @@ class PromptServer:
     # ------------------------------------------------------------------------- to clients
 
     def _post(self, caller: Caller, words: Words) -> None:
-        """From any thread; waits a little for a client that does not read."""
+        """Send to a client, from any thread; waits a little for one that does not read."""
         with self._lock:
             deadline = time.monotonic() + PATIENCE_S
             while len(caller.outbox) > MAX_UNREAD_NBYTES and not caller.is_gone:
@@ -435,7 +435,7 @@ class PromptServer:
                 self._wake.send(b"\0")
 
     def forget(self) -> None:
-        """In a fork: the sockets are the parent's."""
+        """Let go of the sockets in a fork: they are the parent's."""
         for place in self._places.values():
             place.listening.close()
         for caller in self._callers:

@@ -191,7 +191,7 @@ class WatchedRank:
 
 
 def _called(op: OpEntry) -> str:
-    """With the words that the program, or what called it for the program, has for it."""
+    """Name an op with the words that the program, or what called it for the program, has for it."""
     return with_comm(name_op(op), "" if op.is_prompt else op.comm)
 
 

@@ -61,7 +61,7 @@ def unpack_message(message: bytes) -> dict[str, Any]:
 
 
 def read_whole(value: object, count: int) -> list[int]:
-    """So many whole numbers. BadMessage."""
+    """Read so many whole numbers. BadMessage."""
     if (
         not isinstance(value, list)
         or len(value) != count

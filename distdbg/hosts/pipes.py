@@ -184,7 +184,7 @@ class Pipes:
                 self._send(way.back, b"D", key, piece)
 
     def take(self, key: PipeKey, nbytes: int) -> None:
-        """So many of the bytes that have arrived have gone on."""
+        """Note that so many of the bytes that have arrived have gone on."""
         way = self._ways.get(key)
         if way is None or nbytes == 0:
             return

@@ -55,7 +55,7 @@ class Cause:
 
 
 def make_cause(word: str, lines: Sequence[str], hint: str = "", attempt: int = 1) -> Cause:
-    """From the lines of a report: the first, and the first of the others that name a line."""
+    """Make it of the lines of a report: the first, and the first of the others that name a line."""
     first, *details = lines
     named = [line.strip() for line in details if _PLACE.search(line)]
     return Cause(

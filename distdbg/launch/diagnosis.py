@@ -116,7 +116,7 @@ def diagnose_run(
 
 
 def _keep(document: bytes, path: Path) -> None:
-    """In place of what the agent has left, who saw the job before it was over."""
+    """Write it in place of what the agent has left, who saw the job before it was over."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         draft.write_bytes(document)

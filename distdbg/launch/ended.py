@@ -38,7 +38,7 @@ class EndedChild:
 
 
 class AskedToEnd(NamedTuple):
-    """That a launcher has ended a rank."""
+    """A launcher has ended a rank."""
 
     at_ns: int
     by: int | None

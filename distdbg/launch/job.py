@@ -385,7 +385,7 @@ class LaunchedJob:
 
 
 def _code_of_failure(rendezvous: Rendezvous, running: Running) -> int:
-    """That of the rank that failed first, on whichever host."""
+    """The exit code of the rank that failed first, on whichever host."""
     for note in running.notes.read().values():
         if note.kind == "failed":
             return note.exit_code

@@ -22,7 +22,7 @@ class LastSeen(NamedTuple):
 def read_last_seen(
     folder: Path, pids: Mapping[int, int], until_ns: int | None = None
 ) -> dict[int, LastSeen]:
-    """By rank; `pids` tells a start of the ranks from another."""
+    """What each rank did last; `pids` tells a start of the ranks from another."""
     try:
         return last_seen(read_sightings(folder), pids, until_ns)
     except (OSError, RecordError):

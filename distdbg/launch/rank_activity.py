@@ -53,7 +53,7 @@ class HostActivity:
 
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
-    """By their records, and what the agent has seen; nothing without records."""
+    """What ranks do by their records, and by what the agent has seen; nothing without records."""
     paths = {rank: folder / record_name(rank) for rank in pids}
     if not any(map(os.path.exists, paths.values())):
         hang, waited = join_words(folder, pids)

@@ -341,7 +341,7 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
 
 
 def _has_failed(one: LostRankEvidence) -> bool:
-    """By itself, or with the error of the abort, whatever has ended its process then."""
+    """Whether a rank failed by itself, or with the error of the abort, whatever ended its process then."""
     if one.end.was_asked:
         return one.error is not None and bool(one.error.aborted_by)
     return one.end.is_failure

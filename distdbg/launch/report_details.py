@@ -91,7 +91,7 @@ def all_details(
 
 
 def _error_file(found: RootCause, ranks: Sequence[int]) -> str:
-    """That of a rank of the cause, which others may have been quicker than to fail; else of the first."""
+    """The error file of a rank of the cause, though others may have failed before it; else of the first."""
     known = (*found.first, *found.others, *found.victims, *found.terminated)
     of_cause = (one.error_file for one in known if one.rank in ranks)
     return next(filter(None, of_cause), found.first[0].error_file)
@@ -146,7 +146,7 @@ def _shared_details(evidence: Sequence[LostRankEvidence]) -> list[str]:
 
 
 def _of_victims(found: RootCause) -> Iterator[str]:
-    """For a rank that left and has no word for it: what the first of its victims says."""
+    """What the first victim says of a rank that left and has no word for it."""
     victim = next((one.error for one in found.victims if one.error is not None), None)
     if found.role is LossRole.LEAVER and victim is not None:
         details = [line for line in victim.details if not line.startswith(_UNUSABLE)]

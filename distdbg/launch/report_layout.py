@@ -44,7 +44,7 @@ def width_of(is_terminal: bool, columns: int) -> int | None:
 
 
 def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
-    """As https://no-color.org; a terminal without abilities gets none either."""
+    """Whether to colour, as https://no-color.org says; a terminal without abilities gets none either."""
     return is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 

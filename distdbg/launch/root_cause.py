@@ -134,7 +134,7 @@ def _end_of_waits(
 
 
 def count_failed(found: RootCause | None) -> RootCause | None:
-    """With those among its victims that had failed because of it before the launcher ended them."""
+    """Count those among its victims that had failed because of it before the launcher ended them."""
     if found is None or found.role is not LossRole.CAUSE:
         return found
     failed = {one.rank for one in found.terminated if one.error is not None and one.because_of}

@@ -130,7 +130,7 @@ class Channel:
         self.step(now)
 
     def step(self, now: float) -> None:
-        """As `on_event`, for no event in particular."""
+        """Move what can be moved, as `on_event` does, without an event."""
         for _ in range(_ROUNDS):
             if self.is_done:
                 return

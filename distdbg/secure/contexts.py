@@ -27,7 +27,7 @@ _UNTIL: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class TlsContexts:
-    """For connections between processes of a run, and for what others read over HTTPS."""
+    """The contexts of connections between processes of a run, and of what others read over HTTPS."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -99,7 +99,7 @@ def _make(certificate: str, key: str, ca: str) -> TlsContexts:
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask for it on the terminal."""
+    """Refuse: OpenSSL would ask for a password on the terminal."""
     raise ValueError("the key has a password")
 
 

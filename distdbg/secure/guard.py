@@ -31,7 +31,7 @@ class Guard:
 
     @property
     def native(self) -> TcpRelay:
-        """For native code."""
+        """The relay for native code."""
         return self._source.native
 
     def wrap(self, sock: socket.socket, *, is_server: bool) -> socket.socket:

@@ -111,7 +111,7 @@ class Relay:
             self._thread.join(_FLUSH_S)
 
     def forget(self) -> None:
-        """In a child: there is no thread."""
+        """Forget the thread, which a child does not have."""
         if self.is_over:
             return  # its descriptors are closed, and their numbers are others' by now
         self._epoll.close()

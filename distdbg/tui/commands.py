@@ -319,7 +319,7 @@ class Commands:
         return [f"{name} {one}" for one in fitting if one.startswith(rest) and one != rest]
 
     def fitting_text(self, fitting: Sequence[str], width: int) -> Content:
-        """For the footer while a command is typed: what fits, and what the first of them does."""
+        """The footer while a command is typed: what fits, and what the first of them does."""
         names = [text.strip() for text in fitting]
         if not names:
             return Content.styled("no match; enter shows why, esc closes", "$text-muted")
@@ -356,7 +356,7 @@ def table_of(app: Dashboard) -> RowTable | None:
 
 
 def sort_next(app: Dashboard) -> None:
-    """By the next column; after the last one in the usual order."""
+    """Sort by the next column; after the last one in the usual order."""
     table = table_of(app)
     if table is None:
         app.show_message(_NO_TABLE, "warning")
@@ -367,7 +367,7 @@ def sort_next(app: Dashboard) -> None:
 
 
 def sort_by(app: Dashboard, title: str, *, is_inverted: bool = False) -> str:
-    """By the column of this title, or how it begins; what was wrong with it, or ''."""
+    """Sort by the column of this title, or how it begins; what was wrong with it, or ''."""
     table = table_of(app)
     if table is None:
         return _NO_TABLE

@@ -129,7 +129,7 @@ async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
 
 
 def _frame(app: TopApp, *, picture: bool) -> ScreenFrame:
-    """As `App.export_screenshot` does it; textual has no public name for the lines of a screen."""
+    """Take the frame as `App.export_screenshot` does; textual has no public name for a screen's lines."""
     from rich.color import ColorSystem
 
     strips = app.screen._compositor.render_strips()

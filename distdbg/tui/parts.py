@@ -65,7 +65,7 @@ NOBODY: Final = RankRoles()
 
 
 def parts_of(snapshot: Snapshot) -> RankRoles:
-    """By the root cause of the verdict; nobody has a part while the headline is silent."""
+    """The roles by the root cause of the verdict; nobody has one while the headline is silent."""
     root = root_of(snapshot.verdict)
     if root is None or not snapshot.lines:
         return NOBODY

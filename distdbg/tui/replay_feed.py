@@ -219,7 +219,7 @@ class ReplayFeed(PastFeed):
         )
 
     def _with_known(self, snapshot: Snapshot) -> Snapshot:
-        """With what was made for this moment already."""
+        """Add what was made for this moment already."""
         told = self._told.get(self._at_ns)
         if told is not None:
             waits = wait_rows(told.waits, told.verdict, snapshot.ranks)

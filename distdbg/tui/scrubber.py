@@ -128,7 +128,7 @@ class Scrubber(Widget):
         self.refresh()
 
     def step(self, by: int) -> None:
-        """So many things further, or back; of a feed that knows of none, so many parts of it all."""
+        """Go so many things further, or back; where a feed knows of none, so many parts of it all."""
         feed, times = self.top.feed, self.top.feed.span()
         if times is None:
             return
@@ -146,14 +146,14 @@ class Scrubber(Widget):
         self.seek(at)
 
     def jump(self, by: int) -> None:
-        """To the next thing that went wrong, or the last one before."""
+        """Go to the next thing that went wrong, or the last one before."""
         self.stop()
         others = [stop.at for stop in self._stops() if (stop.at - self._at) * by > 1e-6]
         if others:
             self.seek(min(others) if by > 0 else max(others))
 
     def to_end(self, is_last: bool) -> None:
-        """To the first or the last moment."""
+        """Go to the first or the last moment."""
         times = self.top.feed.span()
         self.stop()
         if times is not None:

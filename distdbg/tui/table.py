@@ -99,7 +99,7 @@ def _share(
 
 
 def _fit(text: str, wide: int, is_right: bool) -> str:
-    """As wide as its column, also where letters are wider than one cell."""
+    """Make a text as wide as its column, also where letters are wider than one cell."""
     if text.isascii():
         text = shorten(text, wide)
         return text.rjust(wide) if is_right else text.ljust(wide)

@@ -25,7 +25,7 @@ def step_of(seconds: float, width: int) -> float:
 
 
 def moment(seconds: float, step: float) -> str:
-    """Since the start, as exactly as the step needs: '0.25 s', '12 s', '3:05 min', '1:04:00 h'."""
+    """The time since the start, as exactly as the step needs: '0.25 s', '12 s', '3:05 min', '1:04:00 h'."""
     sign, seconds = ("-", -seconds) if seconds < -step / 2 else ("", max(seconds, 0.0))
     digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
     whole = round(seconds, digits)

@@ -366,7 +366,7 @@ class TimeLanes(Widget, can_focus=True):
         self._forget()
 
     def _to_op(self, by: int) -> None:
-        """To the next or last op of the rank; what is out of sight is brought there."""
+        """Go to the next or last op of the rank; what is out of sight is brought there."""
         rank = self.rank
         if rank is None:
             return

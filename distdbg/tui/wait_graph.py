@@ -83,7 +83,7 @@ def fold_waits(
     parts: RankRoles = NOBODY,
     most: int = MAX_NODES,
 ) -> WaitBoxes:
-    """As few nodes as there are different waits; of too many those nearest to what is waited for."""
+    """Make as few nodes as there are different waits; of too many those nearest to what is waited for."""
     first: dict[int, WaitRow] = {}
     for wait in waits:
         first.setdefault(wait.rank, wait)
@@ -370,7 +370,7 @@ Wires = dict[int, dict[int, tuple[str, Tone]]]
 
 
 def _wires(nodes: Sequence[WaitNode], lanes: Mapping[int, int], right: int) -> Wires:
-    """By row and column, what is drawn right of the boxes."""
+    """What is drawn right of the boxes, by row and column."""
     joints: dict[tuple[int, int], int] = {}
     across: dict[tuple[int, int], Tone] = {}
     tones: dict[tuple[int, int], Tone] = {}

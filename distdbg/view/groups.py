@@ -58,7 +58,7 @@ def _group_row(parts: list[GroupReport]) -> GroupRow:
 
 
 def _joined(parts: list[Mapping[int, Value]]) -> Mapping[int, Value]:
-    """In the order of ranks."""
+    """Join parts in the order of ranks."""
     if len(parts) == 1:
         return parts[0]
     return dict(sorted((rank, value) for one in parts for rank, value in one.items()))

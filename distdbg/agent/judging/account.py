@@ -277,7 +277,7 @@ def ranks_of(text: str) -> _Ranks:
 
 
 def _plain_op(op: OpEntry, places: dict[int, int], tables: _Tables) -> list[Any]:
-    """As `live_session` reads it: 13 cells, 0 or -1 where there is nothing."""
+    """The op as `live_session` reads it: 13 cells, 0 or -1 where there is nothing."""
     members = ranks_of(op.group.ranks) if op.group is not None else ()
     flags = Flag.ASYNC * op.is_async | Flag.MESSAGE * op.is_message | Flag.ASIDE * op.is_aside
     return [

@@ -365,7 +365,7 @@ def _still_waits(row: Mapping[str, Any], judged: JudgedVerdict, rank: int) -> bo
 
 
 def pause_ns(cost_ns: int) -> int:
-    """Until the next look at what has changed, after one that cost so much."""
+    """The pause until the next look at what has changed, after one that cost so much."""
     return min(max(_MIN_PAUSE_NS, _PAUSE_PER_COST * cost_ns), _MAX_PAUSE_NS)
 
 

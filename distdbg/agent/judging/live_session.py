@@ -57,7 +57,7 @@ class LiveFacts:
     wall_ns: int = 0
     """At the same moment."""
     found: Sequence[Mapping[str, Any]] = ()
-    """As `dates.Dates` gives them; of the ranks of this host."""
+    """Findings of the ranks of this host, as `error_times.ErrorTimes` gives them."""
     last_good: Mapping[int, int] = field(default_factory=dict)
     """By those ranks, when the last op was issued that went well."""
     lacks: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ class _Building:
 
 
 def _without_cut(row: Row) -> Row:
-    """Not all that is in flight is known: nothing is to be proven of it."""
+    """Leave out the ops of a row that does not have all in flight: nothing is to be proven of them."""
     if not row.get("cut"):
         return row
     state = row["state"]

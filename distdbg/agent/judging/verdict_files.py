@@ -170,7 +170,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _to_text(threads: Sequence[ThreadStack]) -> str:
-    """As faulthandler writes them: the main thread last."""
+    """Write stacks as faulthandler does: the main thread last."""
     lines = []
     for thread in sorted(threads, key=lambda thread: thread.is_main):
         name = f" [{thread.name}]" if thread.name else ""

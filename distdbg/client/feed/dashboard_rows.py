@@ -124,7 +124,7 @@ def _steady(moment: float, known: float) -> float:
 def with_gpus(
     rows: Mapping[int, RankRow], uses: Mapping[str, Sequence[Any]]
 ) -> Mapping[int, RankRow]:
-    """With what the agent of another host says of its ranks."""
+    """Merge in what the agent of another host says of its ranks."""
     changed = {}
     for rank_text, (share, nbytes) in uses.items():
         row = rows.get(int(rank_text))

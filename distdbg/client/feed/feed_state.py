@@ -95,7 +95,7 @@ class FirstFrame:
     is_shown: bool = False
 
     def after(self, rows: Collection[RankRow], world: int, now_s: float) -> FirstFrame:
-        """With these ranks of a job of `world`, as far as that is known."""
+        """The state with these ranks of a job of `world`, as far as that is known."""
         since_s = now_s if self.since_s is None else self.since_s
         is_late = now_s - since_s >= WAIT_S
         return FirstFrame(since_s, self.is_shown or is_late or is_whole(rows, world))
@@ -115,7 +115,7 @@ class FeedState:
     first: FirstFrame = field(default_factory=FirstFrame)
 
     def shown(self, at: float, **changes: Any) -> FeedState:
-        """With another snapshot, where that says something else than the one before."""
+        """The state with another snapshot, where that says something else than the one before."""
         old = self.snapshot
         new = {name: value for name, value in changes.items() if getattr(old, name) != value}
         return replace(self, snapshot=replace(old, at=at, **new)) if new else self

@@ -42,7 +42,7 @@ class Runs:
         self._kept: tuple[float, list[Metrics]] | None = None
 
     def metrics(self) -> list[Metrics] | None:
-        """By run, one set for each host; None when that takes too long."""
+        """The metrics by run, one set for each host; None when that takes too long."""
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return None
         try:

@@ -66,7 +66,7 @@ def uid_of_peer(ends: Ends) -> int | None:
 
 
 def find_uid(text: str, pair: str) -> int | None:
-    """In a table as the kernel writes it; `pair`: the ends as in a line of it."""
+    """Find a connection in the kernel's table; `pair`: the ends as in a line of it."""
     at = text.find(f" {pair} ")
     if at < 0:
         return None
@@ -100,7 +100,7 @@ def _find(path: str, pair: str) -> int | None:
 
 
 def _hex(address: str, port: int, family: int) -> str:
-    """As the tables write it: words of 32 bits in the order of this machine."""
+    """Write an address as the tables do: words of 32 bits in the order of this machine."""
     packed = socket.inet_pton(family, address.partition("%")[0])
     count = len(packed) // 4
     words = struct.unpack(f"{'<' if sys.byteorder == 'little' else '>'}{count}I", packed)

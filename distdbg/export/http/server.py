@@ -172,7 +172,7 @@ class Server:
                 self._connections.pop(connection, None)
 
     def _make_room(self) -> None:
-        """For one more of which nothing is known: the oldest of those goes."""
+        """Drop the oldest connection of which nothing is known, for one more."""
         with self._lock:
             unknown = [one for one in self._connections if not one.is_let_in]
             if len(unknown) < MAX_UNKNOWN:

@@ -111,7 +111,7 @@ def known_kind(kind: str) -> str:
 
 
 def clean(words: str) -> str:
-    """As a label may have it: nothing that a terminal or a browser obeys, UTF-8, and not too long.
+    """Make words fit for a label: nothing that a terminal or a browser obeys, UTF-8, and not too long.
 
     Two long names stay two.
     """

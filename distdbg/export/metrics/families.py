@@ -65,7 +65,7 @@ class MetricFamily:
 
     @property
     def described_as(self) -> str:
-        """As OpenMetrics and prometheus_client describe it; its samples have the whole name."""
+        """The name by which OpenMetrics and prometheus_client describe it; its samples have the whole one."""
         return self.name.removesuffix("_total").removesuffix("_info")
 
 

@@ -25,7 +25,7 @@ class FindingCounts:
         self.now: Counter[str] = Counter()
         self.total: Counter[str] = Counter()
         self.causes: tuple[CausingRank, ...] = ()
-        """By the verdict that holds now: who causes what is wrong."""
+        """The ranks that cause what is wrong, by the verdict that holds now."""
         self._known: dict[tuple[object, ...], None] = {}
 
     def take(self, attempt: int, verdict: Verdict | None) -> None:

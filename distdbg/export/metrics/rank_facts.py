@@ -187,7 +187,7 @@ def label_of(group: Group) -> str:
 
 
 def _progress(record: TailedRecord, known: _Known) -> tuple[dict[str, int], int]:
-    """By label of its open groups the op called last, and how many have been called and have not ended.
+    """The op called last by label of its open groups, and how many have been called and have not ended.
 
     Messages are not among these: to count them takes a look at each of the last thousands of ops.
     """

@@ -89,7 +89,7 @@ def _histogram_lines(family: MetricFamily, own: str, it: Histogram, is_open: boo
 
 
 def _exemplars(it: Histogram) -> dict[int, str]:
-    """By bucket, the newest: what follows its count."""
+    """What follows the count of each bucket: its newest exemplar."""
     return {
         at: f' # {{trace_id="{_escape(one.trace_id)}"}} {_number(one.value_ns / 1e9)} {one.wall_s:.3f}'
         for at, one in newest_by_le(it).items()

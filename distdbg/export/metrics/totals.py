@@ -258,7 +258,7 @@ class JobHistograms:
             known.take(agent, attempt, histograms)
 
     def sum(self) -> dict[tuple[str, str], HistogramFacts]:
-        """By kind and label of the group; labels beyond the most are together."""
+        """The sums by kind and label of the group; labels beyond the most are together."""
         parts: dict[tuple[str, str], list[HistogramFacts]] = {}
         for host in self._hosts.values():
             for (kind, group), facts in (*host.gone.items(), *host.now.items()):

@@ -55,7 +55,7 @@ def _mask(rank: int, role: str, number: int) -> int:
 
 
 def hex_ids(digests: Sequence[bytes], rank: int) -> tuple[list[str], ...]:
-    """As text the ids of many traces, of a rank's spans there, of the roots, and of the callers."""
+    """The ids of many traces as text, those of a rank's spans there, of the roots, and of the callers."""
     import numpy as np
 
     traces = b"".join(digests)

@@ -29,7 +29,7 @@ class OtelSeverity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanLink:
-    """To a span of another trace, or of this one."""
+    """A link to a span of another trace, or of this one."""
 
     trace_id: int
     span_id: int

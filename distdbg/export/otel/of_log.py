@@ -82,7 +82,7 @@ class LogSpans:
         self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {}, {}, {})
 
     def each(self) -> Iterator[SpanData]:
-        """By the numbers at which ops were issued."""
+        """Each span, by the numbers at which ops were issued."""
         for at, number in enumerate(self._log.ops.number):
             yield from self._notes_before(number)
             yield from self._make(at)
@@ -174,7 +174,7 @@ class LogSpans:
         return self._regions.take_open(self._last_ns - self._log.offset_ns)
 
     def _op(self, at: int) -> OpFacts:
-        """To be called for each message once, in order."""
+        """The facts of an op; to be called for each message once, in order."""
         session, ops, offset = self._session, self._log.ops, self._log.offset_ns
         group, kind, flags = ops.group[at], ops.kind[at], ops.flags[at]
         form = session.forms[ops.form[at]] if ops.form[at] else None

@@ -38,7 +38,7 @@ class SpanChoice:
     op: bool = True
     """Those in the trace of the op."""
     caller: bool = False
-    """That in the trace of the program."""
+    """The span in the trace of the program."""
     why: str = "head"
 
 

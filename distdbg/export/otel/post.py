@@ -197,7 +197,7 @@ def is_url(output: str | None) -> bool:
 
 
 def to_endpoint(url: str) -> str:
-    """With OTLP's path for spans behind it, unless it is there."""
+    """Put OTLP's path for spans behind a URL, unless it is there."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise UsageError(f"--output {url}: has no host", hint="http://localhost:4318")

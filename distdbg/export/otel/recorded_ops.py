@@ -48,7 +48,7 @@ class TracedRank:
 
     @classmethod
     def of(cls, header: RecordHeader, *, start: int = 0, base_ns: int | None = None) -> TracedRank:
-        """By a record's header; `base_ns` None: by the clocks that are in it."""
+        """Made of a record's header; `base_ns` None: by the clocks that are in it."""
         return cls(
             run=header.run,
             start=start,

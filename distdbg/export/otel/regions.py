@@ -181,5 +181,5 @@ class SpanContexts:
         return bool(self._threads)
 
     def of(self, thread: int) -> Context | None:
-        """That of a thread; None: it is in none."""
+        """The span that a thread is in; None: it is in none."""
         return self._threads.get(thread)

@@ -74,7 +74,7 @@ def stride_at(seq: int) -> int:
 
 
 def read_sampler(environ: Mapping[str, str]) -> tuple[Sampler, str]:
-    """By the environment, and what was wrong with it: words for one warning, or ''."""
+    """The sampler that the environment asks for, and what was wrong with it: one warning, or ''."""
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
     if not name:
         return Sampler(), ""

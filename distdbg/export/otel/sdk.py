@@ -48,7 +48,7 @@ class _Known(Resource):
 
 
 def make_resource(attributes: Mapping[str, Value]) -> Resource:
-    """With these attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of the environment go before."""
+    """A resource with these attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before."""
     given = OTELResourceDetector().detect().attributes
     sdk = {
         "telemetry.sdk.language": "python",
@@ -78,7 +78,7 @@ def resource_of_agent(run: str, host: str) -> Resource:
 
 
 def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
-    """As exporters take it."""
+    """Make a span as exporters take it."""
     return ReadableSpan(
         name=fitting_text(span.name),
         context=_context(span.trace_id, span.span_id, is_remote=False),
@@ -106,7 +106,7 @@ def _context(trace_id: int, span: int, *, is_remote: bool) -> SpanContext:
 
 
 def _time(wall_ns: int) -> int:
-    """As the protocol has room for it: a damaged record may say anything."""
+    """Cut a time to what the protocol has room for: a damaged record may say anything."""
     return min(max(wall_ns, 0), _MAX)
 
 
@@ -120,5 +120,5 @@ def fitting(attributes: model.Attributes) -> dict[str, Value]:
 
 
 def fitting_text(value: str) -> str:
-    """With a question mark for what UTF-8 cannot say, for which the encoder refuses the whole batch."""
+    """Put a question mark for what UTF-8 cannot say: the encoder would refuse the whole batch."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()

@@ -284,7 +284,7 @@ class Outputs:
                 self._wait(pipes)
 
     def _wait(self, pipes: list[int]) -> None:
-        """Until a rank prints on its pipe, or some time has passed."""
+        """Wait until a rank prints on its pipe, or some time has passed."""
         poll = select.poll()
         for fd in (self._wake_fds[0], *pipes):
             poll.register(fd, select.POLLIN)
@@ -311,7 +311,7 @@ class Outputs:
         return moved or bool(folded)
 
     def _look_at_lengths(self, *, is_last: bool = False) -> None:
-        """From now and then how long each file is, its lines get their times."""
+        """Note how long each file is: by that its lines get their times."""
         now_ns = time.monotonic_ns()
         if is_last or now_ns >= self._times_due_ns:
             self._times_due_ns = now_ns + LOOK_NS

@@ -158,7 +158,7 @@ def come(state: RendezvousState, member: LauncherMember, after: int) -> Rendezvo
 
 
 def to_asks(member: LauncherMember, after: int) -> str:
-    """That `member` wants to `come`, for another launcher to have it do so."""
+    """Write that `member` wants to `come`, for another launcher to have it do so."""
     return json.dumps([_words(member), after])
 
 

@@ -35,7 +35,7 @@ class Recording:
 
 
 def is_recording(path: Path) -> bool:
-    """By its first bytes; False for what cannot be read."""
+    """Whether a file is one, by its first bytes; False for what cannot be read."""
     try:
         with open_regular(path) as file:
             head = file.read(4096)

@@ -32,7 +32,7 @@ _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def op_detail(moments: Moments, key: OpKey, at_ns: int) -> OpDetail | None:
-    """As it was then; one that nobody had called yet, as it was to be."""
+    """The op as it was then; one that nobody had called yet, as it was to be."""
     session = moments.session
     one = _find(moments, key)
     if one is None:

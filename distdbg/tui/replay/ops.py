@@ -140,7 +140,7 @@ def _row(
 
 
 def _late(moments: Moments, group: int, kind: int, at_ns: int) -> tuple[tuple[int, float], ...]:
-    """In which share of the ops each rank came last, the worst first."""
+    """The share of the ops in which each rank came last, the worst first."""
     import numpy as np
 
     session = moments.session

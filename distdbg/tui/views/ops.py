@@ -147,7 +147,7 @@ def _not_called_by(ranks: Sequence[int]) -> str:
 
 
 def not_called(snapshot: Snapshot) -> dict[tuple[str, str], tuple[int, ...]]:
-    """By a group's name and a kind, the ranks that others wait for in such an op now."""
+    """The ranks that others wait for in an op now, by the group's name and the kind."""
     by_label: dict[str, list[GroupRow]] = {}
     for group in snapshot.groups:
         by_label.setdefault(group.label, []).append(group)
