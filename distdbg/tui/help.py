@@ -10,13 +10,13 @@ from textual.binding import BindingType
 from distdbg.tui.cells import Cell, Tone
 from distdbg.tui.commands import Commands
 from distdbg.tui.cursor_view import CursorView
-from distdbg.tui.keys import KeyedApp, is_there, keys_of, page_keys
+from distdbg.tui.keys import is_there, keys_of, page_keys
 from distdbg.tui.line import Line
 from distdbg.tui.table import RowTable, TableColumn
-from distdbg.tui.view import TablePage
+from distdbg.tui.view import Dashboard, TablePage
 
 
-class DocumentedApp(KeyedApp, Protocol):
+class DocumentedApp(Dashboard, Protocol):
     """The app whose keys and commands are told (app.py)."""
 
     BINDINGS: ClassVar[list[BindingType]]

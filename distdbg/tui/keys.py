@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from textual.binding import Binding, BindingType
 
@@ -112,15 +112,7 @@ def fit(words: Sequence[tuple[str, str]], width: int, gap: int = 2) -> int:
     return len(words)
 
 
-class KeyedApp(Dashboard, Protocol):
-    """A dashboard that says which of its actions there are now."""
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether there is this one."""
-        ...
-
-
-def is_there(app: KeyedApp, key: KeyHint) -> bool:
+def is_there(app: Dashboard, key: KeyHint) -> bool:
     """Whether the help has this key of the app: what changes the job is not for who only reads."""
     name = key.action.partition("(")[0]
     return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol, cast
+from typing import ClassVar, Final, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -19,8 +19,7 @@ from textual.widget import Widget
 from distdbg.tui.cells import one_line, shorten
 from distdbg.tui.replayed import ReplayMark, TimedFeed
 from distdbg.tui.time_axis import moment
-from distdbg.view.feed import Feed
-from distdbg.view.snapshot import Snapshot
+from distdbg.tui.view import Dashboard
 
 _FRAME_S: Final = 0.1
 #: A step of a feed that does not know when things happen.
@@ -43,21 +42,6 @@ SCRUB_KEYS: Final = (
 _LEFT: Final = 20
 #: From this width on what happened there is told beside the bar.
 _WIDE: Final = 90
-
-
-class MovableApp(Protocol):
-    """The app whose feed can be at another moment (app.py)."""
-
-    feed: Feed
-    snapshot: Snapshot
-
-    def tick(self) -> None:
-        """Look at the feed; draw what is new."""
-        ...
-
-    def show_message(self, text: str, severity: str = "information") -> None:
-        """Tell the person something, in the last line, for a few seconds."""
-        ...
 
 
 class Scrubber(Widget):
@@ -88,8 +72,8 @@ class Scrubber(Widget):
         self.speed = 1.0
 
     @property
-    def top(self) -> MovableApp:
-        return cast(MovableApp, self.app)
+    def top(self) -> Dashboard:
+        return cast(Dashboard, self.app)
 
     @property
     def is_playing(self) -> bool:

@@ -12,6 +12,7 @@ sentence for the help. Actions of a page that change the job are named in `chang
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Protocol, cast
@@ -81,6 +82,14 @@ class Dashboard(Protocol):
 
     def change(self, action: Action, **words: object) -> None:
         """Do something to the job, in a thread; say what came of it."""
+        ...
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is this action now."""
+        ...
+
+    def suspend(self) -> contextlib.AbstractContextManager[None]:
+        """Give the terminal away until the block ends."""
         ...
 
     def show_message(self, text: str, severity: str = "information") -> None:
