@@ -2,8 +2,7 @@
 
 Where a rank stops
 
-    breaker      rules (distdbg/control/breakpoints.py) around the engines of a rank's groups
-    breaking     asks the rules before each op of a group, and about its error
+    breaker      rules (distdbg/control/breakpoints.py), asked before each op of a group, and about its error
     op_facts     an op as the rules see it, expensive fields on demand;  nan: NaN and Inf in its inputs
     breakpoint   dist.breakpoint: all ranks call it, some get a debugger, the others wait
     on_error     a rank is held at an uncaught exception;  on_signal: stops at SIGUSR1
