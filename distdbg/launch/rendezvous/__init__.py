@@ -3,7 +3,7 @@
 round     the result of a rendezvous, and what every kind of it can do
 notes     how the ranks of each launcher ended in a round
 registry  `make_rendezvous`: which kind --rdzv-backend means, and kinds that users bring
-settings  what a rendezvous is made from: options of the run, the settings of --rdzv-conf
+settings  the settings of --rdzv-conf
 solo      one launcher alone
 static    so many launchers, each with its --node-rank
 c10d      launchers that come and go

@@ -1,10 +1,10 @@
-"""What a rendezvous is made from: options of the run, and the settings of --rdzv-conf. Pure."""
+"""The settings of --rdzv-conf. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from distdbg.errors import UsageError
 
@@ -92,30 +92,3 @@ def _yes_or_no(key: str, text: str) -> bool:
     if text.lower() in _NO:
         return False
     raise UsageError(f"--rdzv-conf {key}={text} is neither true nor false")
-
-
-class RendezvousOptions(Protocol):
-    """What a rendezvous is made from: a part of the options of the run."""
-
-    @property
-    def rdzv_backend(self) -> str: ...
-    @property
-    def rdzv_endpoint(self) -> str: ...
-    @property
-    def rdzv_host(self) -> str: ...
-    @property
-    def rdzv_port(self) -> int: ...
-    @property
-    def rdzv_id(self) -> str: ...
-    @property
-    def rdzv_conf(self) -> Mapping[str, Any]: ...
-    @property
-    def min_nodes(self) -> int: ...
-    @property
-    def max_nodes(self) -> int: ...
-    @property
-    def node_rank(self) -> int: ...
-    @property
-    def local_addr(self) -> str | None: ...
-    @property
-    def standalone(self) -> bool: ...
