@@ -1,7 +1,7 @@
 """The tree of the agents of a job: rows go up to the root, orders go down to all hosts.
 
 place, loop                 this host's place in the tree: a node, and the thread that moves bytes over links
-node, remembered            all of it for one agent, without a socket or a clock. Pure
+node                        all of it for one agent, without a socket or a clock. Pure
 job_view                    what a node knows of the job
 parent_choice               parents and children, and substitutes for a parent that is gone. Pure
 status_rows, columns        rows of ranks and hosts; their changes as bytes, column by column. Pure

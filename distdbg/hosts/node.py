@@ -30,9 +30,8 @@ from distdbg.hosts.messages import (
     read_whole,
     unpack_message,
 )
-from distdbg.hosts.orders import Do, Order, OrderLog
+from distdbg.hosts.orders import Do, Order, OrderLog, UnnumberedOrder
 from distdbg.hosts.pipes import NoWay, Pipes, PipeTarget
-from distdbg.hosts.remembered import Child, UnnumberedOrder
 from distdbg.hosts.status_rows import (
     HOST_SCHEMA,
     LEFT,
@@ -43,7 +42,7 @@ from distdbg.hosts.status_rows import (
     to_row,
 )
 from distdbg.hosts.tail_sampling import KeptOps
-from distdbg.hosts.updates import MIN_PERIOD_NS, Pace
+from distdbg.hosts.updates import MIN_PERIOD_NS, Child, Pace
 
 _S: Final = 1_000_000_000
 #: What all links together may bring a node each second: bytes, and rows at some 3 us each.

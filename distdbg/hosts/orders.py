@@ -53,6 +53,16 @@ class Order:
         raise ValueError("not an order")
 
 
+@dataclass(slots=True)
+class UnnumberedOrder:
+    """An order on its way up, which the root has not numbered yet."""
+
+    order: Order
+    since_ns: int
+    again_ns: int
+    is_given: bool = False
+
+
 class OrderLog:
     """The orders that this node has seen."""
 

@@ -10,6 +10,7 @@ wait some seconds for company.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -27,6 +28,16 @@ FIRST_ROWS_S: Final = 2_000
 BATCH_NS: Final = _S // 4
 MAX_BATCH_ROWS: Final = 8192
 MIN_BATCH_ROWS: Final = 64
+
+
+@dataclass(slots=True)
+class Child:
+    """What a child was granted, and which counts it has."""
+
+    nbytes_s: int = 0
+    rows_s: int = 0
+    period_ns: int = 0
+    counts: list[Any] = field(default_factory=list)
 
 
 class Updates:
