@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +28,7 @@ from distdbg.agent.blockers import (
     read_locks,
 )
 from distdbg.agent.take_stacks import SampledProcess, take_one
+from distdbg.export.outlets.source import RunInThread
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster
 from distdbg.follow.stuck import FILE_LOCKS, Look, StuckJudgement, judge
@@ -50,8 +51,6 @@ _STACKS_NS: Final = 2_000_000_000
 #: Ranks that are looked at together; the others have their turn later.
 _MAX_AT_ONCE: Final = 8
 _OWN_PACKAGE: Final = os.path.dirname(os.path.abspath(distdbg.__file__))
-
-RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from distdbg.agent.judging.verdict_files import (
     write_verdict,
 )
 from distdbg.errors import RecordError
+from distdbg.export.outlets.source import RunInThread
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
     from distdbg.diagnose.session import Session
     from distdbg.follow.roster import Roster
-
-RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 
 _log = logging.getLogger("distdbg.agent")
 

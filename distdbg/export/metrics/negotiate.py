@@ -11,9 +11,9 @@ a person with a browser or curl does: for a scrape that is better than an error.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.protobuf import PROTOBUF_TYPE, to_protobuf
 from distdbg.export.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE, to_openmetrics, to_text
 
@@ -21,16 +21,12 @@ from distdbg.export.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE, to_openmetr
 _MAX_CHARACTERS: Final = 4096
 
 
-class Write(Protocol):
-    def __call__(self, *metrics: Metrics) -> bytes:
-        """Write one run, or several together."""
-
-
 class Writer(NamedTuple):
     """A format: what it is called in HTTP, and how it is written."""
 
     content_type: str
-    write: Write
+    write: Callable[..., bytes]
+    """Writes the `Metrics` of one run, or of several together."""
 
 
 TEXT: Final = Writer(TEXT_TYPE, to_text)

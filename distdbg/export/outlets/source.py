@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.errors import DistNetworkError
-from distdbg.export.metrics.model import Metrics
-from distdbg.export.metrics.samples import AgentFacts, Exemplars
-from distdbg.record.ends import RankEnd
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
     from distdbg.diagnose.session import Session
+    from distdbg.export.metrics.model import Metrics
+    from distdbg.export.metrics.samples import AgentFacts, Exemplars
     from distdbg.hosts.tail_sampling import KeptOp
+    from distdbg.record.ends import RankEnd
+
+
+RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+"""Does what takes long in a thread; then calls the second in the loop, with the outcome of the first."""
 
 
 class NotInTime(DistNetworkError):
