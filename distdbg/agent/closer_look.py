@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import distdbg
 from distdbg.agent.blockers import (
@@ -28,12 +28,14 @@ from distdbg.agent.blockers import (
     read_locks,
 )
 from distdbg.agent.take_stacks import SampledProcess, take_one
-from distdbg.export.outlets.source import RunInThread
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster
 from distdbg.follow.stuck import FILE_LOCKS, Look, StuckJudgement, judge
 from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.rank_state import RankState
+
+if TYPE_CHECKING:
+    from distdbg.export.outlets.source import RunInThread
 
 NO_PROGRESS_NS: Final = 1_000_000_000
 #: From this on a rank without a group counts as stuck: longer than a start takes, its imports included.

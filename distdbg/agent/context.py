@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
-
-from distdbg.export.outlets.source import AgentLoop
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import selectors
@@ -20,10 +19,14 @@ if TYPE_CHECKING:
     from distdbg.record.ends import RankEnd
 
 
-class AgentContext(AgentLoop, Protocol):
+class AgentContext(Protocol):
     """What HostAgent is to its parts; they are made by it and live as long."""
 
     folder: Path
+    run_name: str
+    host: str
+    addr: str
+    """Where the job's other hosts reach this one, as the launcher says; '' without one."""
     began_ns: int
     selector: selectors.DefaultSelector
     server: ApiServer
@@ -51,4 +54,12 @@ class AgentContext(AgentLoop, Protocol):
 
     def post(self, call: Callable[[], None]) -> None:
         """Have it called in the loop; from any thread."""
+        ...
+
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """Do what takes long in a thread; `then` is called in the loop with its outcome."""
+        ...
+
+    def print_lines(self, lines: list[str]) -> None:
+        """Tell whoever looks at the job."""
         ...

@@ -28,7 +28,6 @@ from distdbg.agent.judging.verdict_files import (
     write_verdict,
 )
 from distdbg.errors import RecordError
-from distdbg.export.outlets.source import RunInThread
 from distdbg.record.known_marks import LATENT
 from distdbg.record.rank_state import RankState
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from distdbg.agent.steering import Steering
     from distdbg.diagnose.finding import Verdict
     from distdbg.diagnose.session import Session
+    from distdbg.export.outlets.source import RunInThread
     from distdbg.follow.roster import Roster
 
 _log = logging.getLogger("distdbg.agent")

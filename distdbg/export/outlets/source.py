@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.errors import DistNetworkError
+from distdbg.export.metrics.model import Metrics
+from distdbg.export.metrics.samples import AgentFacts, Exemplars
+from distdbg.record.ends import RankEnd
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
     from distdbg.diagnose.session import Session
-    from distdbg.export.metrics.model import Metrics
-    from distdbg.export.metrics.samples import AgentFacts, Exemplars
     from distdbg.hosts.tail_sampling import KeptOp
-    from distdbg.record.ends import RankEnd
 
 
 RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
@@ -132,25 +132,19 @@ class Sampling(Protocol):
         ...
 
 
-class AgentLoop(Protocol):
-    """The agent of one host, and what its loop may be asked."""
-
-    run_name: str
-    host: str
-    addr: str
-    """Where the job's other hosts reach this one, as the launcher says; '' without one."""
-
-    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
-        """Do what takes long in a thread; `then` is called in the loop with its outcome."""
-        ...
-
-    def print_lines(self, lines: list[str]) -> None:
-        """Tell whoever looks at the job."""
-        ...
-
-
-class OutletSource(AgentLoop, Protocol):
+class OutletSource(Protocol):
     """An agent whose metrics and traces are let out."""
+
+    @property
+    def run_name(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def addr(self) -> str:
+        """Where other hosts reach this one; '' when nobody has said."""
+        ...
 
     @property
     def metering(self) -> MetricsSource: ...
@@ -165,3 +159,11 @@ class OutletSource(AgentLoop, Protocol):
 
     @property
     def steering(self) -> Sampling: ...
+
+    def run_in_thread(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """Do what takes long in a thread; `then` is called in the loop with its outcome."""
+        ...
+
+    def print_lines(self, lines: list[str]) -> None:
+        """Tell whoever looks at the job."""
+        ...
