@@ -69,7 +69,7 @@ class Running:
         return words if words is not None and words.by == AGENT else None
 
     def read_holds(self, host: str) -> tuple[Hold, ...]:
-        """Who holds the clock of this start."""
+        """The holds on the clock of this start."""
         try:
             holds = read_page(self.folder, host).holds
         except RecordError:
