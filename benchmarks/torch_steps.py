@@ -1,13 +1,12 @@
 """`python -m benchmarks.torch_steps`: a training step watched and on our backend, beside a plain one on gloo.
 
 A plain job on gloo, watched ones, and one on the backend "distdbg" live side by side and take turns of a few
-steps in random order, so a busy machine disturbs them alike. The second plain job differs from the first by chance alone,
-so it says how much of a difference is noise; `torch info` and `torch detail` are plain jobs with
-TORCH_DISTRIBUTED_DEBUG. The table has medians over turns of what rank 0
+steps in random order, so a busy machine disturbs them alike. The table has medians over turns of what rank 0
 used in a step: time, CPU time of its main thread and of all threads, and how often its threads began to wait;
-and the median of differences in pairs to the plain job. `low` is the 10th percentile of the CPU time of the
-main thread in a step, which a busy machine changes least, and `quick` that of the time. Below, the CPU
-time by thread.
+and the median of differences in pairs to the plain job. What the second plain job is apart from the first is
+noise. `torch info` and `torch detail` are plain jobs with TORCH_DISTRIBUTED_DEBUG. `low` is the 10th percentile
+of the CPU time of the main thread in a step, which a busy machine changes least, and `quick` that of the time.
+Below, the CPU time by thread.
 
 With `--bucket-mb 25` buckets are as DDP makes them by default; small ones show what a bucket costs. Other
 trainings than DDP's are in torch_trainings.py.
@@ -57,9 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=15, help="turns of each job")
     parser.add_argument("--steps", type=int, default=15, help="in each turn")
     parser.add_argument("--ranks", default="2", help="world sizes")
-    parser.add_argument(
-        "--jobs", default=USUAL, help="the first is what others differ from"
-    )
+    parser.add_argument("--jobs", default=USUAL, help="the first is what others differ from")
     parser.add_argument(
         "--bucket-mb", type=float, default=1, help="of DDP, whose own default is 25"
     )

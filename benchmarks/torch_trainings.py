@@ -4,7 +4,7 @@ mlp, convolution, transformer   DDP
 small                           DDP: 40 layers of 16 x 16, so a step is little else than its buckets
 fsdp                            the transformer under FSDP2, a unit for each layer
 tensor                          feed-forward blocks whose weights are DTensors: one by columns, one by rows
-accelerate                      the transformer by Accelerate, which wraps it into DDP with its default buckets
+accelerate                      the transformer by Accelerate: DDP with its default buckets
 pipeline                        a stage for each rank; 4 micro-batches go there and back by batch_isend_irecv
 """
 

@@ -67,6 +67,8 @@ void bind_tap(nb::module_& module) {
       .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),
            nb::arg("limit_ns"), nb::arg("is_boxed"), nb::arg("comm"), nb::arg("start"),
            nb::arg("arguments"), nb::arg("is_foreseen") = false)
+      .def("set_own_launch", &TappedOps::set_own_launch, nb::arg("launch"))
+      .def("end", &TappedOps::end, nb::arg("op"))
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
            nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))

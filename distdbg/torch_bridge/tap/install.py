@@ -473,7 +473,6 @@ def _ends_shortly(op: LaneOp, work: Any, real: Callable[..., Any], args: Any, kw
                 lane.recorder.end_wait(place)
     except RuntimeError:
         return False
-    op.op.ended()
-    if not lane.ops.are_all_well():
+    if not lane.ops.end(op.op):
         lane.raise_trouble()
     return True
