@@ -4,9 +4,9 @@ A plain job on gloo, watched ones, and one on the backend "distdbg" live side by
 steps in random order, so a busy machine disturbs them alike. The table has medians over turns of what rank 0
 used in a step: time, CPU time of its main thread and of all threads, and how often its threads began to wait;
 and the median of differences in pairs to the plain job. What the second plain job is apart from the first is
-noise. `torch info` and `torch detail` are plain jobs with TORCH_DISTRIBUTED_DEBUG. `low` is the 10th percentile
-of the CPU time of the main thread in a step, which a busy machine changes least, and `quick` that of the time.
-Below, the CPU time by thread.
+noise. `torch info` and `torch detail` are plain jobs with TORCH_DISTRIBUTED_DEBUG. `low` is the 10th
+percentile of the CPU time of the main thread in a step, which a busy machine changes least, and `quick` that
+of the time. Below, the CPU time by thread.
 
 With `--bucket-mb 25` buckets are as DDP makes them by default; small ones show what a bucket costs. Other
 trainings than DDP's are in torch_trainings.py.

@@ -1,5 +1,5 @@
-// A field of torch's options, remembered as it is set: torch makes a new object of it each time it is read, which
-// takes longer than all else that is read of an op.
+// A field of torch's options, remembered as it is set: torch makes a new object of it each time it is read,
+// which takes longer than all else that is read of an op.
 #pragma once
 
 #include "attributes.hpp"

@@ -1,4 +1,5 @@
-// What carries an op that Python has called through torch, past our kernels: see distdbg/torch_bridge/tap/methods.py.
+// What carries an op that Python has called through torch, past our kernels: see
+// distdbg/torch_bridge/tap/methods.py.
 #include "noted_option.hpp"
 #include "tap_ops.hpp"
 #include "torch_keys.hpp"
@@ -26,8 +27,8 @@ const Names& names() {
 // Of the options of one kind of op.
 class ShortWay {
  public:
-  // `key`: of our kernels. `is_async`: tells of options whether nobody waits for the op at once, a NotedOption or a function.
-  // `timeout`: of the options; `limit_ns(options)` reads it, below 0 where there is none.
+  // `key`: of our kernels. `is_async`: tells of options whether nobody waits for the op at once, a NotedOption or
+  // a function. `timeout`: of the options; `limit_ns(options)` reads it, below 0 where there is none.
   ShortWay(nb::object key, nb::object is_async, NotedOption& timeout, nb::object limit_ns)
       : keys_(std::move(key)),
         is_async_(std::move(is_async)),

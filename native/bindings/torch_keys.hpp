@@ -10,8 +10,8 @@
 
 namespace distdbg {
 
-// The functions of torch's libc10 that are behind torch._C's of the same names, each some 0.15 us cheaper than those.
-// They are looked up by their names in C++; null: this torch has them no longer.
+// The functions of torch's libc10 that are behind torch._C's of the same names, each some 0.15 us cheaper than
+// those. They are looked up by their names in C++; null: this torch has them no longer.
 struct C10Functions {
   C10Functions() {
     void* const library = ::dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
