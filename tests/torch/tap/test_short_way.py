@@ -413,3 +413,35 @@ def test_a_torch_whose_library_says_otherwise_is_asked_by_its_python(
     watched: Callable[..., list[Any]],
 ) -> None:
     assert watched(asks_torch_by_its_python) == [[False, True]] * 2
+
+
+def functional_reductions() -> list[float]:
+    dist = begin()
+    import torch.distributed._functional_collectives as functional
+
+    from distdbg.torch_bridge.tap.groups import TappedGroup
+
+    taken: list[object] = []
+    long = TappedGroup.dispatch
+
+    def dispatch(tapped: Any, call: Any, *more: Any) -> Any:
+        taken.append(call)
+        return long(tapped, call, *more)
+
+    TappedGroup.dispatch = dispatch  # type: ignore[method-assign]  # looked at here alone
+    x = torch.full((3,), dist.get_rank() + 1.0)
+    found = [
+        float(functional.all_reduce(x, word, dist.group.WORLD)[0])
+        for word in ("sum", "max", "min", "product", "sum")
+    ]
+    dist.destroy_process_group()
+    return [*found, float(len(taken))]
+
+
+def test_functional_reductions_take_it_with_the_op_that_their_word_says(
+    watched: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    assert watched(functional_reductions) == [[3.0, 2.0, 1.0, 2.0, 3.0, 0.0]] * 2
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        ops = [op.form.op for op in read_record(path).ops if op.form and op.form.op]
+        assert ops == ["SUM", "MAX", "MIN", "PRODUCT", "SUM"]
