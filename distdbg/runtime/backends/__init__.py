@@ -23,6 +23,7 @@ registry        which backends there are, by name and device, and how an engine 
 self_messages   messages of a rank to itself
 shared_memory   how the ranks of a group come together
 staging         arrays on a GPU through an engine of the host
+told_difference    by what words the other ranks learn of a difference that one rank finds alone
 torch_backends  what a backend of torch's own (ProcessGroupGloo and its kin) takes
 tracing         logs each op of a group when it is issued and when it has ended
 ucc             UCC, the Unified Collective Communication library, through ctypes

@@ -28,6 +28,7 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import UNKNOWN, call_site, shorten
 from distdbg.record.durations import duration_text
 from distdbg.record.rank_words import NO_OP_YET
+from distdbg.runtime.backends.told_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.members.absent import SHOWN
 
 #: The words of native/core/p2p_wait.cpp on the rank whose device is late.
@@ -37,7 +38,6 @@ _THEIR_GPU: Final = re.compile(r"its GPU had copied \d+ of \d+ bytes")
 #: Words for what a group rank does now, if anything is known of it.
 Where = Callable[[int], str | None]
 
-BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op continues and can be waited for again"
 #: Said of an abort that another rank has read, and whose words did not reach this host in time.
 _ELSEWHERE = AbortWords(
@@ -47,8 +47,6 @@ _ELSEWHERE = AbortWords(
 REACH_HINT = "name the interface by which each host is reached with DISTDBG_SOCKET_IFNAME"
 #: Said of a group that is broken already.
 _REFUSING = ("broken", "peer_lost", "network", "aborted")
-#: In the first line of every difference that one rank finds alone and tells the others.
-DIFFERS = "differs between ranks: "
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -124,7 +122,7 @@ def to_public(
             cause = group.cause()
             if cause is not None and DIFFERS in cause[4] and not is_refused:
                 # It had found it, and has left since.
-                return MismatchError(cause[4], details=[f"rank {peer} found it", BROKEN], **fields)
+                return told_difference(cause[4], f"rank {peer}", **fields)
             if how.startswith("left ("):
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
@@ -139,12 +137,12 @@ def to_public(
             by = f"rank {peer}" if peer >= 0 else "a rank"
             was_running = is_message or not is_refused  # messages have no number that tells
             if cause is not None and DIFFERS in cause[4] and was_running:
-                return MismatchError(cause[4], details=[f"{by} found it", BROKEN], **fields)
+                return told_difference(cause[4], by, **fields)
             at = ""  # a message has no number; the cause has that of the op before
             if cause is not None and cause[3] and not cause[4].endswith("send or recv"):
                 at = f" in op #{cause[3]}"
             return CollectiveError(
-                f"{op} cannot run: {by} {error}{at}",
+                f"{op} cannot run: {by} {str(error).splitlines()[0]}{at}",
                 ranks=[peer] if peer >= 0 else [],
                 details=[BROKEN],
                 **fields,

@@ -60,6 +60,7 @@ from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.backends.checked.messages import Messages
 from distdbg.runtime.backends.checked.traits import Traits
 from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
+from distdbg.runtime.backends.told_difference import words_for_others
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 OFF, INFO, DETAIL = 0, 1, 2
@@ -485,7 +486,7 @@ class CheckedEngine:
         if self._cause is None:
             self._cause = error
             with suppress(DistError):
-                self.control.abort(error.what)
+                self.control.abort(words_for_others(error))
             self._abort_backend(error.what)
         return error
 

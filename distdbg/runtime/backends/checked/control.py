@@ -41,8 +41,9 @@ from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
 from distdbg.runtime.backends.checked.table import MAX_WORDS, DescriptionTable
-from distdbg.runtime.backends.failures import DIFFERS, to_public
+from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.shared_memory import connect
+from distdbg.runtime.backends.told_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.members.absent import doing, where_is
 from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.members.out_of_batches import tell_out_of_batches
@@ -337,7 +338,7 @@ class ControlGroup:
                     peer=self.names[rank],
                     how=told,
                     ranks=[self.names[rank]],
-                    details=[*self._place_words(rank), _BROKEN],
+                    details=[*self._place_words(rank), BROKEN],
                     **fields,
                 )
                 self._tell_more(left)
@@ -346,7 +347,7 @@ class ControlGroup:
                 f"rank {self.names[rank]} {how}; this rank needed it in {what}",
                 peer=self.names[rank],
                 how=how,
-                details=[_BROKEN],
+                details=[BROKEN],
                 **fields,
             )
         if differs is not None:
@@ -360,7 +361,7 @@ class ControlGroup:
             raise CollectiveError(
                 f"{what} cannot end: {by} reports: {cause[4]}",
                 ranks=[self.names[cause[1]]] if cause[1] >= 0 else [],
-                details=[_BROKEN],
+                details=[BROKEN],
                 **fields,
             )
         if is_late:
@@ -381,7 +382,7 @@ class ControlGroup:
                 details=[
                     *(["the backend did not keep its own timeout"] if grace_ns else []),
                     *(self._place_words(call.peer) if missing else []),
-                    _BROKEN,
+                    BROKEN,
                 ],
                 **fields,
             )
@@ -412,7 +413,7 @@ class ControlGroup:
         if cause is None or DIFFERS not in cause[4]:
             return None
         rank = self.names[cause[1]] if cause[1] >= 0 else -1
-        return MismatchError(cause[4], group=self.name, details=[f"rank {rank} found it", _BROKEN])
+        return told_difference(cause[4], f"rank {rank}", group=self.name)
 
     # ------------------------------------------------------------------------- point to point
 
@@ -444,7 +445,7 @@ class ControlGroup:
 
     def abort(self, reason: str) -> None:
         """Break the group: whoever waits in it, or comes to it, learns the reason."""
-        self._group.abort(reason[:200])
+        self._group.abort(reason)
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """See CheckedEngine.leave_because."""
@@ -484,6 +485,5 @@ class ControlGroup:
         raise_instead(public, error)
 
 
-_BROKEN = "the group is unusable; destroy it and create a new one"
 #: Said of a rank whose op the backend did not end in time.
 _WAITED = "for the backend;"
